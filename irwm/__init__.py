@@ -1,0 +1,46 @@
+"""Invariant-based robust weights watermark for language models.
+
+The folder tree is the paper: `invariant` (Algorithm 1), `keys`, `condition`, `values` and `insertion` (Algorithm 2),
+`alignment`, `statistic` and `detection` (Algorithm 3), `probability` (equations 1 to 3); `lineage`, `finding` and
+`verdict` say what a detection means. `checkpoint` opens and publishes files, `families` knows where each model family
+keeps its weights, `attacks` are what a thief would do.
+
+Everything here is pure: no pages, no database, no clock, no global random state.
+"""
+
+from irwm import attacks
+from irwm.alignment import Alignment, align
+from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint
+from irwm.detection import detect, detect_each
+from irwm.errors import IrwmError
+from irwm.finding import Finding, Reading
+from irwm.insertion import Release, insert
+from irwm.keys import Key, generate_key
+from irwm.lineage import Lineage
+from irwm.parameters import Parameters
+from irwm.probability import random_user_probability, success_probability, wrong_user_probability
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Alignment",
+    "Checkpoint",
+    "Finding",
+    "IrwmError",
+    "Key",
+    "Lineage",
+    "Manifest",
+    "Parameters",
+    "Reading",
+    "Release",
+    "align",
+    "attacks",
+    "detect",
+    "detect_each",
+    "generate_key",
+    "insert",
+    "open_checkpoint",
+    "random_user_probability",
+    "success_probability",
+    "wrong_user_probability",
+]

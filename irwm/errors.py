@@ -1,0 +1,135 @@
+"""The one tree of errors that this package raises on purpose.
+
+Every error can say which file and tensor it is about, what was expected, what was found and what to do next.
+The parts are kept as attributes so that a page, a log and a JSON answer can each show them in their own way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class IrwmError(Exception):
+    """Root of every error raised on purpose.
+
+    Args:
+        problem: one plain sentence that says what is wrong.
+        file: the file or folder it is about.
+        tensor: the tensor it is about.
+        expected, found: what was needed and what was there, as short phrases.
+        advice: the next step for the reader.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | Path | None = None,
+        tensor: str | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+        advice: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = str(file) if file is not None else None
+        self.tensor = tensor
+        self.expected = expected
+        self.found = found
+        self.advice = advice
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        parts = [self.problem.rstrip(".") + "."]
+        for label, value in (
+            ("File", self.file),
+            ("Tensor", self.tensor),
+            ("Expected", self.expected),
+            ("Found", self.found),
+        ):
+            if value is not None:
+                parts.append(f"{label}: {printable(value)}.")
+        if self.advice:
+            parts.append(self.advice.rstrip(".") + ".")
+        return " ".join(parts)
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """Text from a file made safe to show: control and direction characters escaped, length bounded.
+
+    Names in a checkpoint are the attacker's to choose; a terminal escape or a right-to-left override in one must
+    not change how a page, a log or a report reads.
+    """
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+class ParameterError(IrwmError, ValueError):
+    """A parameter is outside its range or contradicts another one."""
+
+
+class RowIndexError(ParameterError, IndexError):
+    """A row was asked for that the tensor does not have."""
+
+
+class WatermarkKeyError(IrwmError):
+    """Base of the errors about watermark keys."""
+
+
+class KeyFormatError(WatermarkKeyError):
+    """Bytes that are not a key, or a key of a newer version."""
+
+
+class KeyMismatchError(WatermarkKeyError):
+    """A key that belongs to another original model."""
+
+
+class CheckpointError(IrwmError):
+    """A checkpoint cannot be used; the subclasses say why."""
+
+
+class NotACheckpointError(CheckpointError):
+    """The path holds nothing that is a model checkpoint, or cannot be read at all."""
+
+
+class CorruptCheckpointError(CheckpointError):
+    """The files are of a known format but break its rules."""
+
+
+class UnsupportedCheckpointError(CheckpointError):
+    """A sound file of a kind that this version does not read; the advice says how to convert it."""
+
+
+class CheckpointChangedError(CheckpointError):
+    """A file was truncated or edited while it was read."""
+
+
+class UnknownFamilyError(CheckpointError):
+    """No known family fits; the tensor names tried are in the message."""
+
+
+class InsertionError(IrwmError):
+    """A mark could not be inserted; nothing was published."""
+
+
+class ConditionError(InsertionError):
+    """No permutation reached cond(A2) < condition_limit within the tries allowed (Algorithm 2)."""
+
+
+class MarginError(InsertionError):
+    """The mark did not survive the checkpoint's own dtype, so it would not be provable."""
+
+
+class PublishError(IrwmError):
+    """A release could not be written; what was there before is untouched."""
+
+
+class OutputExistsError(PublishError):
+    """The output folder exists already, or lies inside the input; nothing is ever overwritten."""
+
+
+class DiskSpaceError(PublishError):
+    """Not enough room on the target disk; the message says how much is needed."""
+
+
+class CancelledError(IrwmError):
+    """The work was stopped on request; nothing was published."""

@@ -1,0 +1,327 @@
+"""Keys: one 32-byte secret from which every choice of a mark is derived (METHOD: nothing is chosen freely).
+
+A key file is canonical JSON (docs/key-format.md); `Choices` are the index vectors that the secret, the original's
+fingerprint, the owner and the recipient lead to. The paper's permutation matrices are never stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm import keystream
+from irwm.checkpoint import Checkpoint
+from irwm.condition import well_conditioned
+from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
+from irwm.invariant import invariant
+from irwm.parameters import AUTO_SCALE, Parameters
+from irwm.row_pool import RowPool, check_ranges, require, row_pool
+from irwm.values import natural_scale
+
+FORMAT = "irwm-key"
+VERSION = 1
+SECRET_BYTES = 32
+MAX_NAME = 200  # characters of an owner's or recipient's name
+MAX_KEY_BYTES = 16 << 20  # far above any real pool; bounds what a hostile key file can make us parse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """What a key decides, as index vectors.
+
+    Attributes:
+        query_tokens: (t,) L_M, tokens behind the rows of A.
+        reference_tokens: (d,) tokens behind the columns of A.
+        marked_rows: (l,) L_W, rows that carry the mark.
+        row_permutations: (l, d) L_P1.
+        constraint_permutations: (t, d) L_P2 of the accepted try.
+    """
+
+    query_tokens: NDArray[np.int64]
+    reference_tokens: NDArray[np.int64]
+    marked_rows: NDArray[np.int64]
+    row_permutations: NDArray[np.int64]
+    constraint_permutations: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One mark of one model for one owner or recipient.
+
+    Attributes:
+        secret: 32 bytes; never shown, logged or written outside the vault.
+        parameters: the mark's parameters.
+        model_fingerprint: hex SHA-256 of the original's embedding; salt of every derivation.
+        rows_digest: hex SHA-256 of the original's rows that the mark reads, so that a detection can tell the
+            right original from a wrong one without reading all of it.
+        vocab_size, hidden_size: s and d of the original.
+        pool: the usable rows at the time the key was made.
+        attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.
+        scale: scale_wm as a number, "auto" resolved.
+        owner, recipient: names bound into the derivation.
+    """
+
+    secret: bytes = field(repr=False)
+    parameters: Parameters
+    model_fingerprint: str
+    rows_digest: str
+    vocab_size: int
+    hidden_size: int
+    pool: RowPool = field(repr=False)
+    attempt: int
+    scale: float
+    owner: str = ""
+    recipient: str = ""
+
+    @property
+    def commitment(self) -> str:
+        """Hex SHA-256 that binds the whole key and reveals nothing of it; the key's public fingerprint."""
+        return hashlib.sha256(b"irwm/v1/commitment\0" + self.to_bytes()).hexdigest()
+
+    @property
+    def query_tokens(self) -> NDArray[np.int64]:
+        return self.choices().query_tokens
+
+    @property
+    def marked_rows(self) -> NDArray[np.int64]:
+        return self.choices().marked_rows
+
+    def choices(self) -> Choices:
+        """Derive every index vector of this key."""
+        derivation = _Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient)
+        p = self.parameters
+        query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
+        return Choices(
+            query_tokens=query,
+            reference_tokens=reference,
+            marked_rows=derivation.marked_rows(self.pool, query, reference, p.positions),
+            row_permutations=derivation.row_permutations(p.positions, self.hidden_size),
+            constraint_permutations=derivation.constraint_permutations(self.attempt, p.constraints, self.hidden_size),
+        )
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON, UTF-8: sorted names, no spaces (docs/key-format.md)."""
+        values = {
+            "format": FORMAT,
+            "version": VERSION,
+            "secret": self.secret.hex(),
+            "parameters": self.parameters.to_dict(),
+            "model_fingerprint": self.model_fingerprint,
+            "rows_digest": self.rows_digest,
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "excluded_rows": [list(pair) for pair in self.pool.excluded],
+            "attempt": self.attempt,
+            "scale": float(self.scale),
+            "owner": self.owner,
+            "recipient": self.recipient,
+        }
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Key:
+        """The key that `to_bytes` wrote.
+
+        Raises:
+            KeyFormatError: not a key, a newer version, or a field out of its range.
+        """
+        try:
+            return _parse(data)
+        except ParameterError as error:
+            raise KeyFormatError("the key's parameters are out of range", found=error.problem) from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise KeyFormatError(
+                "these bytes are not a watermark key", found=type(error).__name__, advice="Open the vault's own record"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Derivation:
+    """HKDF with one purpose per choice; the recipient enters only what is the recipient's own."""
+
+    secret: bytes
+    fingerprint: str
+    owner: str
+    recipient: str
+
+    def _key(self, purpose: str, *, recipient: bool) -> bytes:
+        info = b"irwm/v1"
+        for part in (self.owner, self.recipient if recipient else "", purpose):
+            raw = part.encode("utf-8")
+            info += len(raw).to_bytes(4, "little") + raw  # lengths keep ("ab", "c") apart from ("a", "bc")
+        return keystream.derive(self.secret, bytes.fromhex(self.fingerprint), info)
+
+    def tokens(self, pool: RowPool, t: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Query (t,) and reference (d,) tokens: of the owner's key of this model, whoever the recipient is."""
+        frequent = pool.frequent(t + d)
+        require(frequent.size, t + d, "invariant's tokens", "Use fewer constraints or a model with more tokens")
+        order = keystream.permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
+        drawn = frequent[order]
+        return drawn[d : d + t], drawn[:d]
+
+    def marked_rows(
+        self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
+    ) -> NDArray[np.int64]:
+        rest = np.setdiff1d(pool.usable(), np.concatenate((query, reference)))
+        require(rest.size, count, "marked positions", "Use fewer positions")
+        order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
+        return rest[order[:count]]
+
+    def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
+        return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
+
+    def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
+        return keystream.permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
+
+
+def generate_key(
+    model: Checkpoint,
+    params: Parameters | None = None,
+    secret: bytes | None = None,
+    owner: str = "",
+    recipient: str = "",
+    device: str = "cpu",
+) -> Key:
+    """A key for `model` (Algorithm 2, lines 1 to 13, without touching the weights).
+
+    Args:
+        model: the original.
+        params: the mark's parameters; the paper's by default.
+        secret: 32 bytes, drawn from the operating system if None. Recipients of one owner share the secret.
+        owner, recipient: names bound into the derivation, at most 200 characters each.
+        device: where the invariant is computed.
+
+    Raises:
+        ParameterError: the model is too small for the parameters, or a name or the secret is malformed.
+        ConditionError: condition_limit was not reached.
+        CheckpointError: the model's embedding or layer 0 cannot be used.
+    """
+    params = params or Parameters()
+    secret = os.urandom(SECRET_BYTES) if secret is None else bytes(secret)
+    _check_secret_and_names(secret, owner, recipient)
+    if params.noise_coordinates:
+        raise ParameterError(
+            "noise_coordinates belongs to the many-recipients scheme, which this version does not have yet",
+            expected="0",
+            found=str(params.noise_coordinates),
+        )
+    d, t = model.hidden_size, params.constraints
+    if t >= d:
+        raise ParameterError("more constraints than coordinates", expected=f"below {d}", found=str(t))
+    pool = row_pool(model)
+    derivation = _Derivation(secret, model.fingerprint, owner, recipient)
+    query, reference = derivation.tokens(pool, t, d)
+    marked = derivation.marked_rows(pool, query, reference, params.positions)
+    a_m = invariant(model, query, reference, device=device).cpu().numpy()
+    attempt, permuted = well_conditioned(
+        a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
+    )
+    if params.scale == AUTO_SCALE:
+        rows = model.embedding(marked).double().numpy()
+        scale = natural_scale(rows, permuted, derivation.row_permutations(params.positions, d))
+    else:
+        scale = float(params.scale)
+    return Key(
+        secret=secret,
+        parameters=params,
+        model_fingerprint=model.fingerprint,
+        rows_digest=rows_digest(model, query, reference, marked),
+        vocab_size=model.vocab_size,
+        hidden_size=d,
+        pool=pool,
+        attempt=attempt,
+        scale=scale,
+        owner=owner,
+        recipient=recipient,
+    )
+
+
+def rows_digest(model: Checkpoint, *rows: NDArray[np.int64]) -> str:
+    """Hex SHA-256 over the float32 values of the given rows, in order."""
+    values = model.embedding(np.concatenate(rows)).contiguous().numpy()
+    return hashlib.sha256(b"irwm/v1/rows\0" + values.astype("<f4", copy=False).tobytes()).hexdigest()
+
+
+def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
+    """Refuse an original that is not the one the key was made for.
+
+    Raises:
+        KeyMismatchError: another geometry or other rows.
+    """
+    shape = (model.vocab_size, model.hidden_size)
+    if shape == (key.vocab_size, key.hidden_size):
+        digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
+        if digest == key.rows_digest:
+            return
+        found = f"rows with digest {digest[:16]}"
+        expected = f"the original's rows, digest {key.rows_digest[:16]}"
+    else:
+        expected, found = f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}"
+    raise KeyMismatchError(
+        "this key was made for another original model",
+        file=model.path,
+        tensor=model.layout.embedding.name,
+        expected=expected,
+        found=found,
+        advice="Choose the unmarked original that the key was generated from",
+    )
+
+
+def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
+    if len(secret) != SECRET_BYTES:
+        raise ParameterError("the secret has the wrong length", expected="32 bytes", found=f"{len(secret)} bytes")
+    for what, name in (("owner", owner), ("recipient", recipient)):
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ParameterError(f"the {what}'s name is too long", expected=f"at most {MAX_NAME} characters")
+
+
+def _parse(data: bytes) -> Key:
+    if len(data) > MAX_KEY_BYTES:
+        raise KeyFormatError("the key is too large", expected=f"at most {MAX_KEY_BYTES} bytes", found=str(len(data)))
+    values: dict[str, Any] = json.loads(data.decode("utf-8"))
+    if values["format"] != FORMAT:
+        raise KeyFormatError("these bytes are not a watermark key", found=repr(values["format"])[:40])
+    if values["version"] != VERSION:
+        raise KeyFormatError(
+            "the key has another version",
+            expected=str(VERSION),
+            found=repr(values["version"])[:40],
+            advice="Use the program version that wrote it, or a newer one",
+        )
+    size, d = values["vocab_size"], values["hidden_size"]
+    excluded = values["excluded_rows"]
+    key = Key(
+        secret=bytes.fromhex(values["secret"]),
+        parameters=Parameters.from_dict(values["parameters"]),
+        model_fingerprint=_hex(values["model_fingerprint"]),
+        rows_digest=_hex(values["rows_digest"]),
+        vocab_size=size,
+        hidden_size=d,
+        pool=RowPool(size, tuple((a, b) for a, b in excluded)),
+        attempt=values["attempt"],
+        scale=float(values["scale"]),
+        owner=values["owner"],
+        recipient=values["recipient"],
+    )
+    _check_secret_and_names(key.secret, key.owner, key.recipient)
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d, key.attempt))
+    if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24 or key.attempt < 0:
+        raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}, attempt {key.attempt}")
+    if not check_ranges(excluded, size) or not 0.0 < key.scale < float("inf"):
+        raise KeyFormatError("the key's row pool or scale is out of range")
+    if key.to_bytes() != data:
+        raise KeyFormatError("the key is not in canonical form", advice="Open the vault's own record")
+    return key
+
+
+def _hex(text: str) -> str:
+    if len(bytes.fromhex(text)) != 32 or text != text.lower():
+        raise ValueError("not a SHA-256")
+    return text

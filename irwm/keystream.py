@@ -1,0 +1,45 @@
+"""Everything secret is derived: HKDF-SHA256 and a ChaCha20 keystream turn one secret into a mark's choices.
+
+A key that could be chosen freely could be searched position by position until an unmarked row "passes"; a derived
+one can only be searched as a whole. ChaCha20 (RFC 8439) and HKDF (RFC 5869) are fixed standards, so that a key made
+today re-derives bit for bit in ten years; a library's random generator makes no such promise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+_ZERO_NONCE = bytes(16)
+
+
+def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    """32 bytes of HKDF-SHA256 (RFC 5869) over `secret`."""
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=info).derive(secret)
+
+
+def words(stream_key: bytes, count: int) -> NDArray[np.uint64]:
+    """The first `count` little-endian uint64 words of the ChaCha20 keystream under `stream_key`.
+
+    The nonce is zero: every purpose has its own key, so no key meets two nonces.
+    """
+    encryptor = Cipher(algorithms.ChaCha20(stream_key, _ZERO_NONCE), mode=None).encryptor()
+    return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8")
+
+
+def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:
+    """(count, size) index vectors: row j is the stable argsort of the stream's j-th run of `size` words.
+
+    Ties among 64-bit words (odds below size^2 / 2^65) fall to the lower index, so the result is defined for every
+    stream. `v[permutation]` is the paper's row vector times its permutation matrix.
+    """
+    return np.argsort(words(stream_key, count * size).reshape(count, size), axis=1, kind="stable")
+
+
+def null_permutations(seed: int, count: int, size: int) -> NDArray[np.int64]:
+    """(count, size) public permutations behind every rank (Algorithm 3); the same for a seed on every machine."""
+    stream_key = derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v1/null-permutations")
+    return permutations(stream_key, count, size)

@@ -1,0 +1,94 @@
+"""The scheme's parameters under the paper's names for their symbols (section 5.1 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from irwm.errors import ParameterError
+
+AUTO_SCALE = "auto"
+# The smallest permutation count whose rank can fall below every threshold the paper uses (beta >= 0.01): with
+# fewer than 99 permutations 1 / (N + 1) >= 0.01 and the count rule would be decided by the null's coarseness.
+FEWEST_PERMUTATIONS = 99
+# Standardised rows of A give conditions around 10 to 60 for a random t x t block (t = 5 to 20); 30 keeps the solved
+# entries within the range of natural ones and is met within a few tries for t <= 20.
+DEFAULT_CONDITION_LIMIT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Settings of one mark; validated on creation, immutable afterwards.
+
+    Attributes:
+        positions: l, embedding rows that carry the mark.
+        constraints: t, equations and solved entries per row.
+        scale: scale_wm, divisor that hides the solved entries, or "auto" to make their RMS equal the row's.
+        condition_limit: tau, bound on cond(A2) (Algorithm 2, line 9).
+        rank_threshold: beta, a position counts when its rank is below it.
+        required_positions: rho, positions that must count (count >= rho).
+        permutations: numit, random permutations behind each rank.
+        noise_coordinates: num_noise, coordinates per row set to noise (Algorithm 4); 0 for a single owner.
+
+    Raises:
+        ParameterError: a value is outside its range.
+    """
+
+    positions: int = 50
+    constraints: int = 10
+    scale: float | str = 1000.0
+    condition_limit: float = DEFAULT_CONDITION_LIMIT
+    rank_threshold: float = 0.2
+    required_positions: int = 30
+    permutations: int = 1000
+    noise_coordinates: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("positions", self.positions, 1, 100_000)
+        _whole("constraints", self.constraints, 1, 512)
+        _whole("required_positions", self.required_positions, 1, self.positions)
+        _whole("permutations", self.permutations, 0, 10_000_000)
+        _whole("noise_coordinates", self.noise_coordinates, 0, 4096)
+        if self.scale != AUTO_SCALE:
+            _real("scale", self.scale, 1e-6, 1e9)
+        _real("condition_limit", self.condition_limit, 1.0, 1e12)
+        _real("rank_threshold", self.rank_threshold, 0.0, 1.0)
+        if not 0.0 < self.rank_threshold < 1.0:
+            raise ParameterError(
+                "rank_threshold (beta) is not a probability between 0 and 1",
+                expected="0 < rank_threshold < 1",
+                found=str(self.rank_threshold),
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameters as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Parameters:
+        """Parameters from `to_dict`'s form.
+
+        Raises:
+            ParameterError: a name is unknown or a value is outside its range.
+        """
+        unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ParameterError("unknown parameters", found=", ".join(unknown))
+        return cls(**dict(values))
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ParameterError(
+            f"{name} is out of range", expected=f"a whole number from {low} to {high}", found=repr(value)
+        )
+
+
+def _real(name: str, value: object, low: float, high: float) -> None:
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or not low <= float(value):  # type: ignore[arg-type]
+        raise ParameterError(f"{name} is out of range", expected=f"a number of at least {low}", found=repr(value))
+    if float(value) > high:  # type: ignore[arg-type]
+        raise ParameterError(f"{name} is out of range", expected=f"a number of at most {high}", found=repr(value))

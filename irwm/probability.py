@@ -1,0 +1,115 @@
+"""Odds: equations 1 to 3 of the paper, exact tails and combinations of p-values, all in log space.
+
+A p-value of this scheme is often below the smallest double (1e-308); every function has a form that returns log10
+and stays finite there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln, log1p, logsumexp, xlog1py, xlogy
+
+from irwm.errors import ParameterError
+
+LN10 = math.log(10.0)
+
+
+def binomial_tail_log(least: int, trials: int, p: float) -> float:
+    """ln P(X >= least) for X ~ Binomial(trials, p); finite far below the range of doubles.
+
+    Raises:
+        ParameterError: p is not a probability, or trials is negative.
+    """
+    if not 0.0 <= p <= 1.0 or trials < 0:
+        raise ParameterError("not a binomial law", expected="0 <= p <= 1, trials >= 0", found=f"p={p}, n={trials}")
+    if least <= 0:
+        return 0.0
+    if least > trials or p == 0.0:
+        return -math.inf
+    tail = np.arange(least, trials + 1)
+    total = logsumexp(_binomial_log_mass(tail, trials, p))
+    if total > -0.5:  # near certainty the complement keeps the digits that 1 - small would lose
+        head = np.arange(0, least)
+        return float(log1p(-min(1.0, math.exp(logsumexp(_binomial_log_mass(head, trials, p))))))
+    return float(min(total, 0.0))
+
+
+def _binomial_log_mass(k: np.ndarray, n: int, p: float) -> np.ndarray:
+    choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return choose + xlogy(k, p) + xlog1py(n - k, -p)
+
+
+def success_probability(l: int, rho: int, p: float) -> float:
+    """Equation 1: odds that at least rho of l positions count when each does with probability p.
+
+    >>> round(success_probability(50, 30, 0.8), 5)
+    0.99968
+    """
+    _check_rule(l, rho)
+    return math.exp(binomial_tail_log(rho, l, p))
+
+
+def random_user_probability(l: int, rho: int, beta: float) -> float:
+    """Equation 2: odds that a key that was never inserted meets the rule, each position by chance beta."""
+    return math.exp(LN10 * log10_random_user(l, rho, beta))
+
+
+def log10_random_user(l: int, rho: int, beta: float) -> float:
+    """log10 of equation 2; finite where equation 2 itself underflows."""
+    _check_rule(l, rho)
+    return binomial_tail_log(rho, l, beta) / LN10
+
+
+def wrong_user_probability(l: int, rho: int, beta: float, recipients: int) -> float:
+    """Equation 3: odds that at least one of `recipients` keys that were never inserted meets the rule."""
+    return math.exp(LN10 * log10_wrong_user(l, rho, beta, recipients))
+
+
+def log10_wrong_user(l: int, rho: int, beta: float, recipients: int) -> float:
+    """log10 of equation 3, 1 - (1 - q)^n, as -expm1(n log1p(-q)); for tiny q it is n q."""
+    _check_rule(l, rho)
+    if recipients < 0:
+        raise ParameterError("recipients cannot be negative", found=str(recipients))
+    if recipients == 0:
+        return -math.inf
+    log_q = binomial_tail_log(rho, l, beta)
+    if log_q < -600.0:  # q is below the range of doubles; the next term of the series is smaller by n q
+        return (log_q + math.log(recipients)) / LN10
+    q = math.exp(log_q)
+    if q >= 1.0:
+        return 0.0
+    return math.log(-math.expm1(recipients * math.log1p(-q))) / LN10
+
+
+def fisher_log10(ranks: ArrayLike) -> float:
+    """log10 of Fisher's combined p of independent p-values; NaNs are refused, an empty set gives 0.
+
+    The tail of chi-square with 2m degrees of freedom is exp(-x) sum_{k<m} x^k / k! at x = -sum ln p, summed in log
+    space because scipy's own logsf turns to -inf below 1e-300.
+
+    Raises:
+        ParameterError: a value is NaN or outside (0, 1].
+    """
+    p = np.asarray(ranks, dtype=np.float64)
+    if p.size == 0:
+        return 0.0
+    if not np.all((p > 0.0) & (p <= 1.0)):
+        raise ParameterError("p-values must lie in (0, 1]", found="NaN or a value outside")
+    x = float(-np.log(p).sum())
+    if x == 0.0:
+        return 0.0
+    k = np.arange(p.size)
+    return min(0.0, float((-x + logsumexp(xlogy(k, x) - gammaln(k + 1))) / LN10))
+
+
+def fisher_floor_log10(positions: int, permutations: int) -> float:
+    """The smallest log10 p that `positions` ranks of `permutations` permutations can combine to."""
+    return fisher_log10(np.full(positions, 1.0 / (1 + permutations)))
+
+
+def _check_rule(l: int, rho: int) -> None:
+    if l < 1 or not 0 <= rho <= l:
+        raise ParameterError("the counting rule is impossible", expected="0 <= rho <= l", found=f"rho={rho}, l={l}")

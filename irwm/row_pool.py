@@ -1,0 +1,118 @@
+"""Which embedding rows may carry the mark or stand behind the invariant.
+
+Special, unused, duplicate and near-zero rows are left out: a fine-tuner rewrites them, a trimmer drops them, and a
+zero row has no rank. Query and reference tokens come from the frequent part of what is left (lower ids: BPE merges,
+WordPiece and SentencePiece vocabularies are written in the order of frequency), so that trimming them would cost
+the thief dearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.checkpoint import Checkpoint, special_token_ids
+from irwm.errors import CorruptCheckpointError, ParameterError
+
+# A trained row below a tenth of the median length is a leftover of initialisation or a pruned one.
+NEAR_ZERO_SHARE = 0.1
+# Share of the usable rows, in id order, that counts as frequent; never fewer than four times what is drawn.
+FREQUENT_SHARE = 0.25
+FREQUENT_FACTOR = 4
+_ROWS_PER_READ = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class RowPool:
+    """Usable rows of an embedding.
+
+    Attributes:
+        size: s, all rows.
+        excluded: half-open id ranges (start, stop) that are not used, ascending.
+    """
+
+    size: int
+    excluded: tuple[tuple[int, int], ...]
+
+    def usable(self) -> NDArray[np.int64]:
+        """Ascending ids of the usable rows."""
+        keep = np.ones(self.size, dtype=bool)
+        for start, stop in self.excluded:
+            keep[start:stop] = False
+        return np.flatnonzero(keep)
+
+    def frequent(self, needed: int) -> NDArray[np.int64]:
+        """The frequent part of the usable rows, from which `needed` tokens can be drawn."""
+        usable = self.usable()
+        share = max(FREQUENT_FACTOR * needed, int(FREQUENT_SHARE * usable.size))
+        return usable[: min(share, usable.size)]
+
+
+@lru_cache(maxsize=4)  # one pass over the embedding serves every key made for the same opened model
+def row_pool(model: Checkpoint) -> RowPool:
+    """The pool of `model`, from its tokenizer's special ids and one streamed pass over its embedding.
+
+    Raises:
+        CorruptCheckpointError: the embedding holds NaN or Inf; the first rows are listed.
+    """
+    size = model.vocab_size
+    norms = np.empty(size)
+    digests = np.empty(size, dtype=np.int64)
+    # A random odd multiplier per column: two different rows share a digest with odds of about 2^-60.
+    mixer = torch.randint(-(2**62), 2**62, (model.hidden_size,), generator=torch.Generator().manual_seed(1)) | 1
+    for start in range(0, size, _ROWS_PER_READ):
+        stop = min(start + _ROWS_PER_READ, size)
+        rows = model.embedding(range(start, stop))
+        norms[start:stop] = rows.double().norm(dim=1).numpy()
+        digests[start:stop] = (rows.view(torch.int32).long() * mixer).sum(dim=1).numpy()
+    broken = np.flatnonzero(~np.isfinite(norms))
+    if broken.size:
+        raise CorruptCheckpointError(
+            "the embedding holds numbers that are not finite",
+            file=model.path,
+            tensor=model.layout.embedding.name,
+            expected="finite numbers",
+            found=f"NaN or Inf in {broken.size} rows, first {broken[:5].tolist()}",
+            advice="Mark a sound copy of the model",
+        )
+    keep = norms > NEAR_ZERO_SHARE * np.median(norms)
+    _, inverse, copies = np.unique(digests, return_inverse=True, return_counts=True)
+    keep &= copies[inverse] == 1
+    keep[[i for i in special_token_ids(model) if 0 <= i < size]] = False
+    return RowPool(size, ranges(np.flatnonzero(~keep)))
+
+
+def ranges(ids: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """Ascending ids as half-open ranges."""
+    if ids.size == 0:
+        return ()
+    breaks = np.flatnonzero(np.diff(ids) > 1)
+    starts = ids[np.concatenate(([0], breaks + 1))]
+    stops = ids[np.concatenate((breaks, [ids.size - 1]))] + 1
+    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def require(available: int, needed: int, what: str, advice: str) -> None:
+    """Raise ParameterError where the pool is too small for what is asked."""
+    if available < needed:
+        raise ParameterError(
+            f"the model has too few usable rows for the {what}",
+            expected=f"at least {needed} rows",
+            found=f"{available} rows",
+            advice=advice,
+        )
+
+
+def check_ranges(excluded: Sequence[Sequence[int]], size: int) -> bool:
+    """Whether `excluded` is ascending, disjoint and inside [0, size)."""
+    edge = 0
+    for pair in excluded:
+        if len(pair) != 2 or not edge <= pair[0] < pair[1] <= size:
+            return False
+        edge = pair[1]
+    return True

@@ -1,0 +1,235 @@
+"""Keys re-derive bit for bit: against the published vectors, and against a second implementation written here."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import irwm
+from irwm import keystream
+from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
+from irwm.keys import Key
+from irwm.row_pool import RowPool
+
+VECTORS = Path(__file__).parents[1] / "docs" / "key-vectors.json"
+
+
+def plain_hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    """RFC 5869 with the standard library alone."""
+    extracted = hmac.new(salt, secret, hashlib.sha256).digest()
+    return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
+
+
+def plain_chacha20(key: bytes, count: int) -> list[int]:
+    """RFC 8439 block function, nonce and counter zero, as `count` little-endian 64-bit words."""
+
+    def rotate(v: int, n: int) -> int:
+        return ((v << n) | (v >> (32 - n))) & 0xFFFFFFFF
+
+    out = b""
+    block = 0
+    while len(out) < 8 * count:
+        state = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key), block, 0, 0, 0]
+        x = list(state)
+        columns = [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)]
+        diagonals = [(0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)]
+        for a, b, c, d in (columns + diagonals) * 10:
+            for target, other, rolled, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                x[target] = (x[target] + x[other]) & 0xFFFFFFFF
+                x[rolled] = rotate(x[rolled] ^ x[target], bits)
+        out += struct.pack("<16I", *((v + s) & 0xFFFFFFFF for v, s in zip(x, state, strict=True)))
+        block += 1
+    return list(struct.unpack(f"<{count}Q", out[: 8 * count]))
+
+
+def plain_order(values: list[int]) -> list[int]:
+    return sorted(range(len(values)), key=values.__getitem__)
+
+
+def plain_choices(key: dict) -> dict[str, list]:
+    """docs/key-format.md, followed step by step without any of the package's code."""
+    d, p = key["hidden_size"], key["parameters"]
+    t, l = p["constraints"], p["positions"]
+
+    def stream(purpose: str, recipient: str, count: int) -> list[int]:
+        info = b"irwm/v1"
+        for part in (key["owner"], recipient, purpose):
+            raw = part.encode()
+            info += struct.pack("<I", len(raw)) + raw
+        return plain_chacha20(
+            plain_hkdf(bytes.fromhex(key["secret"]), bytes.fromhex(key["model_fingerprint"]), info), count
+        )
+
+    def orders(purpose: str, rows: int) -> list[list[int]]:
+        words = stream(purpose, key["recipient"], rows * d)
+        return [plain_order(words[i * d : (i + 1) * d]) for i in range(rows)]
+
+    excluded = {i for a, b in key["excluded_rows"] for i in range(a, b)}
+    usable = [i for i in range(key["vocab_size"]) if i not in excluded]
+    frequent = usable[: max(4 * (t + d), len(usable) // 4)]
+    drawn = [frequent[i] for i in plain_order(stream("tokens", "", len(frequent)))][: d + t]
+    rest = [i for i in usable if i not in set(drawn)]
+    return {
+        "reference_tokens": drawn[:d],
+        "query_tokens": drawn[d:],
+        "marked_rows": [rest[i] for i in plain_order(stream("marked-rows", key["recipient"], len(rest)))][:l],
+        "row_permutations": orders("row-permutations", l),
+        "constraint_permutations": orders(f"constraint-permutations/{key['attempt']}", t),
+    }
+
+
+def a_key(**changes) -> Key:
+    values = {
+        "secret": bytes(range(32)),
+        "parameters": irwm.Parameters(positions=12, constraints=3, required_positions=7),
+        "model_fingerprint": hashlib.sha256(b"model").hexdigest(),
+        "rows_digest": hashlib.sha256(b"rows").hexdigest(),
+        "vocab_size": 160,
+        "hidden_size": 16,
+        "pool": RowPool(160, ((0, 3), (40, 41), (150, 160))),
+        "attempt": 2,
+        "scale": 1000.0,
+        "owner": "Ørsted & Co.",
+        "recipient": "",
+    }
+    return Key(**(values | changes))
+
+
+def test_the_keystream_is_rfc_8439_and_rfc_5869() -> None:
+    assert keystream.words(bytes(32), 40).tolist() == plain_chacha20(bytes(32), 40)
+    # RFC 5869, test case 1, first 32 bytes of OKM.
+    okm = keystream.derive(bytes([11]) * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)))
+    assert okm.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+
+
+def test_published_vectors_rederive() -> None:
+    vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
+    assert len(vectors) >= 3
+    for vector in vectors:
+        raw = vector["key"].encode("utf-8")
+        key = Key.from_bytes(raw)
+        assert key.commitment == vector["commitment"]
+        assert hashlib.sha256(b"irwm/v1/commitment\0" + raw).hexdigest() == vector["commitment"]
+        choices = key.choices()
+        plain = plain_choices(json.loads(raw))
+        for name in ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations"):
+            ours = getattr(choices, name)
+            assert ours.tolist() == plain[name], name
+            assert hashlib.sha256(ours.astype("<i8").tobytes()).hexdigest() == vector["sha256"][name], name
+        assert choices.marked_rows.tolist() == vector["marked_rows"]
+        assert choices.query_tokens.tolist() == vector["query_tokens"]
+
+
+@given(st.binary(min_size=32, max_size=32), st.text(max_size=20), st.text(max_size=20))
+def test_a_key_survives_its_bytes(secret: bytes, owner: str, recipient: str) -> None:
+    try:
+        key = a_key(secret=secret, owner=owner, recipient=recipient)
+        raw = key.to_bytes()
+    except UnicodeEncodeError:
+        return
+    again = Key.from_bytes(raw)
+    assert again == key
+    assert again.to_bytes() == raw
+
+
+def test_marked_rows_avoid_the_invariants_tokens_and_the_excluded_rows() -> None:
+    key = a_key()
+    choices = key.choices()
+    used = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
+    assert len(set(used.tolist())) == used.size
+    assert not set(used.tolist()) & ({*range(3), 40} | set(range(150, 160)))
+
+
+def test_the_recipient_decides_the_rows_but_not_the_tokens() -> None:
+    """Algorithm 6 computes one A_m for all users; everything else must differ from recipient to recipient."""
+    one, two = a_key(recipient="one").choices(), a_key(recipient="two").choices()
+    assert one.query_tokens.tolist() == two.query_tokens.tolist()
+    assert one.reference_tokens.tolist() == two.reference_tokens.tolist()
+    assert one.marked_rows.tolist() != two.marked_rows.tolist()
+    assert one.row_permutations.tolist() != two.row_permutations.tolist()
+
+
+def test_names_cannot_be_shifted_between_owner_and_recipient() -> None:
+    a, b = a_key(owner="ab", recipient="c").choices(), a_key(owner="a", recipient="bc").choices()
+    assert a.marked_rows.tolist() != b.marked_rows.tolist()
+
+
+def test_the_secret_is_not_in_a_keys_text() -> None:
+    key = a_key()
+    assert key.secret.hex() not in repr(key)
+    assert str(key.secret) not in repr(key)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda v: v | {"version": 2},
+        lambda v: v | {"format": "other"},
+        lambda v: v | {"secret": "00"},
+        lambda v: v | {"attempt": -1},
+        lambda v: v | {"attempt": True},
+        lambda v: v | {"scale": 0.0},
+        lambda v: v | {"excluded_rows": [[5, 3]]},
+        lambda v: v | {"excluded_rows": [[0, 10**9]]},
+        lambda v: v | {"vocab_size": 10**12},
+        lambda v: v | {"hidden_size": "16"},
+        lambda v: v | {"parameters": {"positions": -1}},
+        lambda v: v | {"parameters": []},
+        lambda v: v | {"model_fingerprint": "zz"},
+        lambda v: v | {"owner": 7},
+        lambda v: v | {"extra": 1},
+        lambda v: [v],
+        lambda v: {},
+    ],
+)
+def test_spoiled_keys_are_refused_with_a_typed_error(spoil) -> None:
+    values = spoil(json.loads(a_key().to_bytes()))
+    raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    with pytest.raises(KeyFormatError):
+        Key.from_bytes(raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"null", b"[" * 5000, b" " + a_key().to_bytes()])
+def test_other_bytes_are_not_a_key(raw: bytes) -> None:
+    with pytest.raises(KeyFormatError):
+        Key.from_bytes(raw)
+
+
+def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
+    from tests.conftest import write_llama
+
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, owner="us", secret=bytes(32))
+    assert key == irwm.generate_key(model, owner="us", secret=bytes(32))
+    assert key.model_fingerprint == model.fingerprint
+    other = irwm.open_checkpoint(write_llama(tmp_path / "other", seed=1))
+    with pytest.raises(KeyMismatchError, match="another original"):
+        irwm.detect(model, other, key)
+
+
+def test_fresh_secrets_differ(tiny_path) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    assert irwm.generate_key(model).secret != irwm.generate_key(model).secret
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"secret": b"short"},
+        {"owner": "x" * 201},
+        {"params": irwm.Parameters(positions=600)},
+        {"params": irwm.Parameters(constraints=64)},
+        {"params": irwm.Parameters(noise_coordinates=4)},
+    ],
+)
+def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
+    with pytest.raises(ParameterError):
+        irwm.generate_key(irwm.open_checkpoint(tiny_path), **bad)

@@ -1,0 +1,118 @@
+"""Numbers and switches out of a config.json, which is as untrusted as any other part of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from irwm.errors import CorruptCheckpointError
+from irwm.families.family import ConfigValue
+
+# Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
+LARGEST_COUNT = 1 << 24
+# Norms use 1e-12 to 1e-5. An eps of 1 or more would drown the signal it is there to protect.
+LARGEST_EPS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The part of a config that describes the language model, with transformers' defaults behind it.
+
+    Attributes:
+        values: the section in force, `text_config` of a multimodal model or the whole.
+        outer: the whole config; a few keys of a multimodal model stand there.
+        defaults: what transformers assumes for keys left out.
+    """
+
+    values: Mapping[str, Any]
+    outer: Mapping[str, Any]
+    defaults: Mapping[str, ConfigValue]
+
+    def stated(self, key: str) -> Any:
+        """The value the config itself gives, None where it gives none (null counts as none, as in transformers)."""
+        return self.values.get(key)
+
+    def _value(self, key: str) -> Any:
+        value = self.stated(key)
+        return self.defaults.get(key) if value is None else value
+
+    def count(self, key: str) -> int | None:
+        """A whole number from 1 to LARGEST_COUNT, or None where neither config nor defaults have one.
+
+        Raises:
+            CorruptCheckpointError: the value is no such number.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_COUNT:
+            raise _unusable(key, f"a whole number from 1 to {LARGEST_COUNT}", value)
+        return value
+
+    def eps(self, key: str) -> float:
+        """A norm's eps, from 0 to below LARGEST_EPS.
+
+        Raises:
+            CorruptCheckpointError: the value is no such number, or NaN.
+        """
+        value = self._value(key)
+        # The comparison is false for NaN and exact for integers of any length, which float() would choke on.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST_EPS:
+            raise _unusable(key, f"a number from 0 to below {LARGEST_EPS:g}", value)
+        return float(value)
+
+    def switch(self, key: str) -> bool:
+        """True or false; off where neither config nor defaults have it.
+
+        Raises:
+            CorruptCheckpointError: the value is neither.
+        """
+        value = self._value(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise _unusable(key, "true or false", value)
+        return value
+
+    def tie(self) -> bool | None:
+        """`tie_word_embeddings` as stated, by the language model's section first; None where it is left out.
+
+        Raises:
+            CorruptCheckpointError: the value is neither true nor false.
+        """
+        for section in (self.values, self.outer):
+            value = section.get("tie_word_embeddings")
+            if value is not None:
+                if not isinstance(value, bool):
+                    raise _unusable("tie_word_embeddings", "true or false", value)
+                return value
+        return None
+
+    def dtype(self) -> str | None:
+        """The dtype the model is meant to run in, under either of the two names transformers has given the key."""
+        for section in (self.values, self.outer):
+            for key in ("dtype", "torch_dtype"):
+                value = section.get(key)
+                if isinstance(value, str):
+                    return value
+        return None
+
+
+def shown(value: object) -> str:
+    """A config value for a message. Only scalars are spelt out: repr of a deep list recurses, of a long int fails."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    if value is None or isinstance(value, (str, int, float)):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def _unusable(key: str, expected: str, value: object) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"the config's {key} cannot be used",
+        file="config.json",
+        expected=expected,
+        found=shown(value),
+        advice="Compare config.json with the one the model was published with",
+    )

@@ -1,0 +1,281 @@
+"""The invariant A_m: layer-0 attention scores of query tokens against reference tokens (Algorithm 1).
+
+The paper's `e_i W_q (e_i W_k)^T` is read as METHOD.md section 1 says: t query tokens m_i, d reference tokens r_k and
+
+    A[i, k] = sum over heads h of  q_h(m_i) . k_g(h)(r_k)                                            (t, d)
+
+before rotary embedding, with q and k as the model itself computes them for a token at position 0. Every row is then
+standardised. A is unchanged by every function-preserving change of the residual stream, by gain folding, by any
+invertible map between q and k, and by head order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.errors import CheckpointError
+from irwm.families.schema import Layout, Norm, TensorRef
+
+# Reference tokens handled at a time: at d = 4096 a block's embeddings, keys and their float64 copy take some 80 MB,
+# while the products stay large enough to run at full speed.
+REFERENCE_BLOCK = 1024
+# A deviation below this share of the largest entry is what float32 rounding makes of a constant row (its unit is
+# 6e-8, times the square root of a few thousand terms). Rows of trained models lie near 1/20.
+CONSTANT_ROW = 1e-6
+# Tokens spelt out in a message.
+TOKENS_NAMED = 20
+
+Tokens = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
+Device = str | torch.device
+# Values added to the stored embedding of the tokens given, (n, hidden_size).
+Added = Callable[[torch.Tensor], torch.Tensor]
+
+
+class InvariantError(CheckpointError):
+    """The invariant cannot be computed from these weights or for these tokens.
+
+    Attributes:
+        query_tokens, reference_tokens: the token ids at fault, () where none of that kind is.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        query_tokens: Sequence[int] = (),
+        reference_tokens: Sequence[int] = (),
+        expected: str | None = None,
+        found: str | None = None,
+        advice: str | None = None,
+    ) -> None:
+        self.query_tokens = tuple(query_tokens)
+        self.reference_tokens = tuple(reference_tokens)
+        named = [
+            f"{kind} tokens {_named(tokens)}"
+            for kind, tokens in (("query", self.query_tokens), ("reference", self.reference_tokens))
+            if tokens
+        ]
+        found = "; ".join(([found] if found else []) + named) or None
+        super().__init__(problem, expected=expected, found=found, advice=advice)
+
+
+class Weights(Protocol):
+    """What the invariant needs of a checkpoint."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def embedding(self, rows: torch.Tensor | None = None, device: Device = "cpu") -> torch.Tensor:
+        """Rows of W_e, (n, hidden_size), float32."""
+
+    def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: Device = "cpu") -> torch.Tensor:
+        """The tensor in its logical (out, in) orientation, float32; `ref.rows` already applied."""
+
+
+def invariant(
+    model: Weights,
+    query_tokens: Tokens,
+    reference_tokens: Tokens,
+    device: Device = "cpu",
+    added: Added | None = None,
+) -> torch.Tensor:
+    """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
+
+    Args:
+        query_tokens: t token ids, the rows of A.
+        reference_tokens: d token ids, the columns of A.
+        added: noise on the embedding that the checkpoint does not hold (Algorithm 6), see `layer0_scores`.
+
+    Raises:
+        InvariantError: a token is outside the vocabulary, or a row of A is constant or not finite; the tokens at
+            fault are named and kept on the error.
+    """
+    queries, references = _ids(query_tokens), _ids(reference_tokens)
+    scores = layer0_scores(model, queries, references, device, added)
+    finite = torch.isfinite(scores)
+    if not finite.all():
+        # A column that is bad throughout convicts its reference token; only what is left is the query tokens' fault.
+        columns = ~finite.any(dim=0)
+        rows = ~finite[:, ~columns].all(dim=1)
+        if columns.all():
+            rows[:] = True
+        raise InvariantError(
+            "the layer-0 scores are not finite",
+            query_tokens=queries[rows].tolist(),
+            reference_tokens=references[columns].tolist(),
+            advice="The embedding rows of these tokens, or layer 0's norms, q and k, hold NaN, infinite or huge values",
+        )
+    return standardise(scores, queries.tolist())
+
+
+def layer0_scores(
+    model: Weights,
+    query_tokens: Tokens,
+    reference_tokens: Tokens,
+    device: Device = "cpu",
+    added: Added | None = None,
+) -> torch.Tensor:
+    """A_m before standardising, (t, d) float64 on the CPU.
+
+    q is computed for the t query tokens and k for the d references only, in the weights' precision (float32 for a
+    checkpoint); their products are summed in float64. Queries that share a key head are summed before the product,
+    which is exact because the product is linear in them.
+
+    Args:
+        added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
+            stored embedding rows; None adds nothing.
+
+    Raises:
+        InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite pass through
+            to the result.
+    """
+    layout = model.layout
+    queries, references = _ids(query_tokens), _ids(reference_tokens)
+    _check_tokens(layout, queries, references)
+    inputs = _Inputs(model, device, added)
+    group = layout.heads // layout.kv_heads
+    q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.heads, device)(inputs(queries))
+    # Query head h reads key head h // group, so a group's heads lie side by side.
+    q = q.cpu().double().view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
+    scores = torch.empty(len(queries), len(references), dtype=torch.float64)
+    keys = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.kv_heads, device)
+    for start in range(0, len(references), REFERENCE_BLOCK):
+        block = references[start : start + REFERENCE_BLOCK]
+        # To the CPU first: some devices have no float64.
+        k = keys(inputs(block)).cpu().double().flatten(1)
+        scores[:, start : start + len(block)] = q @ k.T
+    return scores
+
+
+def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Tensor:
+    """Each row with mean 0 and population deviation 1.
+
+    Args:
+        scores: (t, d) real.
+        tokens: the query tokens of the rows, for the error; its message numbers the rows where they are not given.
+
+    Returns:
+        (t, d) float64.
+
+    Raises:
+        InvariantError: rows that are constant (to float32 rounding) or not finite have no standard form.
+    """
+    scores = scores.double()
+    mean = scores.mean(dim=1, keepdim=True)
+    deviation = scores.std(dim=1, correction=0, keepdim=True)
+    largest = scores.abs().amax(dim=1, keepdim=True)
+    # Written so that NaN, which fails every comparison, counts as bad.
+    good = torch.isfinite(largest) & (deviation > CONSTANT_ROW * largest)
+    if not good.all():
+        bad = (~good[:, 0]).nonzero()[:, 0].tolist()
+        raise InvariantError(
+            "rows of the invariant are constant or not finite",
+            query_tokens=[int(tokens[i]) for i in bad] if tokens is not None else (),
+            found=f"rows {_named(bad)}" if tokens is None else None,
+            expected="scores that differ between the reference tokens",
+            advice="The embedding rows or layer 0's q and k are constant, zero or damaged",
+        )
+    return (scores - mean) / deviation
+
+
+class _Inputs:
+    """The vectors that layer 0's q and k are applied to, for tokens at position 0; the small tensors are read once."""
+
+    def __init__(self, model: Weights, device: Device, added: Added | None) -> None:
+        self._model, self._device, self._added = model, device, added
+        layout = model.layout
+        self._scale = layout.embedding_scale
+        tables = (layout.token_type, layout.position)
+        self._tables = [_first_row(model, table, device) for table in tables if table is not None]
+        norms = (layout.embedding_norm, layout.input_norm)
+        self._norms = [_NormFunction(model, norm, device) for norm in norms if norm is not None]
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(n,) token ids to (n, hidden_size)."""
+        x = self._model.embedding(tokens, self._device)
+        if self._added is not None:
+            x = x + self._added(tokens).to(device=x.device, dtype=x.dtype)
+        x = x * self._scale
+        for table in self._tables:
+            x = x + table
+        for norm in self._norms:
+            x = norm(x)
+        return x
+
+
+class _Projection:
+    """q or k of layer 0, split into heads and normalised per head where the family does so."""
+
+    def __init__(
+        self, model: Weights, weight: TensorRef, bias: TensorRef | None, norm: Norm | None, heads: int, device: Device
+    ) -> None:
+        self._weight = model.read(weight, device=device)
+        self._bias = model.read(bias, device=device) if bias is not None else None
+        self._norm = _NormFunction(model, norm, device) if norm is not None else None
+        self._heads = heads
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, hidden_size) to (n, heads, head_dim)."""
+        y = torch.nn.functional.linear(x, self._weight, self._bias).view(len(x), self._heads, -1)
+        return self._norm(y) if self._norm is not None else y
+
+
+class _NormFunction:
+    """A `Norm` with its weights read."""
+
+    def __init__(self, model: Weights, norm: Norm, device: Device) -> None:
+        self._layer = norm.kind == "layer"
+        self._eps = norm.eps
+        self._gain = norm.offset + model.read(norm.weight, device=device) if norm.weight is not None else None
+        self._bias = model.read(norm.bias, device=device) if norm.bias is not None else None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._layer:
+            x = x - x.mean(dim=-1, keepdim=True)
+        x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self._eps)
+        if self._gain is not None:
+            x = x * self._gain
+        return x + self._bias if self._bias is not None else x
+
+
+def _first_row(model: Weights, ref: TensorRef, device: Device) -> torch.Tensor:
+    """Row 0 of a table, (1, hidden_size), without reading the rest of it."""
+    start = ref.rows[0] if ref.rows is not None else 0
+    return model.read(replace(ref, rows=(start, start + 1)), device=device)
+
+
+def _ids(tokens: Tokens) -> torch.Tensor:
+    """(n,) int64 on the CPU."""
+    if isinstance(tokens, torch.Tensor):
+        return tokens.to("cpu", torch.int64).reshape(-1)
+    # A copy, since torch warns about sharing memory with a read-only array.
+    return torch.from_numpy(np.array(tokens, dtype=np.int64).reshape(-1))
+
+
+def _check_tokens(layout: Layout, queries: torch.Tensor, references: torch.Tensor) -> None:
+    if not len(queries) or not len(references):
+        raise InvariantError(
+            "the invariant needs query and reference tokens",
+            expected="at least one of each",
+            found=f"{len(queries)} and {len(references)}",
+        )
+    outside = [ids[(ids < 0) | (ids >= layout.vocab_size)].tolist() for ids in (queries, references)]
+    if any(outside):
+        raise InvariantError(
+            "tokens lie outside the model's vocabulary",
+            query_tokens=outside[0],
+            reference_tokens=outside[1],
+            expected=f"token ids from 0 to {layout.vocab_size - 1}",
+            advice="The model's vocabulary was trimmed, or it is another model; match its rows by alignment first",
+        )
+
+
+def _named(tokens: Sequence[int]) -> str:
+    more = len(tokens) - TOKENS_NAMED
+    return ", ".join(str(t) for t in tokens[:TOKENS_NAMED]) + (f" and {more} more" if more > 0 else "")

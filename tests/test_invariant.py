@@ -1,0 +1,336 @@
+"""The invariant: what leaves it unchanged, what does not, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import irwm.invariant as invariant_module
+from irwm.errors import CheckpointError
+from irwm.families import Layout, Norm, TensorRef
+from irwm.invariant import InvariantError, invariant, layer0_scores, standardise
+
+S, D, HEADS, KV_HEADS, HEAD_DIM = 120, 48, 6, 3, 8
+QUERIES = [4, 9, 23, 77, 110]
+REFERENCES = [i for i in range(S) if i not in QUERIES][:D]
+
+Tensors = dict[str, torch.Tensor]
+
+LAYOUT = Layout(
+    family="llama",
+    vocab_size=S,
+    hidden_size=D,
+    heads=HEADS,
+    kv_heads=KV_HEADS,
+    head_dim=HEAD_DIM,
+    embedding=TensorRef("embedding"),
+    head=None,
+    tied=True,
+    position=None,
+    token_type=None,
+    embedding_norm=None,
+    # With eps 0 the scores do not depend on the embedding's scale, so every invariance below is exact.
+    input_norm=Norm("rms", TensorRef("gain"), None, 0.0, 0.0),
+    q=TensorRef("q"),
+    k=TensorRef("k"),
+    q_bias=None,
+    k_bias=None,
+    q_norm=None,
+    k_norm=None,
+    embedding_scale=1.0,
+    notes=(),
+)
+
+
+class InMemory:
+    """A checkpoint of float64 tensors in memory that remembers what was asked of it."""
+
+    def __init__(self, tensors: Tensors, layout: Layout = LAYOUT) -> None:
+        self.tensors, self.layout = tensors, layout
+        self.rows_asked: list[int] = []
+        self.read_refs: list[TensorRef] = []
+
+    def embedding(self, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
+        assert rows is not None, "the whole embedding was asked for"
+        self.rows_asked.append(len(rows))
+        return self.tensors["embedding"][rows]
+
+    def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
+        self.read_refs.append(ref)
+        tensor = self.tensors[ref.name]
+        return tensor if ref.rows is None else tensor[slice(*ref.rows)]
+
+
+def random_tensors(seed: int = 0) -> Tensors:
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    return {
+        "embedding": normal(S, D) * (0.5 + torch.rand(S, 1, generator=g, dtype=torch.float64)),
+        "gain": 0.2 + 2 * torch.rand(D, generator=g, dtype=torch.float64),
+        "q": normal(HEADS * HEAD_DIM, D),
+        "k": normal(KV_HEADS * HEAD_DIM, D),
+    }
+
+
+def _orthogonal(seed: int, n: int = D) -> torch.Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.linalg.qr(torch.randn(n, n, generator=g, dtype=torch.float64)).Q
+
+
+def permuted(t: Tensors) -> Tensors:
+    p = torch.randperm(D, generator=torch.Generator().manual_seed(1))
+    return {"embedding": t["embedding"][:, p], "gain": t["gain"][p], "q": t["q"][:, p], "k": t["k"][:, p]}
+
+
+def signs_flipped(t: Tensors) -> Tensors:
+    signs = torch.randint(0, 2, (D,), generator=torch.Generator().manual_seed(2)).double() * 2 - 1
+    return {**t, "embedding": t["embedding"] * signs, "q": t["q"] * signs, "k": t["k"] * signs}
+
+
+def gain_folded(t: Tensors) -> Tensors:
+    return {**t, "gain": torch.ones(D, dtype=torch.float64), "q": t["q"] * t["gain"], "k": t["k"] * t["gain"]}
+
+
+def regained(t: Tensors) -> Tensors:
+    factor = 0.1 + torch.rand(D, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    return {**t, "gain": t["gain"] * factor, "q": t["q"] / factor, "k": t["k"] / factor}
+
+
+def rotated(t: Tensors) -> Tensors:
+    t, r = gain_folded(t), _orthogonal(4)
+    return {**t, "embedding": t["embedding"] @ r, "q": t["q"] @ r, "k": t["k"] @ r}
+
+
+def rescaled(t: Tensors) -> Tensors:
+    return {**t, "embedding": t["embedding"] * 7.5}
+
+
+def mapped_between_q_and_k(t: Tensors) -> Tensors:
+    """q of every query head times the inverse of what its key head is multiplied by; well conditioned."""
+    q = t["q"].view(KV_HEADS, HEADS // KV_HEADS, HEAD_DIM, D).clone()
+    k = t["k"].view(KV_HEADS, HEAD_DIM, D).clone()
+    for g in range(KV_HEADS):
+        m = _orthogonal(5 + g, HEAD_DIM) @ torch.diag(torch.linspace(0.3, 3, HEAD_DIM, dtype=torch.float64))
+        k[g] = m @ k[g]
+        q[g] = torch.linalg.inv(m).T @ q[g]
+    return {**t, "q": q.flatten(0, 2), "k": k.flatten(0, 1)}
+
+
+def heads_reordered(t: Tensors) -> Tensors:
+    q = t["q"].view(KV_HEADS, HEADS // KV_HEADS, HEAD_DIM, D)[[2, 0, 1]].flip(1)
+    k = t["k"].view(KV_HEADS, HEAD_DIM, D)[[2, 0, 1]]
+    return {**t, "q": q.flatten(0, 2), "k": k.flatten(0, 1)}
+
+
+def all_at_once(t: Tensors) -> Tensors:
+    changes = (rescaled, regained, permuted, signs_flipped, rotated, mapped_between_q_and_k, heads_reordered)
+    for change in changes:
+        t = change(t)
+    return t
+
+
+CHANGES = [
+    permuted,
+    signs_flipped,
+    gain_folded,
+    regained,
+    rotated,
+    rescaled,
+    mapped_between_q_and_k,
+    heads_reordered,
+    all_at_once,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_function_preserving_changes_leave_the_invariant_unchanged(change: Callable[[Tensors], Tensors]) -> None:
+    tensors = random_tensors()
+    original = invariant(InMemory(tensors), QUERIES, REFERENCES)
+    changed = invariant(InMemory(change(tensors)), QUERIES, REFERENCES)
+    assert original.shape == (len(QUERIES), D)
+    torch.testing.assert_close(changed, original, rtol=0, atol=1e-10)
+
+
+def test_the_scores_are_the_sum_over_heads_of_q_times_k() -> None:
+    """The definition, written out entry by entry."""
+    t = random_tensors()
+    found = layer0_scores(InMemory(t), QUERIES, REFERENCES)
+
+    def normed(token: int) -> torch.Tensor:
+        e = t["embedding"][token]
+        return e / e.square().mean().sqrt() * t["gain"]
+
+    for i, m in enumerate(QUERIES):
+        for j, r in enumerate(REFERENCES[:6]):
+            q, k = t["q"] @ normed(m), t["k"] @ normed(r)
+            expected = sum(
+                q[h * HEAD_DIM : (h + 1) * HEAD_DIM] @ k[h // 2 * HEAD_DIM : (h // 2 + 1) * HEAD_DIM]
+                for h in range(HEADS)
+            )
+            assert float(found[i, j]) == pytest.approx(float(expected), rel=1e-10)
+
+
+def test_without_the_gain_folding_would_change_it() -> None:
+    """Why the gain is inside: the same comparison fails when the norm is read without it."""
+    layout = replace(LAYOUT, input_norm=Norm("rms", None, None, 0.0, 0.0))
+    tensors = random_tensors()
+    original = invariant(InMemory(tensors, layout), QUERIES, REFERENCES)
+    folded = invariant(InMemory(gain_folded(tensors), layout), QUERIES, REFERENCES)
+    cosine = float((original * folded).mean())
+    assert cosine < 0.95
+
+
+def test_another_models_invariant_is_another() -> None:
+    one = invariant(InMemory(random_tensors(0)), QUERIES, REFERENCES)
+    other = invariant(InMemory(random_tensors(1)), QUERIES, REFERENCES)
+    assert abs(float((one * other).mean())) < 0.4
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "tensor", "int32", "read-only array"])
+def test_tokens_may_come_in_any_integer_form(kind: str) -> None:
+    forms = {
+        "list": list,
+        "tuple": tuple,
+        "tensor": torch.tensor,
+        "int32": lambda x: torch.tensor(x, dtype=torch.int32),
+        "read-only array": lambda x: np.frombuffer(np.array(x).tobytes(), dtype=np.int64),
+    }
+    model = InMemory(random_tensors())
+    found = invariant(model, forms[kind](QUERIES), forms[kind](REFERENCES))
+    assert torch.equal(found, invariant(model, QUERIES, REFERENCES))
+
+
+def test_references_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded at large d: no call asks for more rows than a block holds."""
+    whole = layer0_scores(InMemory(random_tensors()), QUERIES, REFERENCES)
+    monkeypatch.setattr(invariant_module, "REFERENCE_BLOCK", 7)
+    model = InMemory(random_tensors())
+    torch.testing.assert_close(layer0_scores(model, QUERIES, REFERENCES), whole, rtol=1e-12, atol=1e-12)
+    assert max(model.rows_asked) == 7
+    assert len(model.read_refs) == len(set(model.read_refs)), "a tensor was read twice"
+
+
+def test_only_the_first_row_of_a_table_is_read() -> None:
+    tensors = {**random_tensors(), "position": torch.randn(9, D, dtype=torch.float64)}
+    model = InMemory(tensors, replace(LAYOUT, position=TensorRef("position", (2, 9))))
+    found = layer0_scores(model, QUERIES, REFERENCES)
+    assert TensorRef("position", (2, 3)) in model.read_refs
+    moved = {**tensors, "embedding": tensors["embedding"] + tensors["position"][2]}
+    torch.testing.assert_close(found, layer0_scores(InMemory(moved), QUERIES, REFERENCES))
+
+
+def test_added_noise_counts_as_if_it_were_stored() -> None:
+    tensors = random_tensors()
+    noise = torch.randn(S, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    noisy = {**tensors, "embedding": tensors["embedding"] + noise}
+    found = invariant(InMemory(tensors), QUERIES, REFERENCES, added=lambda tokens: noise[tokens])
+    torch.testing.assert_close(found, invariant(InMemory(noisy), QUERIES, REFERENCES))
+
+
+# --- standardising
+
+
+def test_standardised_rows_have_mean_0_and_deviation_1() -> None:
+    scores = torch.randn(4, 300, generator=torch.Generator().manual_seed(0)) * 5 + 90
+    rows = standardise(scores)
+    assert rows.dtype == torch.float64
+    torch.testing.assert_close(rows.mean(dim=1), torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(rows.square().mean(dim=1), torch.ones(4, dtype=torch.float64))
+
+
+def test_rows_without_a_standard_form_are_named() -> None:
+    scores = torch.randn(6, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    scores[1] = 3.0
+    scores[2, 4] = torch.nan
+    scores[4, 0] = torch.inf
+    scores[5] = 1000 + torch.rand(20) * 1e-4  # what float32 rounding makes of a constant
+    with pytest.raises(InvariantError) as caught:
+        standardise(scores, [10, 11, 12, 13, 14, 15])
+    assert caught.value.query_tokens == (11, 12, 14, 15)
+    with pytest.raises(InvariantError) as caught:
+        standardise(scores)
+    assert caught.value.query_tokens == ()
+    assert "rows 1, 2, 4, 5" in str(caught.value)
+    assert isinstance(caught.value, CheckpointError)
+
+
+def test_a_row_of_zeros_is_refused() -> None:
+    with pytest.raises(InvariantError):
+        standardise(torch.zeros(1, 5))
+
+
+# --- faults in the weights
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_the_tokens_of_damaged_embedding_rows_are_named(value: float) -> None:
+    tensors = random_tensors()
+    tensors["embedding"][REFERENCES[5], 3] = value
+    tensors["embedding"][QUERIES[2], 7] = value
+    with pytest.raises(InvariantError) as caught:
+        invariant(InMemory(tensors), QUERIES, REFERENCES)
+    assert caught.value.reference_tokens == (REFERENCES[5],)
+    assert caught.value.query_tokens == (QUERIES[2],)
+    assert str(REFERENCES[5]) in str(caught.value)
+
+
+@pytest.mark.parametrize("tensor", ["q", "k", "gain"])
+def test_damaged_projections_are_never_a_result(tensor: str) -> None:
+    tensors = random_tensors()
+    tensors[tensor].view(-1)[0] = torch.nan
+    with pytest.raises(InvariantError) as caught:
+        invariant(InMemory(tensors), QUERIES, REFERENCES)
+    assert caught.value.query_tokens == tuple(QUERIES)
+
+
+def test_a_constant_embedding_is_refused() -> None:
+    tensors = {**random_tensors(), "embedding": torch.ones(S, D, dtype=torch.float64)}
+    with pytest.raises(InvariantError):
+        invariant(InMemory(tensors), QUERIES, REFERENCES)
+
+
+def test_a_constant_embedding_is_refused_in_float32() -> None:
+    tensors = {name: tensor.float() for name, tensor in random_tensors().items()}
+    tensors["embedding"] = tensors["embedding"][:1].expand(S, D)
+    with pytest.raises(InvariantError):
+        invariant(InMemory(tensors), QUERIES, REFERENCES)
+
+
+def test_a_zero_row_is_refused_as_query_and_harmless_as_reference() -> None:
+    tensors = random_tensors()
+    layout = replace(LAYOUT, input_norm=Norm("rms", TensorRef("gain"), None, 1e-6, 0.0))
+    tensors["embedding"][QUERIES[0]] = 0
+    with pytest.raises(InvariantError) as caught:
+        invariant(InMemory(tensors, layout), QUERIES, REFERENCES)
+    assert caught.value.query_tokens == (QUERIES[0],)
+    tensors = random_tensors()
+    tensors["embedding"][REFERENCES[0]] = 0
+    assert torch.isfinite(invariant(InMemory(tensors, layout), QUERIES, REFERENCES)).all()
+
+
+def test_tokens_outside_the_vocabulary_are_named() -> None:
+    with pytest.raises(InvariantError) as caught:
+        invariant(InMemory(random_tensors()), [1, -1], [0, S, S + 5])
+    assert caught.value.query_tokens == (-1,)
+    assert caught.value.reference_tokens == (S, S + 5)
+
+
+@pytest.mark.parametrize(("queries", "references"), [([], [1, 2]), ([1], [])])
+def test_tokens_are_needed(queries: list[int], references: list[int]) -> None:
+    with pytest.raises(InvariantError):
+        invariant(InMemory(random_tensors()), queries, references)
+
+
+def test_a_long_list_of_tokens_is_cut_in_the_message_only() -> None:
+    tensors = random_tensors()
+    tensors["embedding"][REFERENCES] = torch.nan
+    with pytest.raises(InvariantError, match="and 28 more") as caught:
+        invariant(InMemory(tensors), QUERIES, REFERENCES)
+    assert caught.value.reference_tokens == tuple(REFERENCES)

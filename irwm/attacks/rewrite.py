@@ -1,0 +1,49 @@
+"""Write a changed copy of a model folder, one shard at a time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from irwm.checkpoint import Checkpoint, open_checkpoint
+from irwm.errors import OutputExistsError
+
+Transform = Callable[[str, torch.Tensor], torch.Tensor]
+
+
+def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) -> Path:
+    """Copy `model_dir` to the new folder `out_dir` with every floating tensor passed through `transform`.
+
+    Tensors keep their names, shapes and dtypes. Companion files (config, tokenizer) are copied.
+
+    Raises:
+        OutputExistsError: `out_dir` exists.
+        CheckpointError: `model_dir` is not a checkpoint that this version reads.
+    """
+    model, out = open_checkpoint(model_dir), Path(out_dir)
+    if out.exists():
+        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    out.mkdir(parents=True)
+    for shard in model.shards:
+        tensors = load_file(shard)
+        changed = {name: _change(name, tensor, transform) for name, tensor in tensors.items()}
+        save_file(changed, out / Path(shard).name, metadata={"format": "pt"})
+    _copy_companions(model, out)
+    return out
+
+
+def _change(name: str, tensor: torch.Tensor, transform: Transform) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return transform(name, tensor).to(tensor.dtype).contiguous()
+
+
+def _copy_companions(model: Checkpoint, out: Path) -> None:
+    folder = model.path if model.path.is_dir() else model.path.parent
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and file.suffix in {".json", ".txt", ".model", ".jinja"}:
+            shutil.copyfile(file, out / file.name)

@@ -1,0 +1,120 @@
+"""What a detection found: the plain, immutable results that pages, reports and tests read.
+
+`Reading` is one statistic on one invariant (Algorithm 3); `Finding` is the reading the verdict rests on, the
+paper's own reading beside it, and what was established on the way: alignment, lineage, lost rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment import Alignment
+from irwm.lineage import Lineage
+from irwm.parameters import Parameters
+
+FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """One statistic ranked against its permutation null at every marked position.
+
+    Attributes:
+        statistic: "joint", "sum" (the paper's) or "difference".
+        invariant: whose A was used, "original" or "suspect" (the paper's).
+        observed: (l,) float64, the statistic at the key; NaN where the marked row is gone or unusable.
+        null: (l, permutations) float64, the statistic under random permutations; NaN rows likewise.
+        ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN likewise.
+        count: positions whose rank is below rank_threshold.
+        present: positions that could be ranked.
+        passes: the paper's rule, count >= required_positions.
+        log10_p_count: log10 of the exact binomial tail of `count` among `present` positions.
+        log10_p: log10 of Fisher's combination of all ranks; 0 when nothing could be ranked.
+    """
+
+    statistic: str
+    invariant: str
+    observed: NDArray[np.float64]
+    null: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+    count: int
+    present: int
+    passes: bool
+    log10_p_count: float
+    log10_p: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """The outcome of one detection.
+
+    Attributes:
+        verdict: "found", "not found" or "inconclusive".
+        reason: one sentence for a person; why, in plain words.
+        reading: the reading behind the verdict.
+        paper: the paper's own reading (`sum`, A of the suspect), or None where the suspect cannot give it.
+        alignment: how the suspect's coordinates were put back.
+        lineage: whether the suspect descends from the original, mark or no mark.
+        parameters: the key's parameters.
+        commitment: hex SHA-256 commitment of the key; never the key.
+        marked_rows: (l,) int64, the token ids of the positions.
+        seed: seed of the permutations; the same seed gives the same ranks.
+        keys_tried: how many keys the verdict pays for.
+        warnings: sentences a reader must see (lost tokens, replaced rows, low power).
+    """
+
+    verdict: str
+    reason: str
+    reading: Reading
+    paper: Reading | None
+    alignment: Alignment
+    lineage: Lineage
+    parameters: Parameters
+    commitment: str
+    marked_rows: NDArray[np.int64]
+    seed: int
+    keys_tried: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> NDArray[np.float64]:
+        return self.reading.ranks
+
+    @property
+    def observed(self) -> NDArray[np.float64]:
+        return self.reading.observed
+
+    @property
+    def null(self) -> NDArray[np.float64]:
+        return self.reading.null
+
+    @property
+    def statistic(self) -> str:
+        return self.reading.statistic
+
+    @property
+    def invariant(self) -> str:
+        return self.reading.invariant
+
+    @property
+    def count(self) -> int:
+        return self.reading.count
+
+    @property
+    def present(self) -> int:
+        return self.reading.present
+
+    @property
+    def passes(self) -> bool:
+        return self.reading.passes
+
+    @property
+    def log10_p(self) -> float:
+        return self.reading.log10_p
+
+    @property
+    def log10_p_count(self) -> float:
+        return self.reading.log10_p_count

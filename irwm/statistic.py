@@ -1,0 +1,160 @@
+"""The statistics of Algorithm 3 and their permutation null.
+
+Each is the length of a linear map of the permuted, rescaled row, W e': `sum` (the paper's line 19) adds the t
+equations into one number, `joint` keeps them apart and measures their Mahalanobis length. A small value means that
+the equations hold. `difference` looks at the change from the original instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+STATISTICS = ("joint", "sum", "difference")
+# Floats held at once while the null is computed; bounds memory at about 256 MB of float64.
+_CHUNK_FLOATS = 32 << 20
+
+
+def sum_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """(1, d) map of the paper's statistic |sum_j A'_j · e'|, the last t entries of e' multiplied by scale."""
+    return _rescaled(permuted, scale).sum(axis=0, keepdims=True)
+
+
+def joint_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """(t, d) map whose output's length is the Mahalanobis length of A' e' under random permutations of e.
+
+    A uniformly random order of e's entries (mean removed) has covariance sigma^2 d/(d-1) (I - 11^T/d), so A' e' has
+    C = M (I - 11^T/d) M^T up to the row's own variance, M = A' with the last t columns times scale. The map is
+    L^-1 M with C = L L^T. Every equation then weighs by what it says, which is the likelihood-ratio statistic for
+    white noise on the entries.
+    """
+    m = _rescaled(permuted, scale)
+    centred = m - m.mean(axis=1, keepdims=True)
+    factor = np.linalg.cholesky(centred @ centred.T)
+    return np.asarray(np.linalg.solve(factor, m), dtype=np.float64)
+
+
+def _rescaled(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    m = permuted.copy()
+    m[:, -permuted.shape[0] :] *= scale
+    return m
+
+
+def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(l, d) rows divided by their permutation deviation, so that null values compare between rows; a constant or
+    non-finite row becomes NaN, because its order carries no information."""
+    d = rows.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        deviation = rows.std(axis=1, keepdims=True) * math.sqrt(d / (d - 1))
+        scaled = rows / np.where(deviation > 0, deviation, np.nan)
+    scaled[~np.isfinite(scaled).all(axis=1)] = np.nan
+    return scaled
+
+
+def lengths(weights: NDArray[np.float64], shuffled: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(l,) statistic at the key: the length of W e for rows (l, d) already in the key's order."""
+    return np.linalg.norm(weights @ shuffled.T, axis=0)
+
+
+def null_lengths(
+    weights: NDArray[np.float64], shuffled: NDArray[np.float64], permutations: NDArray[np.int64], device: str = "cpu"
+) -> NDArray[np.float64]:
+    """(l, N) statistic under N random orders of each row (Algorithm 3, lines 22 to 30).
+
+    The same N permutations serve every position, but they act on rows that the key has already shuffled, each by
+    its own permutation; so the effective orders differ between positions and the ranks stay independent.
+    """
+    outputs = null_maps(weights, shuffled, permutations, device)
+    return np.concatenate([chunk.norm(dim=0).T.cpu().numpy() for chunk in outputs], axis=1)
+
+
+def null_maps(
+    weights: NDArray[np.float64], shuffled: NDArray[np.float64], permutations: NDArray[np.int64], device: str = "cpu"
+) -> Iterator[torch.Tensor]:
+    """Yield (r, n, l) float64 tensors W (e permuted), n permutations at a time.
+
+    The map's columns are gathered once per permutation and meet all rows in one matrix product, instead of
+    gathering every row for every permutation.
+    """
+    w = torch.as_tensor(weights, device=device)
+    rows = torch.as_tensor(np.nan_to_num(shuffled), device=device).T.contiguous()
+    r, d = weights.shape
+    step = max(1, _CHUNK_FLOATS // (r * d))
+    for start in range(0, len(permutations), step):
+        order = torch.as_tensor(permutations[start : start + step], device=device)
+        inverse = torch.empty_like(order)
+        inverse.scatter_(1, order, torch.arange(d, device=device).expand_as(order))
+        yield w[:, inverse] @ rows
+
+
+def ranks(observed: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(l,) permutation-test p-values (1 + #{null <= observed}) / (1 + N), NaN where observed is NaN.
+
+    NaN is handled before any comparison: `null <= NaN` is False everywhere, which would make a missing value look
+    like the strongest evidence.
+    """
+    usable = np.isfinite(observed)
+    result = np.full(observed.shape, np.nan)
+    below = (null[usable] <= observed[usable, None]).sum(axis=1)
+    result[usable] = (1 + below) / (1 + null.shape[1])
+    return result
+
+
+def difference(
+    suspect: NDArray[np.float64],
+    original: NDArray[np.float64],
+    permuted: NDArray[np.float64],
+    row_permutations: NDArray[np.int64],
+    scale: float,
+    permutations: NDArray[np.int64],
+    device: str = "cpu",
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`difference`: minus the correlation of suspect − original with release − original, and its null.
+
+    The null correlates the same change with what other row permutations would have written. (Permuting the change's
+    coordinates instead is not a valid null: what a key writes depends on the row it overwrites, so pruning or
+    shrinking an unmarked original correlates with every key; tests/test_statistic.py shows it.)
+
+    Args:
+        suspect, original: (l, d) rows in the original's order.
+        permuted, row_permutations, scale: the key's A'_m, L_P1 and scale_wm.
+        permutations: (N, d) public permutations.
+
+    Returns:
+        observed (l,) and null (l, N); NaN where the suspect's row equals the original's, which leaves it undefined.
+    """
+    t, d = permuted.shape
+    change = suspect - original
+    usable = np.isfinite(change).all(axis=1) & (np.ptp(np.nan_to_num(change), axis=1) > 0)
+    change = np.where(usable[:, None], change, 0.0)
+    shuffled_change = np.take_along_axis(change, row_permutations, axis=1)
+    shuffled = np.take_along_axis(original, row_permutations, axis=1)
+    solve = np.zeros((t, d))
+    solve[:, :-t] = -np.linalg.solve(permuted[:, -t:], permuted[:, :-t]) / scale
+    spread = change.std(axis=1) * d
+
+    def correlation(written: NDArray, overwritten: NDArray, change_there: NDArray) -> NDArray:
+        """Pearson correlation of the sparse written change (..., t) with the row's change, from the t entries."""
+        u = written - overwritten
+        mean = u.sum(axis=-1) / d
+        deviation = np.sqrt(np.maximum((u**2).sum(axis=-1) / d - mean**2, 1e-300))
+        return ((u * change_there).sum(axis=-1) - d * mean * change.mean(axis=1)) / deviation
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        observed = -correlation((solve @ shuffled.T).T, shuffled[:, -t:], shuffled_change[:, -t:]) / spread
+        null = np.empty((len(change), len(permutations)))
+        done = 0
+        for chunk in null_maps(solve, shuffled, permutations, device):
+            order = permutations[done : done + chunk.shape[1], -t:]
+            written = chunk.permute(1, 2, 0).cpu().numpy()
+            there = shuffled_change[:, order].transpose(1, 0, 2)
+            over = shuffled[:, order].transpose(1, 0, 2)
+            null[:, done : done + len(order)] = (-correlation(written, over, there) / spread).T
+            done += len(order)
+    observed[~usable] = np.nan
+    null[~usable] = np.nan
+    return observed, null

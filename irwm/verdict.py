@@ -1,0 +1,81 @@
+"""From a reading to found, not found or inconclusive.
+
+The risk of a false "found" is bounded by one number for every setting: a reading must be so unlikely on a model
+without the mark that, after paying for the two ways of combining its ranks and for every key tried, less than one
+such model in a million would show it. The paper's rule (count >= rho) stands beside it as `passes`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from irwm.alignment import Alignment
+from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
+from irwm.parameters import FEWEST_PERMUTATIONS, Parameters
+from irwm.probability import fisher_floor_log10
+
+# Found at or below this log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
+FOUND_LOG10_RISK = -6.0
+DISMISSED_LOG10_RISK = -3.0
+# Fisher's combination and the binomial count are both looked at, so the smaller p counts twice (Bonferroni).
+_COMBINATIONS = 2
+
+
+def log10_risk(reading: Reading, keys_tried: int = 1) -> float:
+    """log10 of the odds that a model without the mark gives this reading by any of the ways looked at."""
+    best = min(reading.log10_p, reading.log10_p_count)
+    return min(0.0, best + math.log10(_COMBINATIONS * keys_tried))
+
+
+def judge(
+    reading: Reading, params: Parameters, alignment: Alignment, faults: tuple[str, ...], keys_tried: int = 1
+) -> tuple[str, str]:
+    """The verdict and its one-sentence reason.
+
+    Args:
+        reading: the reading the verdict rests on.
+        params: the key's parameters.
+        alignment: the suspect's alignment; a failed one is inconclusive.
+        faults: what makes the suspect faulty (numbers that are not finite, ...); any makes it inconclusive.
+        keys_tried: keys tried on this suspect, for the correction.
+    """
+    l, beta = params.positions, params.rank_threshold
+    seen = (
+        f"{reading.count} of {reading.present} positions rank below {beta:g} "
+        f"where chance alone gives {beta * reading.present:.0f}"
+    )
+    if faults:
+        aside = f" Apart from that, {seen}." if reading.present else ""
+        return INCONCLUSIVE, f"The suspect is faulty: {'; '.join(faults)}.{aside}"
+    if not alignment.aligned:
+        return INCONCLUSIVE, f"The suspect {alignment.reason}."
+    if params.permutations < FEWEST_PERMUTATIONS:
+        return INCONCLUSIVE, (
+            f"Too few permutations: with {params.permutations} no rank can be below "
+            f"{1 / (1 + params.permutations):.3g}; use at least {FEWEST_PERMUTATIONS}."
+        )
+    if reading.present == 0 and reading.statistic == "difference":
+        return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
+    floor = min(fisher_floor_log10(reading.present, params.permutations), reading.present * math.log10(beta))
+    if floor + math.log10(_COMBINATIONS * keys_tried) > FOUND_LOG10_RISK:
+        return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."
+    risk = log10_risk(reading, keys_tried)
+    if risk <= FOUND_LOG10_RISK:
+        return FOUND, f"The suspect carries this key's mark: {seen}; {odds(risk)}."
+    if risk <= DISMISSED_LOG10_RISK:
+        return INCONCLUSIVE, f"The evidence is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
+    if reading.passes:
+        return INCONCLUSIVE, (
+            f"The counting rule is met, but this setting of beta and rho is met by chance too often to mean anything: "
+            f"{seen}; {odds(risk)}."
+        )
+    return NOT_FOUND, f"This key's mark is not in the suspect: {seen}; {odds(risk)}."
+
+
+def odds(log10: float) -> str:
+    """A plain sentence part for a chance of 10**log10 among models without the mark."""
+    if log10 >= -1.0:
+        return f"{100 * 10**log10:.0f} in 100 models without the mark would look the same"
+    if log10 > -6.0:
+        return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
+    return f"a model without the mark looks like this less often than one time in 10^{math.floor(-log10)}"

@@ -1,0 +1,139 @@
+"""Faulty numbers and shapes in a suspect or an original (FAULTS 25 to 29): inconclusive or refused, never a verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from irwm.attacks.rewrite import rewrite
+from irwm.errors import CorruptCheckpointError, MarginError
+from tests.conftest import write_llama
+
+EMBEDDING = "model.embed_tokens.weight"
+QUERY = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.fixture(scope="module")
+def marked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("r") / "release")
+
+
+def spoil(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor], object]) -> irwm.Checkpoint:
+    def through(name: str, value: torch.Tensor) -> torch.Tensor:
+        if name == tensor:
+            value = value.clone()
+            change(value)
+        return value
+
+    return irwm.open_checkpoint(rewrite(release, out, through))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("where", ["one entry", "a marked row", "all"])
+def test_fault_25_numbers_that_are_not_finite_are_inconclusive(marked, tmp_path, bad: float, where: str) -> None:
+    model, key, release = marked
+    rows = {"one entry": [17], "a marked row": [int(key.marked_rows[3])], "all": list(range(600))}[where]
+    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((rows, 5), bad))
+    found = irwm.detect(suspect, model, key)
+    assert found.verdict == "inconclusive"
+    assert "NaN or Inf" in found.reason
+    assert str(rows[0]) in found.reason
+
+
+def test_fault_25_broken_q_or_k_is_inconclusive(marked, tmp_path) -> None:
+    model, key, release = marked
+    suspect = spoil(release.path, tmp_path / "x", QUERY, lambda q: q.fill_(float("nan")))
+    found = irwm.detect(suspect, model, key)
+    assert found.verdict == "inconclusive"
+    assert "not finite" in found.reason
+    assert irwm.detect(suspect, model, key, invariant="suspect").verdict == "inconclusive"
+
+
+def test_fault_25_an_original_with_nan_is_refused(tiny_path, tmp_path) -> None:
+    broken = spoil(tiny_path, tmp_path / "x", EMBEDDING, lambda e: e[3].fill_(float("nan")))
+    with pytest.raises(CorruptCheckpointError, match="row"):
+        irwm.generate_key(broken)
+
+
+def test_fault_26_zero_and_duplicate_rows_are_never_used(tiny_path, tmp_path) -> None:
+    def change(e: torch.Tensor) -> None:
+        e[10:20] = 0
+        e[30] = e[31]
+
+    model = spoil(tiny_path, tmp_path / "x", EMBEDDING, change)
+    key = irwm.generate_key(model)
+    choices = key.choices()
+    used = set(np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens)).tolist())
+    assert not used & {*range(10, 20), 30, 31}
+
+
+def test_fault_26_rows_zeroed_in_the_suspect_are_counted_as_gone(marked, tmp_path) -> None:
+    model, key, release = marked
+    rows = key.marked_rows[:5].tolist()
+    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__(rows, 0.0))
+    found = irwm.detect(suspect, model, key)
+    assert np.isnan(found.ranks[:5]).all()
+    assert found.present == 45
+    assert found.verdict == "found"
+
+
+def test_fault_27_a_constant_embedding_is_inconclusive(marked, tmp_path) -> None:
+    model, key, release = marked
+    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.fill_(0.5))
+    found = irwm.detect(suspect, model, key)
+    assert found.verdict == "inconclusive"
+    assert found.log10_p == 0.0
+
+
+def test_fault_28_a_mark_that_float16_cannot_hold_is_refused(tmp_path) -> None:
+    path = write_llama(tmp_path / "half", dtype=torch.float16)
+    model = spoil(path, tmp_path / "large", EMBEDDING, lambda e: e.mul_(200))
+    key = irwm.generate_key(model, irwm.Parameters(scale=1e-4), secret=bytes(32))  # the stored entries overflow
+    with pytest.raises(MarginError, match="float16"):
+        irwm.insert(model, key, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_fault_29_another_hidden_size_is_inconclusive(marked, tmp_path) -> None:
+    model, key, _ = marked
+    other = irwm.open_checkpoint(write_llama(tmp_path / "wide", hidden_size=128))
+    found = irwm.detect(other, model, key)
+    assert found.verdict == "inconclusive"
+    assert "128" in found.reason
+    assert "64" in found.reason
+    assert found.ranks.shape == (50,)
+    assert np.isnan(found.ranks).all()
+
+
+def test_fault_29_padded_rows_do_not_matter(marked, tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model, key, release = marked
+    folder = tmp_path / "padded"
+    folder.mkdir()
+    tensors = load_file(release.path / "model.safetensors")
+    for name in (EMBEDDING, "lm_head.weight"):
+        tensors[name] = torch.cat((tensors[name], torch.zeros(40, 64)))
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((release.path / "config.json").read_text(encoding="utf-8")) | {"vocab_size": 640}
+    folder.joinpath("config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = irwm.detect(irwm.open_checkpoint(folder), model, key)
+    assert found.verdict == "found"
+    assert any("40 rows beyond" in sentence for sentence in found.alignment.undone)
+
+
+def test_an_unrelated_model_cannot_be_aligned(marked, tmp_path) -> None:
+    model, key, _ = marked
+    found = irwm.detect(irwm.open_checkpoint(write_llama(tmp_path / "stranger", seed=99)), model, key)
+    assert found.verdict in ("inconclusive", "not found")
+    assert "cannot be aligned" in found.reason
+    assert found.lineage.status != "derived"

@@ -1,0 +1,154 @@
+"""Detection on real files: the mark is found where it is, by its own key, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.errors import ParameterError
+
+
+@pytest.fixture(scope="module")
+def marked(trained_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Original, key and release of a trained model."""
+    model = irwm.open_checkpoint(trained_path)
+    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
+    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out")
+
+
+def test_the_release_is_found(marked) -> None:
+    model, key, release = marked
+    found = irwm.detect(irwm.open_checkpoint(release.path), model, key)
+    assert found.verdict == "found"
+    assert (found.ranks < 0.2).sum() >= 49
+    assert found.count >= 49
+    assert found.passes
+    assert found.log10_p < -40
+    assert found.null.shape == (50, 1000)
+    assert found.ranks.shape == found.observed.shape == (50,)
+    assert found.lineage.status == "derived"
+    assert found.alignment.aligned
+    assert found.paper is not None
+    assert found.paper.count >= 49
+
+
+def test_the_original_does_not_carry_the_mark(marked) -> None:
+    model, key, _ = marked
+    found = irwm.detect(model, model, key)
+    assert found.verdict == "not found"
+    assert found.lineage.status == "derived"
+
+
+def test_another_keys_release_does_not_carry_this_mark(marked) -> None:
+    model, _, release = marked
+    other = irwm.generate_key(model, secret=bytes(32), owner="them")
+    assert irwm.detect(irwm.open_checkpoint(release.path), model, other).verdict == "not found"
+
+
+@pytest.mark.parametrize(
+    ("attack", "settings"),
+    [
+        (irwm.attacks.prune, {"ratio": 0.3}),
+        (irwm.attacks.quantize, {"bits": 8}),
+        (irwm.attacks.quantize, {"bits": 4}),
+    ],
+    ids=["pruned 30 %", "int8", "int4"],
+)
+def test_the_mark_survives(marked, tmp_path: Path, attack, settings: dict) -> None:
+    model, key, release = marked
+    suspect = irwm.open_checkpoint(attack(release.path, tmp_path / "attacked", **settings))
+    found = irwm.detect(suspect, model, key)
+    assert found.verdict == "found"
+    assert found.log10_p < -40
+
+
+@pytest.mark.parametrize("statistic", ["joint", "sum", "difference"])
+@pytest.mark.parametrize("invariant", ["original", "suspect"])
+def test_every_reading_finds_the_release_and_not_the_original(marked, statistic: str, invariant: str) -> None:
+    model, key, release = marked
+    found = irwm.detect(irwm.open_checkpoint(release.path), model, key, statistic=statistic, invariant=invariant)
+    assert (found.statistic, found.invariant, found.verdict) == (statistic, invariant, "found")
+    missed = irwm.detect(model, model, key, statistic=statistic, invariant=invariant)
+    assert missed.verdict == ("inconclusive" if statistic == "difference" else "not found")
+    if statistic == "difference":
+        assert "undefined" in missed.reason
+
+
+def test_the_same_seed_gives_the_same_numbers_whatever_the_threads(marked) -> None:
+    model, key, release = marked
+    suspect = irwm.open_checkpoint(release.path)
+    one = irwm.detect(suspect, model, key, seed=7)
+    torch.set_num_threads(1)
+    try:
+        two = irwm.detect(irwm.open_checkpoint(release.path), model, key, seed=7)
+    finally:
+        torch.set_num_threads(2)
+    assert np.array_equal(one.ranks, two.ranks)
+    assert np.allclose(one.null, two.null, rtol=1e-5)  # float32 projections sum in another order
+    three = irwm.detect(suspect, model, key, seed=8)
+    assert not np.array_equal(one.null, three.null)
+
+
+def test_permuted_columns_are_put_back(tmp_path: Path, marked) -> None:
+    """Appendix B's permutation attack on the embedding: the paper's Permutation_Recover undoes it."""
+    model, key, release = marked
+    order = torch.from_numpy(np.random.default_rng(0).permutation(model.hidden_size))
+    name = model.layout.embedding.name
+    out = irwm.attacks.rewrite.rewrite(
+        release.path, tmp_path / "permuted", lambda n, x: x[:, order] if n == name else x
+    )
+    found = irwm.detect(irwm.open_checkpoint(out), model, key)
+    assert found.alignment.uniqueness == 1.0
+    assert any("reordered" in sentence for sentence in found.alignment.undone)
+    assert found.verdict == "found"
+    assert found.count >= 49
+
+
+def test_keys_tried_are_paid_for(marked) -> None:
+    model, key, release = marked
+    weak = irwm.detect(irwm.open_checkpoint(release.path), model, key, keys_tried=10**85)
+    assert weak.verdict == "inconclusive"
+    with pytest.raises(ParameterError):
+        irwm.detect(model, model, key, keys_tried=0)
+
+
+@pytest.mark.parametrize("bad", [{"statistic": "best"}, {"invariant": "both"}])
+def test_unknown_readings_are_refused(marked, bad: dict) -> None:
+    model, key, _ = marked
+    with pytest.raises(ParameterError):
+        irwm.detect(model, model, key, **bad)
+
+
+@pytest.mark.parametrize("permutations", [0, 1, 10])
+def test_fault_35_too_few_permutations_are_said(tiny_path: Path, permutations: int) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, irwm.Parameters(permutations=permutations), secret=bytes(32))
+    found = irwm.detect(model, model, key)
+    assert found.verdict == "inconclusive"
+    assert "few permutations" in found.reason
+    assert (found.ranks >= 1 / (1 + permutations)).all()
+
+
+def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
+    model, key, release = marked
+    keep = model.vocab_size * 6 // 10
+    folder = tmp_path / "trimmed"
+    folder.mkdir()
+    tensors = load_file(next(release.path.glob("*.safetensors")))
+    trimmed = {n: x[:keep].contiguous() if x.shape[0] == model.vocab_size else x for n, x in tensors.items()}
+    save_file(trimmed, folder / "model.safetensors")
+    config = (release.path / "config.json").read_text(encoding="utf-8")
+    folder.joinpath("config.json").write_text(
+        config.replace(f'"vocab_size": {model.vocab_size}', f'"vocab_size": {keep}'), encoding="utf-8"
+    )
+    found = irwm.detect(irwm.open_checkpoint(folder), model, key)
+    gone = int((key.marked_rows >= keep).sum())
+    assert np.isnan(found.ranks).sum() == gone > 0
+    assert found.present == 50 - gone
+    assert found.verdict == "found"
+    assert any(f"{gone} of 50 marked rows are gone" in warning for warning in found.warnings)

@@ -1,0 +1,90 @@
+"""Imports run downwards only: the house of docs/architecture.md, held by a test."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Floor of every package, from the ground up; a module imports only from its own floor's package or a lower floor.
+FLOORS = [
+    ("irwm.errors", 0),
+    ("irwm.families", 1),
+    ("irwm.checkpoint", 2),
+    ("irwm.attacks", 4),
+    ("irwm", 3),
+    ("storage", 5),
+    ("ui.report", 6),
+    ("ui.jobs", 7),
+    ("ui.components", 8),
+    ("ui.pages", 9),
+    ("ui", 6),
+    ("app", 10),
+]
+GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.server", "ui.theme", "app")
+
+
+def modules() -> list[Path]:
+    found = [ROOT / "app.py"]
+    for top in ("irwm", "storage", "ui"):
+        found += sorted((ROOT / top).rglob("*.py"))
+    return found
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            raise AssertionError(f"{path}: relative import")
+    return names
+
+
+def floor(name: str) -> int | None:
+    for prefix, level in FLOORS:  # longer prefixes stand first
+        if name == prefix or name.startswith(prefix + "."):
+            return level
+    return None
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_module_imports_only_downwards(path: Path) -> None:
+    own = floor(name_of(path))
+    assert own is not None, f"{path} stands on no floor"
+    if name_of(path) in ("irwm", "ui"):  # a package's front door re-exports what is inside
+        own = 4 if name_of(path) == "irwm" else 10
+    above = {other for other in imported(path) if (floor(other) or 0) > own}
+    assert not above
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_each_library_stays_in_its_place(path: Path) -> None:
+    name, names = name_of(path), imported(path)
+    tops = {other.split(".")[0] for other in names}
+    if not name.startswith(GRADIO_ALLOWED):
+        assert "gradio" not in tops
+    if not name.startswith("storage"):
+        assert not tops & {"sqlite3", "sqlite_utils"}
+    if name.startswith("irwm"):
+        assert not tops & {"time", "datetime", "random", "logging", "plotly", "transformers"}
+        calls = [
+            node.func.id
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        assert "print" not in calls
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_module_holds_one_idea(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400

@@ -15,7 +15,7 @@ from irwm.detection import detect, detect_each
 from irwm.errors import IrwmError
 from irwm.finding import Finding, Reading
 from irwm.insertion import Release, insert
-from irwm.keys import Key, generate_key
+from irwm.keys import Key, decoy_key, generate_key
 from irwm.lineage import Lineage
 from irwm.parameters import Parameters
 from irwm.probability import random_user_probability, success_probability, wrong_user_probability
@@ -35,6 +35,7 @@ __all__ = [
     "Release",
     "align",
     "attacks",
+    "decoy_key",
     "detect",
     "detect_each",
     "generate_key",

@@ -243,6 +243,18 @@ def generate_key(
     )
 
 
+def decoy_key(
+    model: Checkpoint, params: Parameters, number: int, seed: int = 0, owner: str = "", device: str = "cpu"
+) -> Key:
+    """A key that was never inserted anywhere, for the controls beside a verdict; `number` tells decoys apart.
+
+    Its secret is public and follows from `seed` and `number`, so that anyone can run the same control again. Errors
+    as `generate_key`.
+    """
+    secret = keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v1/decoy/%d" % number)
+    return generate_key(model, params, secret, owner, f"decoy {number}", device)
+
+
 def rows_digest(model: Checkpoint, *rows: NDArray[np.int64]) -> str:
     """Hex SHA-256 over the float32 values of the given rows, in order."""
     values = model.embedding(np.concatenate(rows)).contiguous().numpy()

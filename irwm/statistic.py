@@ -69,7 +69,8 @@ def null_lengths(
     its own permutation; so the effective orders differ between positions and the ranks stay independent.
     """
     outputs = null_maps(weights, shuffled, permutations, device)
-    return np.concatenate([chunk.norm(dim=0).T.cpu().numpy() for chunk in outputs], axis=1)
+    none = np.empty((len(shuffled), 0))  # no permutations, no null; the ranks are then all 1
+    return np.concatenate([none, *(chunk.norm(dim=0).T.cpu().numpy() for chunk in outputs)], axis=1)
 
 
 def null_maps(

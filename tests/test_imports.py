@@ -23,7 +23,7 @@ FLOORS = [
     ("ui", 6),
     ("app", 10),
 ]
-GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.server", "ui.theme", "app")
+GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.frame", "ui.server", "ui.theme", "app")
 
 
 def modules() -> list[Path]:

@@ -1,0 +1,319 @@
+"""Opening and reading files that a stranger may have made, without hanging, crashing or believing them.
+
+Every read of the package goes through here. Three habits keep the process alive: only regular files are opened (a
+FIFO would block for ever), bytes are fetched by position (a truncated memory map kills Python with SIGBUS), and what
+was seen at first is compared with what is there later.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import (
+    CheckpointChangedError,
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    printable,
+)
+
+# Big enough that the cost of a system call vanishes, small enough that Stop answers at once and memory stays flat.
+CHUNK = 8 * 1024 * 1024
+# O_NONBLOCK so that a FIFO swapped in after the stat cannot block; O_NOCTTY so that a terminal cannot attach itself.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+# The kernel has no handle left to give: the machine's state, not the file's fault.
+_OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What tells one state of a file from another: size in bytes, modification time in ns, inode and device."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+
+
+def listed(names: Iterable[str], limit: int = 8) -> str:
+    """Names in one line, safe to show, the first `limit` of them and a count of the rest."""
+    names = list(names)
+    shown = ", ".join(printable(name, 80) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def kind_of(mode: int) -> str:
+    """What a mode from `os.stat` stands for, in words."""
+    return next((words for test, words in _KINDS if test(mode)), "a file")
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
+    """The typed error for a path that the system refused to open, list or look up."""
+    if isinstance(error, ValueError):  # raised by Python itself for a NUL in a path
+        return NotACheckpointError("The path is not one that a file can have", file=path)
+    if error.errno in _OUT_OF_HANDLES:
+        return CheckpointError(
+            "Too many files are open",
+            file=path,
+            found=error.strerror,
+            advice="Close other programs or raise the limit on open files (ulimit -n), then try again",
+        )
+    problem, advice = {
+        errno.ENOENT: ("No such file or folder", "Check the path"),
+        errno.ENOTDIR: ("No such file or folder", "Check the path: a part of it is a file, not a folder"),
+        errno.EACCES: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
+        errno.EPERM: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
+        errno.ELOOP: ("The path is a circle of symbolic links", "Give the path of the file itself"),
+        errno.ENAMETOOLONG: ("The path is longer than this system allows", "Give a shorter path"),
+        errno.ENXIO: ("It is not a regular file", "Give the path of a file or folder"),
+    }.get(error.errno or 0, ("It cannot be read", "Check the disk and the path"))
+    return NotACheckpointError(problem, file=path, found=error.strerror, advice=advice)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[tuple[int, FileState]]:
+    """A descriptor for reading `path` and the state it had, for the length of a with block.
+
+    Raises:
+        NotACheckpointError: missing, unreadable, or not a regular file.
+        CheckpointError: the process has no file handle left.
+    """
+    try:
+        # Asked before opening, because merely opening some devices acts on them; the answer that counts is fstat's.
+        status = os.stat(path)
+        descriptor = os.open(path, _OPEN_FLAGS) if stat.S_ISREG(status.st_mode) else -1
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    try:
+        if descriptor >= 0:
+            status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotACheckpointError(
+                "It is not a regular file", file=path, expected="a regular file", found=kind_of(status.st_mode)
+            )
+        yield descriptor, FileState.of(status)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def changed(path: Path, found: str) -> CheckpointChangedError:
+    """The error for a file that is no longer what it was when the checkpoint was opened."""
+    return CheckpointChangedError(
+        "The file changed while it was in use",
+        file=path,
+        expected="the file as it was when the checkpoint was opened",
+        found=found,
+        advice="Wait until nothing writes to it, then open the checkpoint again",
+    )
+
+
+def require_unchanged(path: Path, seen: FileState, now: FileState) -> None:
+    """Raises CheckpointChangedError where `now` differs from the state `seen` before."""
+    if now == seen:
+        return
+    if now.size != seen.size:
+        raise changed(path, f"{now.size} bytes instead of {seen.size}")
+    if (now.inode, now.device) != (seen.inode, seen.device):
+        raise changed(path, "another file under the same name")
+    raise changed(path, "a later modification time")
+
+
+@contextmanager
+def open_seen(path: Path, seen: FileState) -> Iterator[int]:
+    """A descriptor for `path`, checked against `seen` when it is opened and again when the block ends well.
+
+    Raises:
+        CheckpointChangedError: the file was truncated, edited, replaced or removed.
+    """
+    try:
+        with open_regular(path) as (descriptor, now):
+            require_unchanged(path, seen, now)
+            yield descriptor
+            require_unchanged(path, seen, FileState.of(os.fstat(descriptor)))
+    except NotACheckpointError as error:
+        raise changed(path, error.problem) from error
+
+
+def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> None:
+    """Fills `target` (writable bytes) with the file's bytes from `offset` on.
+
+    Raises:
+        CheckpointChangedError: the file ends before `target` is full.
+        CheckpointError: the disk reports an error.
+    """
+    done = 0
+    while done < len(target):
+        try:
+            count = os.preadv(descriptor, [target[done : done + CHUNK]], offset + done)
+        except OSError as error:
+            raise CheckpointError(
+                "The disk could not deliver the file's bytes", file=path, found=error.strerror, advice="Check the disk"
+            ) from error
+        if count == 0:
+            raise changed(path, f"the file ends at byte {offset + done}, {len(target) - done} bytes too early")
+        done += count
+
+
+def read_small(path: Path, limit: int, what: str) -> bytes:
+    """All bytes of a file of at most `limit` bytes; `what` names it in errors.
+
+    Raises:
+        CorruptCheckpointError: larger than `limit`.
+        NotACheckpointError: not a readable regular file.
+        CheckpointChangedError: it shrank while it was read.
+    """
+    with open_regular(path) as (descriptor, state):
+        if state.size > limit:
+            raise CorruptCheckpointError(
+                f"The {what} is far larger than any real one",
+                file=path,
+                expected=f"at most {limit} bytes",
+                found=f"{state.size} bytes",
+            )
+        content = bytearray(state.size)
+        read_into(descriptor, path, 0, memoryview(content))
+    return bytes(content)
+
+
+class DuplicateNameError(ValueError):
+    """A JSON object that holds one name twice; only ever raised and caught inside this package."""
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise DuplicateNameError(name)
+            seen.add(name)
+    return found
+
+
+def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
+    """The value of a JSON text.
+
+    With `strict`, duplicate names in one object and the non-numbers NaN and Infinity are refused: two readers of
+    such a text may read different things. Model configs are read without it, since real ones hold Infinity.
+
+    Raises:
+        CorruptCheckpointError: not UTF-8, begins with a byte order mark, nested too deep, or not JSON.
+    """
+
+    def corrupt(problem: str, found: str | None = None) -> CorruptCheckpointError:
+        return CorruptCheckpointError(f"The {what} {problem}", file=path, found=found)
+
+    if content.startswith(b"\xef\xbb\xbf"):
+        raise corrupt("begins with a byte order mark, which JSON forbids")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise corrupt("is not UTF-8 text", f"byte {content[error.start]:#04x} at offset {error.start}") from error
+
+    def no_constant(name: str) -> Any:
+        raise ValueError(f"the non-number {name}")
+
+    try:
+        if strict:
+            return json.loads(text, object_pairs_hook=_unique_pairs, parse_constant=no_constant)
+        return json.loads(text)
+    except DuplicateNameError as error:
+        raise CorruptCheckpointError(
+            f"The {what} holds one name twice", file=path, tensor=str(error), expected="every name once"
+        ) from error
+    except RecursionError as error:
+        raise corrupt("is nested deeper than any real one") from error
+    except ValueError as error:  # JSONDecodeError, and the number with more digits than Python converts
+        raise corrupt("is not valid JSON", str(error)) from error
+
+
+def read_json_object(path: Path, limit: int, what: str, *, strict: bool = False) -> dict[str, Any]:
+    """The JSON object in a file of at most `limit` bytes.
+
+    Raises:
+        CorruptCheckpointError: too large, not JSON, or JSON of another kind than an object.
+        NotACheckpointError: not a readable regular file.
+    """
+    value = parse_json(read_small(path, limit, what), path, what, strict=strict)
+    if not isinstance(value, dict):
+        raise CorruptCheckpointError(
+            f"The {what} is not a JSON object", file=path, expected="an object", found=type(value).__name__
+        )
+    return value
+
+
+def resolved(path: Path) -> Path:
+    """The real path behind all symbolic links.
+
+    Raises:
+        NotACheckpointError: nothing there, a circle of links, or a path no file can have.
+    """
+    try:
+        return path.resolve(strict=True)
+    except RuntimeError as error:  # what Python 3.11 raises for a circle
+        raise unreadable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def hub_blobs(folder: Path) -> Path | None:
+    """The blob store that links in `folder` may lead to, when it is a snapshot of a Hugging Face hub cache.
+
+    Such a cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`. `folder` must be
+    resolved. A blob store that is itself a link is not accepted, since it could lead anywhere.
+    """
+    blobs = folder.parent.parent / "blobs"
+    # os.path and not Path: these answer False where the system refuses to look.
+    if folder.parent.name == "snapshots" and os.path.isdir(blobs) and not os.path.islink(blobs):
+        return blobs
+    return None
+
+
+def stays_inside(path: Path, folder: Path) -> bool:
+    """Whether `path`, all links followed, lies in the resolved `folder` or, in a hub cache, in its blob store.
+
+    Raises:
+        NotACheckpointError: `path` leads nowhere.
+    """
+    real = resolved(path)
+    if real.is_relative_to(folder):
+        return True
+    blobs = hub_blobs(folder)
+    return blobs is not None and real.is_relative_to(blobs)
+
+
+def require_inside(path: Path, folder: Path) -> None:
+    """Refuses a file that links lead out of the resolved `folder`, unless into the blob store of a hub cache.
+
+    Raises:
+        CorruptCheckpointError: it leads out.
+        NotACheckpointError: it leads nowhere.
+    """
+    if not stays_inside(path, folder):
+        raise CorruptCheckpointError(
+            "A link leads out of the model's folder",
+            file=path,
+            expected=f"a file in {folder}",
+            found=str(resolved(path)),
+            advice="Put the file itself in its place",
+        )

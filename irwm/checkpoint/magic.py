@@ -1,0 +1,107 @@
+"""What a file that is not safetensors is instead, told by its first bytes, with the reader's next step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SAVE_ADVICE = (
+    "Convert it on a machine that trusts its source: load the model with transformers and call "
+    "save_pretrained(folder, safe_serialization=True)"
+)
+GGUF_ADVICE = (
+    "Give the original safetensors folder; if only this file is left, load it with "
+    "transformers (from_pretrained(folder, gguf_file=name)) and call save_pretrained(folder, safe_serialization=True)"
+)
+# Weights of other tools. A folder with only these is told how to convert; a release leaves them behind, since they
+# would carry the unmarked weights along.
+OTHER_WEIGHTS = frozenset(
+    {
+        *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"),  # PyTorch
+        *(".gguf", ".ggml", ".llamafile"),
+        *(".onnx", ".onnx_data", ".tflite"),
+        *(".h5", ".keras", ".msgpack", ".npz", ".ot"),  # Keras, Flax, rust-bert
+    }
+)
+# How many leading bytes `recognise_magic` wants to see.
+MAGIC_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A recognised format: its name for a message, the advice, and whether it holds a model at all."""
+
+    name: str
+    advice: str
+    is_model: bool
+
+
+_PICKLE = Foreign(
+    "a Python pickle, as in PyTorch .bin and .pt files, which can run code when loaded",
+    "It was not loaded. " + SAVE_ADVICE,
+    True,
+)
+_ZIP = Foreign(
+    "a ZIP archive; PyTorch .bin and .pt files are such archives and can run code when loaded",
+    "It was not unpacked. If it is a PyTorch file: " + SAVE_ADVICE[0].lower() + SAVE_ADVICE[1:],
+    True,
+)
+_LFS = Foreign(
+    "a Git LFS pointer, the note that stands in for the weights",
+    "Fetch the weights themselves with git lfs pull, or download the file again",
+    False,
+)
+_PAGE = Foreign(
+    "a web page",
+    "The download brought a login or error page in place of the file; download it again, with an access token if "
+    "the model is gated",
+    False,
+)
+_GGUF = Foreign("a GGUF file", GGUF_ADVICE, True)
+
+
+def _archive(name: str) -> Foreign:
+    return Foreign(name, "Unpack it and give the folder with the .safetensors files", False)
+
+
+# Longer prefixes first where one begins another.
+_PREFIXES = (
+    (b"version https://git-lfs", _LFS),
+    (b"GGUF", _GGUF),
+    (b"PK\x03\x04", _ZIP),
+    (b"PK\x05\x06", _ZIP),
+    (b"PK\x07\x08", _ZIP),
+    (b"\x80\x02", _PICKLE),
+    (b"\x80\x03", _PICKLE),
+    (b"\x80\x04", _PICKLE),
+    (b"\x80\x05", _PICKLE),
+    (b"7z\xbc\xaf\x27\x1c", _archive("a 7z archive")),
+    (b"Rar!\x1a\x07", _archive("a RAR archive")),
+    (b"\x1f\x8b", _archive("a gzip archive")),
+    (b"\xfd7zXZ\x00", _archive("an xz archive")),
+    (b"\x28\xb5\x2f\xfd", _archive("a Zstandard archive")),
+    (b"BZh", _archive("a bzip2 archive")),
+    (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, as Keras writes", SAVE_ADVICE, True)),
+    (b"%PDF-", Foreign("a PDF document", "Give a model's folder or its .safetensors file", False)),
+)
+
+
+def recognise_magic(start: bytes) -> Foreign | None:
+    """The format that a file's first bytes (up to MAGIC_BYTES) belong to; None where nothing known fits."""
+    for prefix, foreign in _PREFIXES:
+        if start.startswith(prefix):
+            return foreign
+    if start[257:262] == b"ustar":
+        return _archive("a tar archive")
+    words = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if words.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
+        return _PAGE
+    if words[:1] in (b"{", b"["):
+        return Foreign("a JSON text", "Give the file with the weights", False)
+    if start and _is_text(start):
+        return Foreign("a text file", "Give a model's folder or its .safetensors file", False)
+    return None
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether these bytes are printable ASCII with the usual white space: enough to call a file text."""
+    return all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start)

@@ -1,0 +1,238 @@
+"""The folder `NAME.partial` in which a release grows until it is complete, and what dead runs leave of it.
+
+A lock file inside is held by the running publisher. The kernel lets go of it when the process ends, however it ends,
+so a partial folder whose lock is free belongs to a dead run and may be removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+from irwm.checkpoint.files import unreadable
+from irwm.checkpoint.manifest import LOCK_NAME
+from irwm.errors import OutputExistsError, PublishError
+
+PARTIAL_SUFFIX = ".partial"
+# Another process may remove or finish the folder between two of our steps, and a sweeper may hold the lock for an
+# instant: tried again, with pauses in seconds, for a quarter of a second in all.
+_ATTEMPTS = 25
+_PAUSE = 0.01
+_HELD_ELSEWHERE = {errno.EAGAIN, errno.EACCES}
+# Listing a folder to remove it takes descriptors; these are held back for it, in case the process runs out of them.
+_SPARE_DESCRIPTORS = 6
+# File systems that cannot fsync a folder say so with one of these; their renames are as safe as they get.
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+
+
+class Partial:
+    """A partial folder whose lock this process holds; made by `partial_folder`."""
+
+    def __init__(self, out: Path, path: Path) -> None:
+        self.path = path
+        self._out = out
+        self._published = False
+
+    @property
+    def published(self) -> bool:
+        return self._published
+
+    def publish(self) -> None:
+        """Renames the folder to its final name, durably. On any failure it has its partial name again.
+
+        Raises:
+            OutputExistsError: something has taken the final name meanwhile.
+            OSError: the disk's refusal.
+        """
+        sync_folder(self.path)
+        require_absent(self._out)
+        os.rename(self.path, self._out)
+        try:
+            sync_folder(self._out.parent)
+        except BaseException:
+            os.rename(self._out, self.path)
+            raise
+        self._published = True
+        # Unlinked only now, for while it lay in the partial folder its lock kept others out. A leftover is harmless.
+        with suppress(OSError):
+            os.unlink(self._out / LOCK_NAME)
+            sync_folder(self._out)
+
+
+@contextmanager
+def partial_folder(out: Path) -> Iterator[Partial]:
+    """An empty, locked partial folder beside `out`, gone at the end unless it was published.
+
+    Raises:
+        OutputExistsError: `out` exists, another process is writing it, or a folder not ours has the partial's name.
+        OSError: the disk's refusal.
+    """
+    path = out.with_name(out.name + PARTIAL_SUFFIX)
+    with ExitStack() as spare:
+        for _ in range(_SPARE_DESCRIPTORS):
+            spare.callback(os.close, os.open(out.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        lock = _acquire(path)
+        try:
+            partial = Partial(out, path)
+            try:
+                require_absent(out)  # a publisher may have finished between the caller's look and our lock
+                _clear(path)
+                yield partial
+            finally:
+                if not partial.published:
+                    spare.close()
+                    _remove(path)
+        finally:
+            os.close(lock)
+
+
+def require_absent(out: Path) -> None:
+    """Raises OutputExistsError where anything, a dangling link included, has the name `out`."""
+    if os.path.lexists(out):
+        raise OutputExistsError(
+            "The output folder exists already",
+            file=out,
+            expected="a name that is free",
+            advice="Choose another name, or move the folder away; nothing is ever overwritten",
+        )
+
+
+def sweep_partials(folder: str | Path) -> list[Path]:
+    """Removes the partial folders of dead runs directly inside `folder` and returns their paths.
+
+    Left alone is what a running publisher holds, and whatever was not made by one: a partial folder either holds a
+    lock file or is still empty.
+
+    Raises:
+        NotACheckpointError: `folder` cannot be listed.
+    """
+    folder = Path(folder)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(PARTIAL_SUFFIX))
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    swept = []
+    for name in names:
+        path = folder / name
+        try:
+            if not _is_ours(path):
+                continue
+            if not os.listdir(path):
+                os.rmdir(path)
+                swept.append(path)
+                continue
+            lock = _try_lock(path)
+        except OSError:
+            continue  # gone meanwhile, or not to be removed by us
+        if lock is None:
+            continue
+        try:
+            _remove(path)
+            if not os.path.lexists(path):
+                swept.append(path)
+        finally:
+            os.close(lock)
+    return swept
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder durable, where the file system can."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(path: Path) -> int:
+    """Makes the partial folder, or takes over a dead run's, and returns the descriptor that holds its lock."""
+    held = False
+    for _ in range(_ATTEMPTS):
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        try:
+            if not _is_ours(path):
+                raise OutputExistsError(
+                    "Something else has the name of the unfinished release",
+                    file=path,
+                    advice="Move it away, or choose another name for the release",
+                )
+            lock = _try_lock(path)
+        except FileNotFoundError:
+            continue  # a sweeper or a finishing publisher took the folder away
+        except OSError:
+            with suppress(OSError):
+                os.rmdir(path)  # ours if it is empty
+            raise
+        if lock is not None:
+            return lock
+        held = True
+        Event().wait(_PAUSE)
+    if held:
+        raise OutputExistsError(
+            "The output folder is in use: another process is writing it",
+            file=path,
+            advice="Wait until it has ended, or choose another name",
+        )
+    raise PublishError("The partial folder kept changing", file=path, advice="See which other program works in there")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this is a real folder that holds a lock file or nothing."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        return False
+    names = os.listdir(path)
+    return not names or LOCK_NAME in names
+
+
+def _try_lock(path: Path) -> int | None:
+    """A descriptor that holds the folder's lock; None where another process holds it.
+
+    Raises:
+        FileNotFoundError: folder or lock file were just removed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    lock = os.open(path / LOCK_NAME, flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Locked, but is it still the file of that name? Its last holder may have removed it before letting go.
+        if not os.path.samestat(os.stat(path / LOCK_NAME), os.fstat(lock)):
+            raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
+    except OSError as error:
+        os.close(lock)
+        if error.errno in _HELD_ELSEWHERE:
+            return None
+        raise
+    return lock
+
+
+def _clear(path: Path) -> None:
+    """Empties the folder but for the lock file."""
+    for entry in list(os.scandir(path)):
+        if entry.name == LOCK_NAME:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _remove(path: Path) -> None:
+    """Removes the folder, the lock file last, so that a removal cut short can be taken up again.
+
+    What cannot be removed stays for the next sweep; the error that led here matters more than this one.
+    """
+    with suppress(OSError):
+        _clear(path)
+        os.unlink(path / LOCK_NAME)
+        os.rmdir(path)

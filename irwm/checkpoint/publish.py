@@ -1,0 +1,312 @@
+"""Publishing a release: a copy of a checkpoint's folder with some bytes replaced, complete or not at all.
+
+The copy grows in `NAME.partial` beside the target, every file hashed as it passes and fsynced. Then it is verified,
+its manifest is written, and one rename makes it visible. Until that rename nothing but the partial folder changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from irwm.checkpoint.files import CHUNK, FileState, changed, open_seen, read_into, require_unchanged
+from irwm.checkpoint.manifest import MANIFEST_NAME, Manifest, format_manifest
+from irwm.checkpoint.model import Checkpoint, is_single_file
+from irwm.checkpoint.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
+from irwm.checkpoint.patches import Patch, checked_patches, overlay
+from irwm.checkpoint.selection import SourceFile, select_files
+from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
+
+Progress = Callable[[int, int, str], None]
+
+# Files take whole blocks, folders and the manifest some more.
+_BLOCK = 4096
+_RESERVE = 1024 * 1024
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+# What a rename onto a folder with content, or onto a file, says.
+_TAKEN = {errno.ENOTEMPTY, errno.ENOTDIR}
+_REFUSALS = {
+    errno.EROFS: ("The target disk is read-only", "Choose another folder"),
+    errno.EACCES: ("This user may not write there", "Change the folder's permissions or choose another one"),
+    errno.EPERM: ("This user may not write there", "Change the folder's permissions or choose another one"),
+    errno.ENAMETOOLONG: ("A name is longer than the target disk allows", "Choose a shorter name"),
+    errno.EFBIG: ("A file is larger than the target disk allows", "Choose a disk without that limit; FAT has one"),
+    errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
+    errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
+    errno.EEXIST: (
+        "Two files have one name on the target disk",
+        "It does not tell upper from lower case; rename one of them or choose another disk",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A complete release.
+
+    Attributes:
+        path: its folder.
+        manifest: the SHA-256 of every file in it, as written to SHA256SUMS.
+        left_out: names of the source's files that were not taken over: weights in other formats, which would carry
+            no mark, hidden files and folders, links to folders, and what is no regular file.
+        bytes_written: size of all its files, the manifest's included.
+    """
+
+    path: Path
+    manifest: Manifest
+    left_out: tuple[str, ...]
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a release would need, looked at before any work starts.
+
+    Attributes:
+        path: the output folder, its parent's links resolved.
+        needed, free: bytes on the target disk.
+        left_out: as `Published.left_out`.
+    """
+
+    path: Path
+    needed: int
+    free: int
+    left_out: tuple[str, ...]
+
+
+def preflight(source: Checkpoint, out_dir: str | Path) -> Preflight:
+    """Whether `publish` could begin now: a free name, a folder that may be written to, enough room.
+
+    Raises:
+        OutputExistsError, DiskSpaceError, PublishError: as `publish`; nothing is written.
+    """
+    out = _target(source, Path(out_dir))
+    selection = select_files(source)
+    needed = _needed(selection.files)
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        problem, advice = _REFUSALS[errno.EACCES]
+        raise PublishError(problem, file=out.parent, advice=advice)
+    try:
+        _require_room(out.parent, out, needed)
+        free = shutil.disk_usage(out.parent).free
+    except OSError as error:
+        raise _refusal(error, out, needed) from error
+    return Preflight(out, needed, free, selection.left_out)
+
+
+def _needed(files: Sequence[SourceFile]) -> int:
+    return sum(file.seen.size + _BLOCK - file.seen.size % _BLOCK for file in files) + _RESERVE
+
+
+def publish(
+    source: Checkpoint,
+    out_dir: str | Path,
+    patches: Mapping[Path, Sequence[Patch]],
+    progress: Progress | None = None,
+    verify: Callable[[Path], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Published:
+    """Writes the new folder `out_dir` as a copy of `source` with byte ranges replaced.
+
+    Args:
+        source: an opened checkpoint, a folder or a single file. Of a single file's surroundings only config and
+            tokenizer files are copied.
+        out_dir: must not exist and must not lie in the source folder; its parent must exist.
+        patches: for each shard, the bytes to replace, by absolute position; they must not overlap.
+        progress: called with bytes done, bytes in all and the file's name, at most once per 8 MiB.
+        verify: called with the folder before it gets its manifest and its name; raising aborts.
+        cancelled: asked once per 8 MiB; true stops the work.
+
+    Raises:
+        OutputExistsError: the target exists, lies in the source, or is being written by another process.
+        DiskSpaceError: not enough room, before or while writing.
+        PublishError: the target disk refused for another reason.
+        CheckpointChangedError: a file of the source changed meanwhile.
+        CorruptCheckpointError: a link in the source leads out of its folder.
+        ParameterError: a patch is not within a shard's tensors.
+        CancelledError: stopped on request.
+        Whatever `verify` raises. After any of these nothing of the release is left, and nothing else was touched.
+    """
+    out = _target(source, Path(out_dir))
+    overlays = checked_patches(source, patches)
+    selection = select_files(source)
+    sizes = [file.seen.size for file in selection.files]
+    needed = _needed(selection.files)
+    meter = _Meter(sum(sizes), progress, cancelled, out)
+    try:
+        with partial_folder(out) as partial:
+            _require_room(partial.path, out, needed)
+            digests = {}
+            for file in selection.files:
+                target = partial.path / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                digests[file.name] = _copy(file, target, overlays.get(file.path, ()), meter)
+            _require_unchanged(selection.files)
+            for folder in _folders(partial.path, digests):
+                sync_folder(folder)
+            if verify is not None:
+                verify(partial.path)
+            meter.poll()
+            text = format_manifest(digests)
+            _write_file(partial.path / MANIFEST_NAME, text)
+            partial.publish()
+    except OSError as error:
+        raise _refusal(error, out, needed) from error
+    return Published(out, Manifest(out / MANIFEST_NAME, digests), selection.left_out, sum(sizes) + len(text))
+
+
+def _target(source: Checkpoint, out_dir: Path) -> Path:
+    """The output path with its parent's links resolved, known to be free and outside the source."""
+    try:
+        if b"\0" in os.fsencode(out_dir):
+            raise ValueError("a NUL in the path")
+        parent = out_dir.parent.resolve(strict=True)
+        out = parent / out_dir.name
+        inside = not is_single_file(source) and any(
+            # By identity and not by name: a bind mount or a case-blind disk gives one folder two names.
+            os.path.samefile(folder, source.path)
+            for folder in (parent, *parent.parents)
+        )
+        if out_dir.name not in ("", ".."):
+            if inside:
+                raise OutputExistsError(
+                    "The output folder lies inside the model's own folder",
+                    file=out,
+                    advice="Choose a folder outside it",
+                )
+            require_absent(out)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise PublishError(
+            "The folder that the release should go into does not exist or cannot be reached",
+            file=out_dir.parent,
+            found=str(error),
+            advice="Create it first, or choose another one",
+        ) from error
+    if out_dir.name in ("", ".."):
+        raise OutputExistsError("The output folder exists already", file=out_dir, advice="Choose a new name")
+    if not parent.is_dir() or out.name.endswith(PARTIAL_SUFFIX):
+        raise PublishError(
+            "No folder of this name can be made there",
+            file=out,
+            expected=f"a name that does not end in {PARTIAL_SUFFIX}, in an existing folder",
+            advice="Choose another name",
+        )
+    return out
+
+
+class _Meter:
+    """Counts bytes for the progress callback and asks whether to stop."""
+
+    def __init__(self, total: int, progress: Progress | None, cancelled: Callable[[], bool] | None, out: Path) -> None:
+        self._total, self._progress, self._cancelled, self._out = total, progress, cancelled, out
+        self._done = self._shown = 0
+
+    def poll(self) -> None:
+        if self._cancelled is not None and self._cancelled():
+            raise CancelledError("The release was stopped and nothing of it was kept", file=self._out)
+
+    def advance(self, count: int, what: str) -> None:
+        self._done += count
+        if self._progress is not None and (self._done - self._shown >= CHUNK or self._done == self._total):
+            self._progress(self._done, self._total, what)
+            self._shown = self._done
+
+
+def _copy(file: SourceFile, target: Path, patches: Sequence[Patch], meter: _Meter) -> str:
+    """Copies one file with its patches laid over it, fsynced, and returns its SHA-256."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(min(CHUNK, file.seen.size)))
+    first = 0
+    with open_seen(file.path, file.seen) as reader:
+        writer = os.open(target, _WRITE_FLAGS, 0o666)
+        try:
+            meter.poll()
+            for begin in range(0, file.seen.size, CHUNK):
+                if begin:
+                    meter.poll()
+                piece = buffer[: min(CHUNK, file.seen.size - begin)]
+                read_into(reader, file.path, begin, piece)
+                first = overlay(piece, begin, patches, first)
+                digest.update(piece)
+                _write_all(writer, piece)
+                meter.advance(len(piece), file.name)
+            os.fsync(writer)
+        finally:
+            os.close(writer)
+    return digest.hexdigest()
+
+
+# O_EXCL: in our own empty folder a file that is there already means a disk that does not tell names apart.
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _write_file(target: Path, content: bytes) -> None:
+    writer = os.open(target, _WRITE_FLAGS, 0o666)
+    try:
+        _write_all(writer, memoryview(content))
+        os.fsync(writer)
+    finally:
+        os.close(writer)
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
+
+
+def _folders(root: Path, names: Mapping[str, str]) -> list[Path]:
+    """The folders below `root` that hold the named files, deepest first; `root` itself is synced at the end."""
+    folders = {parent for name in names for parent in Path(name).parents if parent != Path(".")}
+    return [root / folder for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True)]
+
+
+def _require_unchanged(files: Sequence[SourceFile]) -> None:
+    """Checks the files by name once more: one replaced by a rename while it was copied is seen only this way."""
+    for file in files:
+        try:
+            now = FileState.of(os.stat(file.path))
+        except OSError as error:
+            raise changed(file.path, error.strerror or "nothing") from error
+        require_unchanged(file.path, file.seen, now)
+
+
+def _require_room(folder: Path, out: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise _no_room(out, needed, free)
+
+
+def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
+    return DiskSpaceError(
+        "There is not enough room on the target disk",
+        file=out,
+        expected=f"{_size(needed)} free ({needed} bytes)",
+        found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
+        advice="Free some space or choose another disk; nothing of the release was kept",
+    )
+
+
+def _size(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+def _refusal(error: OSError, out: Path, needed: int) -> PublishError:
+    """The typed error for what the target disk said; the partial folder is gone by now."""
+    if error.errno in _TAKEN:
+        return OutputExistsError("Something else took the output folder's name meanwhile", file=out)
+    if error.errno in _NO_ROOM:
+        return _no_room(out, needed, None)
+    problem, advice = _REFUSALS.get(
+        error.errno or 0, ("The target disk refused to write the release", "Check the disk")
+    )
+    return PublishError(problem, file=error.filename or out, found=error.strerror, advice=advice)

@@ -1,0 +1,121 @@
+"""Reading a tensor, or only some of its rows, without touching the bytes in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.checkpoint.dtypes import TORCH
+from irwm.checkpoint.files import open_seen, read_into
+from irwm.checkpoint.safetensors_file import TensorEntry
+from irwm.errors import RowIndexError, UnsupportedCheckpointError
+
+# What selects rows: None for all, a slice, or row numbers in any order with repeats.
+Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
+
+
+def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
+    """The rows selected out of `count`, as an int64 tensor of shape (n,) on the CPU.
+
+    Negative numbers are refused and not counted from the end: a token id is never negative, so one is a mistake.
+
+    Raises:
+        RowIndexError: not a list of whole numbers, or one outside 0 to count - 1.
+    """
+    if rows is None:
+        return torch.arange(count)
+    if isinstance(rows, slice):
+        rows = range(*rows.indices(count))
+    if isinstance(rows, range):  # a million-row range must not become a million Python objects
+        rows = torch.arange(rows.start, rows.stop, rows.step) if len(rows) else []
+    try:
+        # A copy, since an alias of a read-only NumPy array makes torch warn.
+        numbers = rows.cpu() if isinstance(rows, torch.Tensor) else torch.tensor(rows)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise RowIndexError("The rows are not a list of whole numbers", tensor=name, found=str(error)) from error
+    if numbers.numel() == 0 and numbers.dim() == 1:
+        return torch.empty(0, dtype=torch.int64)
+    whole = not (numbers.dtype.is_floating_point or numbers.dtype.is_complex or numbers.dtype == torch.bool)
+    if numbers.dim() != 1 or not whole:
+        raise RowIndexError(
+            "The rows are not a list of whole numbers",
+            tensor=name,
+            expected="a one-dimensional sequence of integers",
+            found=f"{numbers.dim()} dimensions of {numbers.dtype}",
+        )
+    numbers = numbers.to(torch.int64)
+    outside = numbers[(numbers < 0) | (numbers >= count)]
+    if outside.numel():
+        raise RowIndexError(
+            "A row is not in the tensor",
+            tensor=name,
+            expected=f"0 to {count - 1}",
+            found=f"{int(outside[0])}" + (f" and {outside.numel() - 1} more" if outside.numel() > 1 else ""),
+        )
+    return numbers
+
+
+def read_tensor(entry: TensorEntry, rows: Rows = None) -> torch.Tensor:
+    """The tensor, or some of its rows along the first dimension, bit for bit.
+
+    Args:
+        entry: the tensor, from a header read before.
+        rows: None for all; a slice; or row numbers in any order, repeats allowed. Only the bytes of these rows are
+            read, each once, and neighbouring rows in one piece.
+
+    Returns:
+        A CPU tensor of the tensor's own dtype, of shape entry.shape with the first dimension replaced by the number
+        of rows asked for.
+
+    Raises:
+        RowIndexError: a row that the tensor lacks.
+        UnsupportedCheckpointError: a number format that torch tensors cannot stand for here.
+        CheckpointChangedError: the file is not what it was when its header was read.
+    """
+    if entry.dtype not in TORCH:
+        raise UnsupportedCheckpointError(
+            f"The number format {entry.dtype} cannot be read",
+            file=entry.file,
+            tensor=entry.name,
+            expected=", ".join(TORCH),
+            found=entry.dtype,
+            advice="Dequantise the model and save it as float32, float16 or bfloat16",
+        )
+    if rows is None:
+        return _read_runs(entry, [(entry.start, entry.stop)], entry.shape)
+    if not entry.shape:
+        raise RowIndexError("A single number has no rows", file=entry.file, tensor=entry.name)
+    wanted = row_numbers(rows, entry.shape[0], entry.name)
+    if wanted.numel() == 0:
+        return torch.empty((0, *entry.shape[1:]), dtype=TORCH[entry.dtype])
+    ordered, position = torch.unique(wanted, return_inverse=True)  # sorted
+    row_bytes = entry.nbytes // entry.shape[0]
+    breaks = torch.nonzero(torch.diff(ordered) != 1).flatten()
+    firsts = torch.cat([ordered[:1], ordered[breaks + 1]]).tolist()
+    lasts = torch.cat([ordered[breaks], ordered[-1:]]).tolist()
+    runs = [
+        (entry.start + first * row_bytes, entry.start + (last + 1) * row_bytes)
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    values = _read_runs(entry, runs, (ordered.numel(), *entry.shape[1:]))
+    if ordered.numel() == wanted.numel() and bool((position[1:] > position[:-1]).all()):
+        return values
+    return values[position]
+
+
+def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
+    """The bytes of the given absolute ranges, joined and seen as a tensor of `shape`."""
+    content = torch.empty(sum(stop - start for start, stop in runs), dtype=torch.uint8)
+    target = content.numpy().data
+    done = 0
+    with open_seen(entry.file, entry.seen) as descriptor:
+        for start, stop in runs:
+            read_into(descriptor, entry.file, start, target[done : done + stop - start])
+            done += stop - start
+    if entry.dtype == "BOOL":
+        return (content != 0).reshape(shape)  # a byte other than 0 and 1 is no valid torch bool
+    return content.view(TORCH[entry.dtype]).reshape(shape)

@@ -1,0 +1,286 @@
+"""One safetensors file: its header, read by our own strict parser, and the bytes of its tensors, read by position.
+
+The format is eight bytes with the header's length N as a little-endian integer, N bytes of JSON that map each tensor's
+name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts none of it: lengths are
+capped before anything is allocated, and the ranges must cover the data exactly once. The safetensors library lets
+some of that pass and maps files into memory; hence this module.
+
+Names of tensors are the file's author's to choose. They are dictionary keys here and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from irwm.checkpoint.dtypes import BITS
+from irwm.checkpoint.files import CHUNK, FileState, open_regular, open_seen, parse_json, read_into
+from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+    printable,
+)
+
+# The largest real headers are a few MB (a trillion-parameter mixture of experts has some 100 000 tensors).
+MAX_HEADER_BYTES = 32 * 1024 * 1024
+MAX_TENSORS = 200_000
+# torch counts elements and strides in signed 64-bit integers, and holds at most 64 dimensions.
+_MAX_COUNT = 2**63 - 1
+_MAX_DIMENSIONS = 64
+_LENGTH_BYTES = 8
+_ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
+_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where one tensor lies.
+
+    Attributes:
+        name: the tensor's name; any text at all, never to be used as a path.
+        dtype: the format's name for its number format, such as "BF16".
+        shape: the dimensions.
+        file: the file it is in.
+        start, stop: its half-open byte range, counted from the beginning of the file.
+        seen: the state of the file when its header was read, which every later read must meet again.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    stop: int
+    seen: FileState = field(repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsHeader:
+    """A checked header: the file, its tensors in the order of their bytes, its metadata, and where the data begins."""
+
+    file: Path
+    tensors: Mapping[str, TensorEntry]
+    metadata: Mapping[str, str]
+    data_start: int
+    seen: FileState
+
+
+def read_header(path: Path) -> SafetensorsHeader:
+    """Reads and checks the header of a safetensors file; no tensor is read.
+
+    Raises:
+        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
+        UnsupportedCheckpointError: another model format, or a number format unknown to us.
+        CorruptCheckpointError: the file breaks the format's rules.
+        CheckpointChangedError: it shrank while it was read.
+    """
+    with open_regular(path) as (descriptor, seen):
+        start = bytearray(min(seen.size, MAGIC_BYTES))
+        read_into(descriptor, path, 0, memoryview(start))
+        length = _header_length(path, seen.size, bytes(start))
+        raw = bytearray(length)
+        read_into(descriptor, path, _LENGTH_BYTES, memoryview(raw))
+    data_start = _LENGTH_BYTES + length
+    fields = _parse(path, bytes(raw))
+    metadata = _metadata(path, fields.pop("__metadata__", {}))
+    if len(fields) > MAX_TENSORS:
+        raise _too_many(path, f"{len(fields)}")
+    entries = [_entry(path, name, value, data_start, seen) for name, value in fields.items()]
+    entries.sort(key=lambda entry: (entry.start, entry.stop))
+    _require_full_cover(path, entries, data_start, seen.size)
+    return SafetensorsHeader(path, {entry.name: entry for entry in entries}, metadata, data_start, seen)
+
+
+def stream_tensor(entry: TensorEntry) -> Iterator[memoryview]:
+    """The tensor's bytes as the file holds them, in pieces of at most 8 MiB that are valid until the next one.
+
+    Raises:
+        CheckpointChangedError: the file is not what it was when its header was read.
+    """
+    buffer = memoryview(bytearray(min(CHUNK, entry.nbytes)))
+    with open_seen(entry.file, entry.seen) as descriptor:
+        for begin in range(entry.start, entry.stop, CHUNK):
+            piece = buffer[: min(CHUNK, entry.stop - begin)]
+            read_into(descriptor, entry.file, begin, piece)
+            yield piece
+
+
+def _header_length(path: Path, size: int, start: bytes) -> int:
+    """The header's length after all checks that come before allocating it; `start` is the file's beginning."""
+    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
+    fits = size > _LENGTH_BYTES and length <= min(MAX_HEADER_BYTES, size - _LENGTH_BYTES)
+    # A sound header is never taken for something else, although its length may happen to spell a magic number.
+    if fits and start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
+        return length
+    if size == 0:
+        raise NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
+    foreign = recognise_magic(start)
+    if foreign is not None:
+        kind = UnsupportedCheckpointError if foreign.is_model else NotACheckpointError
+        raise kind(
+            f"The file is not safetensors but {foreign.name}",
+            file=path,
+            expected="a safetensors file",
+            found=f"first bytes {start[:8].hex(' ')}",
+            advice=foreign.advice,
+        )
+    if size <= _LENGTH_BYTES:
+        raise NotACheckpointError(
+            "The file is too short to be safetensors",
+            file=path,
+            expected=f"at least {_LENGTH_BYTES + 2} bytes",
+            found=f"{size} bytes",
+            advice=_AGAIN,
+        )
+    if length > MAX_HEADER_BYTES:
+        raise CorruptCheckpointError(
+            "The header claims to be larger than any real one",
+            file=path,
+            expected=f"at most {MAX_HEADER_BYTES} bytes",
+            found=f"{length} bytes in a file of {size}",
+            advice=_AGAIN,
+        )
+    if length > size - _LENGTH_BYTES:
+        raise CorruptCheckpointError(
+            "The header reaches beyond the end of the file",
+            file=path,
+            expected=f"at most {size - _LENGTH_BYTES} bytes of header",
+            found=f"{length} bytes",
+            advice=_AGAIN,
+        )
+    raise CorruptCheckpointError(
+        "The header does not begin with a JSON object",
+        file=path,
+        expected="{",
+        found=f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}",
+        advice=_AGAIN,
+    )
+
+
+def _too_many(path: Path, found: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        "The header lists more tensors than any real model has",
+        file=path,
+        expected=f"at most {MAX_TENSORS}",
+        found=found,
+    )
+
+
+def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+    """The header's JSON object, its bulk bounded before Python objects are made of it.
+
+    32 MB of empty lists would become a gigabyte of objects. An entry has one brace and two brackets, the header and
+    its metadata one brace each; names may hold some as well, but no real model comes near the cap.
+    """
+    if raw.count(b"{") > MAX_TENSORS + 2 or raw.count(b"[") > 2 * MAX_TENSORS:
+        raise _too_many(path, f"{raw.count(b'{')} opening braces, {raw.count(b'[')} opening brackets")
+    value = parse_json(raw, path, "safetensors header", strict=True)
+    if not isinstance(value, dict):
+        raise CorruptCheckpointError("The safetensors header is not a JSON object", file=path, expected="an object")
+    return value
+
+
+def _metadata(path: Path, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        odd = next((k for k, v in value.items() if not isinstance(v, str)), "") if isinstance(value, dict) else ""
+        raise CorruptCheckpointError(
+            "The header's __metadata__ does not map texts to texts",
+            file=path,
+            expected="texts only",
+            found=f"{odd}: {type(value[odd]).__name__}" if isinstance(value, dict) else type(value).__name__,
+        )
+    return value
+
+
+def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) -> TensorEntry:
+    """One tensor's entry, checked by itself; how the entries fit together is checked afterwards."""
+
+    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CheckpointError:
+        shown = None if found is None else printable(str(found), 120)
+        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
+
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:  # a lone surrogate, written as an escape, cannot be shown, hashed or saved
+        raise corrupt("The tensor's name is not Unicode text") from error
+    if not isinstance(value, dict) or set(value) != _ENTRY_FIELDS:
+        found = sorted(value) if isinstance(value, dict) else type(value).__name__
+        raise corrupt("The tensor's header entry has other fields than it must", "dtype, shape, data_offsets", found)
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        raise UnsupportedCheckpointError(
+            f"The number format {printable(str(dtype), 40)} is not known",
+            file=path,
+            tensor=name,
+            expected=", ".join(BITS),
+            found=printable(str(dtype), 80),
+            advice="Save the model as float32, float16 or bfloat16, or update IRWM Studio",
+        )
+    if not isinstance(shape, list) or not all(_is_count(n) for n in shape) or len(shape) > _MAX_DIMENSIONS:
+        raise corrupt("The shape is not a list of whole numbers from 0 to 2^63 - 1", found=shape)
+    bits, magnitude = BITS[dtype], BITS[dtype]
+    for n in shape:
+        bits *= n
+        # Zeros left out: [0, 2^62, 2^62] holds no element, yet its strides overflow.
+        magnitude *= max(n, 1)
+        if magnitude > 8 * _MAX_COUNT:
+            raise corrupt("The shape overflows 64-bit sizes", found=shape)
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(n) for n in offsets):
+        raise corrupt("data_offsets is not a pair of whole numbers", found=offsets)
+    begin, end = offsets
+    if begin > end or bits != 8 * (end - begin):
+        raise corrupt(
+            "The byte range does not fit shape and dtype",
+            f"{bits / 8:.0f} bytes for {dtype} {shape}" if bits % 8 == 0 else f"{bits} bits, a whole number of bytes",
+            f"{end - begin} bytes",
+        )
+    return TensorEntry(name, dtype, tuple(shape), path, data_start + begin, data_start + end, seen)
+
+
+def _is_count(value: Any) -> bool:
+    # type() and not isinstance(): JSON's true is an int to Python.
+    return type(value) is int and 0 <= value <= _MAX_COUNT
+
+
+def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int, size: int) -> None:
+    """Every byte of the data belongs to exactly one tensor; `entries` are sorted by range."""
+    if not entries:
+        raise CorruptCheckpointError("The file holds no tensor", file=path, advice=_AGAIN)
+    reached = data_start
+    for entry in entries:
+        if entry.start != reached:
+            problem = "Two tensors overlap" if entry.start < reached else "A hole lies between two tensors"
+            raise CorruptCheckpointError(
+                problem,
+                file=path,
+                tensor=entry.name,
+                expected=f"its first byte at {reached}",
+                found=f"at {entry.start}",
+                advice=_AGAIN,
+            )
+        reached = entry.stop
+    if reached > size:
+        raise CorruptCheckpointError(
+            "The file is cut short",
+            file=path,
+            expected=f"{reached} bytes",
+            found=f"{size} bytes",
+            advice=_AGAIN,
+        )
+    if reached < size:
+        raise CorruptCheckpointError(
+            "Bytes follow the last tensor that belong to none; an archive or other data may be hidden there",
+            file=path,
+            expected=f"{reached} bytes",
+            found=f"{size} bytes",
+            advice=_AGAIN,
+        )

@@ -1,0 +1,86 @@
+"""Checkpoints for these tests: sound ones in every arrangement, and headers written byte by byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def entry(dtype: str, shape: list[Any], start: Any, stop: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+def raw(path: Path, header: dict[str, Any] | str | bytes, data: bytes = b"", length: int | None = None) -> Path:
+    """A file with the given header, whatever it says; `length` overrides the length that is written before it."""
+    text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+def split(folder: Path, out: Path, shards: int = 3, *, index: bool = True) -> Path:
+    """A copy of a one-file model with its tensors dealt out to numbered shards."""
+    out.mkdir(parents=True)
+    tensors = load_file(folder / "model.safetensors")
+    weight_map = {}
+    for number in range(shards):
+        name = f"model-{number + 1:05d}-of-{shards:05d}.safetensors"
+        part = {key: tensors[key] for key in sorted(tensors)[number::shards]}
+        save_file(part, out / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    if index:
+        write_index(out, weight_map)
+    for name in ("config.json", "generation_config.json"):
+        shutil.copy(folder / name, out / name)
+    return out
+
+
+def write_index(folder: Path, weight_map: Any) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def read_index(folder: Path) -> dict[str, str]:
+    return json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+
+
+def hub_cache(folder: Path, root: Path) -> Path:
+    """The model laid out as the Hugging Face hub caches it; returns the snapshot folder, which holds links only."""
+    repository = root / "models--someone--model"
+    snapshot = repository / "snapshots" / "0123abcd"
+    (repository / "blobs").mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        shutil.copy(file, repository / "blobs" / f"blob{number}")
+        (snapshot / file.name).symlink_to(Path("../../blobs") / f"blob{number}")
+    return snapshot
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Everything in a folder: name to content, None for folders. Equal trees mean that nothing was touched."""
+    return {
+        path.relative_to(folder).as_posix(): None if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Runs the block as a user without rights where the tests run as root, whom no permission stops."""
+    import os
+
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

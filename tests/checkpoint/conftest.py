@@ -1,0 +1,46 @@
+"""Fixtures of the checkpoint tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from irwm.checkpoint import Checkpoint, open_checkpoint
+from tests.checkpoint.builders import split
+
+
+@pytest.fixture
+def folder(tiny_path: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny Llama that the test may spoil, with a few companions."""
+    out = tmp_path / "model"
+    shutil.copytree(tiny_path, out)
+    (out / "README.md").write_text("# A model\n")
+    (out / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"id": 2, "content": "</s>", "special": True}]}))
+    return out
+
+
+@pytest.fixture
+def public_folder(folder: Path) -> Iterator[Path]:
+    """A copy of the tiny Llama below folders that any user may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as root:
+        os.chmod(root, 0o755)
+        shutil.copytree(folder, Path(root, "model"))
+        for file in Path(root, "model").iterdir():
+            os.chmod(file, 0o644)  # safetensors writes its files for their owner only
+        yield Path(root, "model").resolve()
+
+
+@pytest.fixture
+def sharded(tiny_path: Path, tmp_path: Path) -> Path:
+    return split(tiny_path, tmp_path / "sharded")
+
+
+@pytest.fixture
+def model(folder: Path) -> Checkpoint:
+    return open_checkpoint(folder)

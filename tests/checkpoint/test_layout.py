@@ -1,0 +1,209 @@
+"""Which files make up a checkpoint, in every arrangement people use, and what is refused with the difference listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from irwm.checkpoint import find_files
+from irwm.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+)
+from tests.checkpoint.builders import EMBEDDING, hub_cache, read_index, split, unprivileged, write_index
+
+
+def test_a_folder_with_one_file(folder: Path) -> None:
+    files = find_files(folder)
+    assert files.path == files.folder == folder
+    assert files.shards == (folder / "model.safetensors",)
+    assert files.config["model_type"] == "llama"
+    assert files.notes == ()
+    assert set(files.tensors) == set(load_file(folder / "model.safetensors"))
+
+
+def test_a_single_file_takes_the_config_beside_it(folder: Path) -> None:
+    files = find_files(folder / "model.safetensors")
+    assert files.path == folder / "model.safetensors"
+    assert files.folder == folder
+    assert files.config["model_type"] == "llama"
+
+
+def test_a_single_file_without_config_has_an_empty_one_and_says_so(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    files = find_files(folder / "model.safetensors")
+    assert files.config == {}
+    assert "no config.json" in files.notes[0]
+
+
+def test_indexed_shards_are_joined(tiny_path: Path, sharded: Path) -> None:
+    files = find_files(sharded)
+    assert [shard.name for shard in files.shards] == [f"model-{i:05d}-of-00003.safetensors" for i in (1, 2, 3)]
+    assert set(files.tensors) == set(load_file(tiny_path / "model.safetensors"))
+
+
+def test_numbered_shards_without_an_index_are_joined(tiny_path: Path, tmp_path: Path) -> None:
+    files = find_files(split(tiny_path, tmp_path / "m", index=False))
+    assert len(files.shards) == 3
+    assert EMBEDDING in files.tensors
+
+
+def test_a_file_of_any_name_is_the_model_if_it_is_the_only_one(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "weights v2.safetensors")
+    assert find_files(folder).shards == (folder / "weights v2.safetensors",)
+
+
+def test_one_of_several_shards_given_alone_is_read_with_a_note(sharded: Path) -> None:
+    (note,) = find_files(sharded / "model-00002-of-00003.safetensors").notes
+    assert "one of 3 shards" in note
+
+
+def test_model_safetensors_beside_an_index_is_not_read_and_that_is_said(tiny_path: Path, sharded: Path) -> None:
+    shutil.copy(tiny_path / "model.safetensors", sharded)
+    files = find_files(sharded)
+    assert len(files.shards) == 3
+    assert "transformers would load model.safetensors" in files.notes[0]
+
+
+def test_other_weights_in_the_folder_are_noted(folder: Path) -> None:
+    save_file({"a": torch.ones(1)}, folder / "consolidated.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(b"x")
+    (note,) = find_files(folder).notes
+    assert "consolidated.safetensors, pytorch_model.bin" in note
+
+
+def test_an_index_that_names_another_shard_than_the_tensor_is_in(sharded: Path) -> None:
+    index = read_index(sharded)
+    index[EMBEDDING] = next(name for name in index.values() if name != index[EMBEDDING])
+    write_index(sharded, index)
+    with pytest.raises(CorruptCheckpointError, match="is in model-"):
+        find_files(sharded)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"weight_map": []}', '{"weight_map": {}}', "{", '{"weight_map": {"a": 1}}'])
+def test_a_malformed_index(sharded: Path, content: str) -> None:
+    (sharded / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        find_files(sharded)
+    assert caught.value.file == str(sharded / "model.safetensors.index.json")
+
+
+def test_an_index_that_names_a_tensor_twice(sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}}'
+    )
+    with pytest.raises(CorruptCheckpointError, match="twice"):
+        find_files(sharded)
+
+
+def test_shards_in_a_subfolder_are_allowed(sharded: Path) -> None:
+    (sharded / "weights").mkdir()
+    for shard in sharded.glob("*.safetensors"):
+        shard.rename(sharded / "weights" / shard.name)
+    write_index(sharded, {key: f"weights/{name}" for key, name in read_index(sharded).items()})
+    assert len(find_files(sharded).shards) == 3
+
+
+def test_several_files_that_nothing_connects(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    save_file({"b": torch.ones(1)}, folder / "b.safetensors")
+    with pytest.raises(CorruptCheckpointError, match=r"a\.safetensors, b\.safetensors"):
+        find_files(folder)
+
+
+def test_a_shard_number_beyond_any_reason_costs_nothing(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-999999.safetensors")
+    with pytest.raises(CorruptCheckpointError, match="number 2 of 999999"):
+        find_files(folder)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"])
+def test_weights_of_other_formats_come_with_advice(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / f"model{suffix}").write_bytes(b"weights")
+    for path in (tmp_path, tmp_path / f"model{suffix}"):
+        with pytest.raises(UnsupportedCheckpointError, match="safe_serialization=True"):
+            find_files(path)
+
+
+def test_an_adapter_is_told_to_be_merged(tmp_path: Path) -> None:
+    save_file({"a.lora_A.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedCheckpointError, match="merge_and_unload"):
+        find_files(tmp_path)
+
+
+def test_what_is_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "notes.txt").write_text("hello")
+    (tmp_path / "circle").symlink_to("circle")
+    cases = ["nothing here", "empty", "text", "text/notes.txt", "text/notes.txt/below", "circle", "a\0b", "x" * 300]
+    for case in cases:
+        with pytest.raises(NotACheckpointError) as caught:
+            find_files(tmp_path / case)
+        assert caught.value.file is not None
+    with pytest.raises(NotACheckpointError):
+        find_files("")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "."])
+def test_what_may_not_be_read_is_refused(public_folder: Path, name: str) -> None:
+    os.chmod(public_folder / name, 0)
+    try:
+        with unprivileged(), pytest.raises(NotACheckpointError, match="may not read") as caught:
+            find_files(public_folder)
+    finally:
+        os.chmod(public_folder / name, 0o700)
+    assert caught.value.file is not None
+    assert caught.value.file.startswith(str(public_folder / name))
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"", b"\xef\xbb\xbf{}", b"\xff{}", b"[" * 100_000])
+def test_a_malformed_config(folder: Path, content: bytes) -> None:
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        find_files(folder)
+    assert caught.value.file == str(folder / "config.json")
+
+
+def test_a_huge_config_is_not_read(folder: Path) -> None:
+    with (folder / "config.json").open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(CorruptCheckpointError, match="larger than any real one"):
+        find_files(folder)
+
+
+def test_a_config_with_infinity_is_read_as_python_tools_write_it(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"time_step_limit": [0.0, float("inf")]}))
+    assert find_files(folder).config["time_step_limit"][1] == float("inf")
+
+
+def test_a_folder_reached_through_a_link_is_resolved(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    assert find_files(tmp_path / "link").path == folder
+    assert find_files(tmp_path / "link" / "model.safetensors").path == folder / "model.safetensors"
+
+
+def test_a_hub_cache_is_read_through_its_links(tiny_path: Path, tmp_path: Path) -> None:
+    snapshot = hub_cache(tiny_path, tmp_path)
+    assert find_files(snapshot).shards == (snapshot / "model.safetensors",)
+    assert find_files(snapshot / "model.safetensors").config["model_type"] == "llama"
+
+
+def test_a_hub_cache_whose_blob_store_is_a_link_is_refused(tiny_path: Path, tmp_path: Path) -> None:
+    snapshot = hub_cache(tiny_path, tmp_path)
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.rename(tmp_path / "elsewhere")
+    blobs.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="leads out"):
+        find_files(snapshot)

@@ -1,0 +1,107 @@
+"""The locked partial folder: one owner at a time, and dead runs swept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from irwm.checkpoint import sweep_partials
+from irwm.checkpoint.partial import partial_folder
+from irwm.errors import NotACheckpointError, OutputExistsError
+from tests.checkpoint.builders import tree
+
+LOCK = ".irwm-lock"
+
+
+def dead_run(tmp_path: Path, name: str = "r") -> Path:
+    path = tmp_path / f"{name}.partial"
+    (path / "sub").mkdir(parents=True)
+    (path / LOCK).touch()
+    (path / "model.safetensors").write_bytes(b"half")
+    (path / "sub" / "file").write_bytes(b"x")
+    return path
+
+
+def test_an_unpublished_partial_folder_is_gone_afterwards(tmp_path: Path) -> None:
+    with partial_folder(tmp_path / "r") as partial:
+        (partial.path / "a").mkdir()
+        (partial.path / "a" / "b").write_text("x")
+    assert tree(tmp_path) == {}
+
+
+def test_a_published_one_has_its_name_and_no_lock(tmp_path: Path) -> None:
+    with partial_folder(tmp_path / "r") as partial:
+        (partial.path / "a").write_text("x")
+        partial.publish()
+    assert tree(tmp_path) == {"r": None, "r/a": b"x"}
+
+
+def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
+    dead_run(tmp_path)
+    with partial_folder(tmp_path / "r") as partial:
+        assert os.listdir(partial.path) == [LOCK]
+
+
+def test_the_second_publisher_hears_that_it_is_in_use(tmp_path: Path) -> None:
+    with partial_folder(tmp_path / "r") as partial:
+        (partial.path / "a").write_text("x")
+        with pytest.raises(OutputExistsError, match="in use"), partial_folder(tmp_path / "r"):
+            pass
+        assert (partial.path / "a").read_text() == "x"
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> None:
+    other = tmp_path / "r.partial"
+    if kind == "file":
+        other.write_text("mine")
+    elif kind == "link":
+        (tmp_path / "home").mkdir()
+        other.symlink_to("home")
+    else:
+        other.mkdir()
+        (other / "thesis.txt").write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(OutputExistsError, match="Move it away"), partial_folder(tmp_path / "r"):
+        pass
+    assert sweep_partials(tmp_path) == []
+    assert tree(tmp_path) == before
+
+
+def test_sweeping_removes_dead_runs_only(tmp_path: Path) -> None:
+    dead = [dead_run(tmp_path, "a"), dead_run(tmp_path, "b")]
+    (tmp_path / "c.partial").mkdir()  # a run that died before its lock existed
+    live = dead_run(tmp_path, "live")
+    lock = os.open(live / LOCK, os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        assert sweep_partials(tmp_path) == [*dead, tmp_path / "c.partial"]
+    finally:
+        os.close(lock)
+    assert os.listdir(tmp_path) == ["live.partial"]
+    assert (live / "model.safetensors").exists()
+    assert sweep_partials(tmp_path) == [live]
+
+
+def test_links_in_a_dead_run_are_removed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis").write_text("mine")
+    (dead_run(tmp_path) / "link").symlink_to(tmp_path / "home")
+    assert sweep_partials(tmp_path) == [tmp_path / "r.partial"]
+    assert (tmp_path / "home" / "thesis").read_text() == "mine"
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path = dead_run(tmp_path)
+    (path / LOCK).unlink()
+    (path / LOCK).symlink_to(tmp_path / "created by the link")
+    assert sweep_partials(tmp_path) == []
+    assert not (tmp_path / "created by the link").exists()
+
+
+def test_sweeping_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotACheckpointError):
+        sweep_partials(tmp_path / "none")

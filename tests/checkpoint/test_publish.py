@@ -1,0 +1,281 @@
+"""Publishing: the right bytes, in the right places, with a manifest that holds, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from irwm.checkpoint import Checkpoint, Patch, open_checkpoint, publish, read_manifest, sweep_partials, verify_manifest
+from irwm.checkpoint import publish as publish_function
+from irwm.errors import CancelledError, CheckpointChangedError, OutputExistsError, ParameterError, PublishError
+from tests.checkpoint.builders import EMBEDDING, entry, hub_cache, raw, split, tree
+
+
+def row_patch(model: Checkpoint, row: int, values: torch.Tensor) -> dict[Path, list[Patch]]:
+    item = model.tensors[EMBEDDING]
+    width = item.nbytes // item.shape[0]
+    return {item.file: [Patch(item.start + row * width, values.numpy().tobytes())]}
+
+
+def test_a_release_differs_in_the_patched_bytes_only(folder: Path, tmp_path: Path) -> None:
+    model, values = open_checkpoint(folder), torch.randn(64)
+    released = publish(model, tmp_path / "out", row_patch(model, 7, values))
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    before[EMBEDDING][7] = values
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    for name in ("config.json", "README.md", "tokenizer.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert released.path == tmp_path / "out"
+    assert released.bytes_written == sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
+    assert sorted(os.listdir(tmp_path)) == ["model", "out"]
+    assert torch.equal(open_checkpoint(released.path).embedding([7])[0], values)
+
+
+def test_sha256sum_verifies_it_without_any_tool_of_ours(model: Checkpoint, tmp_path: Path) -> None:
+    released = publish(model, tmp_path / "out", row_patch(model, 0, torch.ones(64)))
+    subprocess.run(["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"], cwd=released.path, check=True)
+    assert verify_manifest(released.path).ok
+    assert read_manifest(released.path) == released.manifest
+
+
+def test_patches_in_several_shards(sharded: Path, tmp_path: Path) -> None:
+    model = open_checkpoint(sharded)
+    patches: dict[Path, list[Patch]] = {}
+    for item in model.tensors.values():
+        patches.setdefault(item.file, []).append(Patch(item.stop - 4, bytes(4)))
+    publish(model, tmp_path / "out", patches)
+    copy = open_checkpoint(tmp_path / "out")
+    assert set(copy.tensors) == set(model.tensors)
+    for name in ("model.norm.weight", EMBEDDING):
+        shard = copy.tensors[name].file
+        assert load_file(shard)[name].flatten()[-1] == 0
+
+
+def test_patches_across_the_borders_of_the_chunks(tmp_path: Path) -> None:
+    size = 20 * 1024 * 1024
+    source = tmp_path / "in"
+    source.mkdir()
+    names = {
+        "model.layers.0.self_attn.q_proj.weight": [8, 8],
+        "model.layers.0.self_attn.k_proj.weight": [8, 8],
+        "model.layers.0.input_layernorm.weight": [8],
+    }
+    header, at = {EMBEDDING: entry("F32", [size // 32, 8], 0, size)}, size
+    for name, shape in names.items():
+        count = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name], at = entry("F32", shape, at, at + count), at + count
+    raw(source / "model.safetensors", header, bytes(at))
+    (source / "config.json").write_text('{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 1}')
+    model = open_checkpoint(source)
+    start = model.tensors[EMBEDDING].start
+    border = 8 * 1024 * 1024
+    patches = [
+        Patch(border - 3, b"abcdef"),
+        Patch(2 * border, b"g"),
+        Patch(start, b"h"),
+        Patch(border + 3, b"i" * border),
+    ]
+    patches[1] = Patch(2 * border + 3, b"g")
+    seen: list[tuple[int, int, str]] = []
+    publish(model, tmp_path / "out", {model.shards[0]: patches}, progress=lambda *args: seen.append(args))
+    expected = bytearray((source / "model.safetensors").read_bytes())
+    for patch in patches:
+        expected[patch.start : patch.stop] = patch.data
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == bytes(expected)
+    done = [step[0] for step in seen]
+    assert done[-1] == seen[-1][1]
+    assert all(b - a >= border for a, b in zip([0, *done], done[:-1], strict=False))
+    assert seen[0][2] == "model.safetensors"
+
+
+def test_a_single_file_becomes_a_folder_with_its_companions(folder: Path, tmp_path: Path) -> None:
+    model = open_checkpoint(folder / "model.safetensors")
+    publish(model, tmp_path / "out", {})
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        "SHA256SUMS",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert open_checkpoint(tmp_path / "out").fingerprint == model.fingerprint
+
+
+def test_a_single_file_may_be_released_beside_itself(folder: Path) -> None:
+    publish(open_checkpoint(folder / "model.safetensors"), folder / "marked", {})
+    assert (folder / "marked" / "model.safetensors").exists()
+
+
+def test_a_hub_cache_becomes_regular_files(tiny_path: Path, tmp_path: Path) -> None:
+    model = open_checkpoint(hub_cache(tiny_path, tmp_path))
+    publish(model, tmp_path / "out", row_patch(model, 3, torch.zeros(64)))
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
+    assert torch.count_nonzero(open_checkpoint(tmp_path / "out").embedding([3])) == 0
+    assert torch.count_nonzero(model.embedding([3])) > 0
+
+
+def test_what_stays_behind_is_reported(folder: Path, tmp_path: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"unmarked")
+    (folder / "SHA256SUMS").write_text("stale")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "card.md").write_text("card")
+    released = publish(open_checkpoint(folder), tmp_path / "out", {})
+    assert released.left_out == ("pytorch_model.bin",)
+    assert "docs/card.md" in released.manifest.files
+    assert not (tmp_path / "out" / "pytorch_model.bin").exists()
+
+
+def test_modes_follow_the_umask(model: Checkpoint, tmp_path: Path) -> None:
+    os.chmod(model.path / "config.json", 0o400)
+    old = os.umask(0o027)
+    try:
+        publish(model, tmp_path / "out", {})
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o750
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "out").iterdir()} == {0o640}
+
+
+def test_verify_sees_the_written_model_and_can_abort(model: Checkpoint, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+
+    def verify(path: Path) -> None:
+        assert path == tmp_path / "out.partial"
+        assert torch.equal(open_checkpoint(path).embedding([7])[0], torch.ones(64))
+        assert not (path / "SHA256SUMS").exists()
+        raise RuntimeError("the mark is not there")
+
+    with pytest.raises(RuntimeError, match="not there"):
+        publish(model, tmp_path / "out", row_patch(model, 7, torch.ones(64)), verify=verify)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 5, 6])
+def test_a_stopped_release_leaves_nothing(model: Checkpoint, tmp_path: Path, stop_at: int) -> None:
+    before, polls = tree(tmp_path), iter(range(1, 100))
+    with pytest.raises(CancelledError):
+        publish(model, tmp_path / "out", {}, cancelled=lambda: next(polls) >= stop_at)
+    assert tree(tmp_path) == before
+
+
+def test_an_interrupt_leaves_nothing(model: Checkpoint, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish(model, tmp_path / "out", {}, progress=interrupt)
+    assert tree(tmp_path) == before
+
+
+def test_a_second_publisher_is_told_and_the_first_is_not_disturbed(model: Checkpoint, tmp_path: Path) -> None:
+    def verify(_: Path) -> None:
+        with pytest.raises(OutputExistsError, match="in use"):
+            publish_function(model, tmp_path / "out", {})
+
+    publish(model, tmp_path / "out", {}, verify=verify)
+    assert verify_manifest(tmp_path / "out").ok
+    with pytest.raises(OutputExistsError, match="exists"):
+        publish(model, tmp_path / "out", {})
+
+
+def test_of_many_publishers_at_once_exactly_one_wins(model: Checkpoint, tmp_path: Path) -> None:
+    """Forked children race for one target, while others sweep."""
+    children = []
+    for number in range(9):
+        child = os.fork()
+        if child == 0:
+            code = 2
+            try:
+                if number % 3 == 2:
+                    for _ in range(30):
+                        sweep_partials(tmp_path)
+                    code = 3
+                else:
+                    publish(model, tmp_path / "out", {})
+                    code = 0
+            except OutputExistsError:
+                code = 1
+            finally:
+                os._exit(code)
+        children.append(child)
+    codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+    assert codes == [0, 1, 1, 1, 1, 1, 3, 3, 3]
+    assert verify_manifest(tmp_path / "out").ok
+    assert sorted(os.listdir(tmp_path)) == ["model", "out"]
+
+
+@pytest.mark.parametrize("edit", ["append", "touch", "replace", "remove"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_source_that_changes_meanwhile_stops_the_release(
+    model: Checkpoint, tmp_path: Path, edit: str, name: str
+) -> None:
+    path = model.path / name
+
+    def change(_: object = None, *__: object) -> None:
+        if edit == "append":
+            with path.open("ab") as file:
+                file.write(b"x")
+        elif edit == "touch":
+            os.utime(path, ns=(1, 1))
+        elif edit == "replace":
+            (tmp_path / "new").write_bytes(path.read_bytes())
+            status = path.stat()
+            os.utime(tmp_path / "new", ns=(status.st_atime_ns, status.st_mtime_ns))
+            (tmp_path / "new").rename(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    with pytest.raises(CheckpointChangedError) as caught:
+        publish(model, tmp_path / "out", {}, progress=change)
+    assert caught.value.file == str(path)
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_bad_patches_write_nothing(model: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError):
+        publish(model, tmp_path / "out", {model.shards[0]: [Patch(0, b"x")]})
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("name", ["none/out", "model/config.json/out", "out.partial", "x" * 300, "a\0b"])
+def test_targets_that_cannot_be(model: Checkpoint, tmp_path: Path, name: str) -> None:
+    before = tree(tmp_path)
+    with pytest.raises(PublishError):
+        publish(model, tmp_path / name, {})
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["/", ".", "..", "/tmp/.."])
+def test_targets_without_a_name_exist(model: Checkpoint, name: str) -> None:
+    with pytest.raises(OutputExistsError):
+        publish(model, name, {})
+
+
+def test_a_target_that_is_a_dangling_link_is_taken(model: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("nowhere")
+    with pytest.raises(OutputExistsError):
+        publish(model, tmp_path / "out", {})
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_release_can_be_released_again(model: Checkpoint, tmp_path: Path) -> None:
+    publish(model, tmp_path / "one", {})
+    second = publish(open_checkpoint(tmp_path / "one"), tmp_path / "two", {})
+    assert second.left_out == ()
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_a_relative_target_is_taken_from_the_working_folder(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_checkpoint(split(tiny_path, tmp_path / "m"))
+    monkeypatch.chdir(tmp_path)
+    assert publish(model, "out", {}).path == tmp_path / "out"

@@ -1,0 +1,99 @@
+"""Rows of a tensor: the right ones, in the order asked for, and no other byte read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from irwm.checkpoint import TensorEntry, read_header, read_tensor
+from irwm.checkpoint.rows import row_numbers
+from irwm.errors import IrwmError, RowIndexError
+
+MATRIX = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TensorEntry]:
+    path = tmp_path_factory.mktemp("rows") / "x.safetensors"
+    save_file({"m": MATRIX, "s": torch.tensor(1.0), "v": torch.arange(9.0), "e": torch.empty(4, 0)}, path)
+    return read_header(path).tensors
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 39), max_size=30))
+def test_any_rows_in_any_order_with_repeats(stored: dict[str, TensorEntry], rows: list[int]) -> None:
+    assert torch.equal(read_tensor(stored["m"], rows), MATRIX[torch.tensor(rows, dtype=torch.long)])
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(30, 99), slice(None, None, -2), slice(5, 5)], ids=str)
+def test_slices_mean_what_they_mean_in_python(stored: dict[str, TensorEntry], rows: slice) -> None:
+    wanted = list(range(40))[rows]
+    assert torch.equal(read_tensor(stored["m"], rows), MATRIX[wanted])
+
+
+def test_rows_come_as_tensor_array_range_or_tuple(stored: dict[str, TensorEntry]) -> None:
+    frozen = np.array([4, 2])
+    frozen.flags.writeable = False
+    for rows in (torch.tensor([4, 2]), torch.tensor([4, 2], dtype=torch.int32), frozen, range(4, 0, -2), (4, 2)):
+        assert torch.equal(read_tensor(stored["m"], rows), MATRIX[[4, 2]])
+    assert read_tensor(stored["m"], range(0)).shape == (0, 7)
+
+
+def test_vectors_and_empty_rows(stored: dict[str, TensorEntry]) -> None:
+    assert read_tensor(stored["v"], [8, 0]).tolist() == [8.0, 0.0]
+    assert read_tensor(stored["e"], [3, 3]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("rows", [[-1], [40], [0, 99], [1.5], [True], ["a"], [[1]], 3, [2**70], [None]], ids=str)
+def test_rows_that_are_not_there_are_refused(stored: dict[str, TensorEntry], rows: object) -> None:
+    with pytest.raises(RowIndexError) as caught:
+        read_tensor(stored["m"], rows)  # type: ignore[arg-type]
+    assert isinstance(caught.value, IrwmError)
+    assert isinstance(caught.value, IndexError)
+    assert caught.value.tensor == "m"
+
+
+def test_a_scalar_has_no_rows(stored: dict[str, TensorEntry]) -> None:
+    with pytest.raises(RowIndexError):
+        read_tensor(stored["s"], [0])
+
+
+def test_only_the_bytes_of_the_rows_are_read_and_neighbours_in_one_piece(
+    stored: dict[str, TensorEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[tuple[int, int]] = []
+    preadv = os.preadv
+
+    def counting(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        reads.append((offset - stored["m"].start, sum(len(buffer) for buffer in buffers)))
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", counting)
+    read_tensor(stored["m"], [20, 3, 5, 4, 20, 39])
+    assert reads == [(3 * 14, 3 * 14), (20 * 14, 14), (39 * 14, 14)]
+
+
+def test_row_numbers_of_none_are_all() -> None:
+    assert row_numbers(None, 3).tolist() == [0, 1, 2]
+
+
+def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
+    rows, width = 4_000_000, 16_384  # 262 GB, sparse on disk
+    from tests.checkpoint.builders import entry, raw
+
+    path = raw(tmp_path / "x.safetensors", {"m": entry("F32", [rows, width], 0, rows * width * 4)})
+    start = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(start + rows * width * 4)
+        file.seek(start + 3_999_999 * width * 4)
+        file.write(np.float32(7).tobytes())
+    found = read_tensor(read_header(path).tensors["m"], [0, 3_999_999])
+    assert found.shape == (2, width)
+    assert found[1, 0] == 7

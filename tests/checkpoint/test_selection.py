@@ -1,0 +1,133 @@
+"""What a release takes over from its source, and what stays behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.selection import select_files
+from irwm.errors import CorruptCheckpointError, NotACheckpointError, PublishError
+from tests.checkpoint.builders import hub_cache, read_index, unprivileged, write_index
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+
+def names(path: Path) -> list[str]:
+    return [file.name for file in select_files(open_checkpoint(path)).files]
+
+
+def left_out(path: Path) -> tuple[str, ...]:
+    return select_files(open_checkpoint(path)).left_out
+
+
+PLAIN = ["README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_everything_that_belongs_to_the_model_is_taken(folder: Path) -> None:
+    fill(folder, "README.pt.md", "tokenizer.model", "chat_template.jinja", "merges.txt", "extra/deep/notes.txt")
+    taken = names(folder)
+    assert set(taken) - set(PLAIN) == {
+        "README.pt.md",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "merges.txt",
+        "extra/deep/notes.txt",
+    }
+    assert taken == sorted(taken)
+    assert left_out(folder) == ()
+
+
+def test_weights_in_other_files_are_left_out_and_named(folder: Path) -> None:
+    others = [
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+        "model.fp16.safetensors",
+        "model.safetensors.bak",
+        "old/model.safetensors",
+        "old/model.safetensors.index.json",
+        "onnx/model.onnx",
+        "onnx/model.onnx.data",
+        "onnx/model.onnx_data",
+        "model-Q4.GGUF",
+        "flax_model.msgpack",
+        "tf_model.h5",
+        "x.pt",
+        "y.pth",
+    ]
+    fill(folder, *others)
+    assert left_out(folder) == tuple(sorted(others))
+    assert names(folder) == PLAIN
+
+
+def test_hidden_things_and_what_is_no_file_are_left_out(folder: Path, tmp_path: Path) -> None:
+    fill(folder, ".git/config", ".env", "sub/.cache/x")
+    os.mkfifo(folder / "pipe")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "around").symlink_to(".")
+    assert left_out(folder) == (".env", ".git/", "around/", "dangling", "pipe", "sub/.cache/")
+    assert names(folder) == PLAIN
+
+
+def test_the_sources_own_manifest_and_lock_are_neither_taken_nor_named(folder: Path) -> None:
+    fill(folder, "SHA256SUMS", ".irwm-lock")
+    assert names(folder) == PLAIN
+    assert left_out(folder) == ()
+
+
+def test_the_index_in_use_is_taken(sharded: Path) -> None:
+    assert "model.safetensors.index.json" in names(sharded)
+
+
+def test_links_of_a_hub_cache_are_taken(tiny_path: Path, tmp_path: Path) -> None:
+    snapshot = hub_cache(tiny_path, tmp_path)
+    assert names(snapshot) == ["config.json", "generation_config.json", "model.safetensors"]
+    assert left_out(snapshot) == ()
+
+
+def test_a_file_linked_from_outside_stops_the_release(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    (folder / "LICENSE").symlink_to(tmp_path / "secret")
+    with pytest.raises(CorruptCheckpointError, match="leads out"):
+        names(folder)
+
+
+def test_a_shard_behind_a_linked_folder_stops_the_release(sharded: Path) -> None:
+    (sharded / "real").mkdir()
+    (sharded / "weights").symlink_to("real")
+    for shard in sharded.glob("*.safetensors"):
+        shard.rename(sharded / "real" / shard.name)
+    write_index(sharded, {key: f"weights/{name}" for key, name in read_index(sharded).items()})
+    with pytest.raises(PublishError, match="link to a folder"):
+        names(sharded)
+
+
+def test_beside_a_single_file_only_known_companions_are_taken(folder: Path) -> None:
+    fill(folder, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja", "holiday.jpg", "tokenizer.bin", "b.json")
+    fill(folder, "vocabulary/notes.txt")
+    selection = select_files(open_checkpoint(folder / "model.safetensors"))
+    assert [file.name for file in selection.files] == [
+        "chat.jinja",
+        "config.json",
+        "generation_config.json",
+        "merges.txt",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer.model",
+        "vocab.txt",
+    ]
+    assert selection.left_out == ()
+
+
+def test_an_unreadable_companion_is_named(public_folder: Path) -> None:
+    model = open_checkpoint(public_folder)
+    os.chmod(public_folder / "README.md", 0)
+    with unprivileged(), pytest.raises(NotACheckpointError) as caught:
+        select_files(model)
+    assert caught.value.file == str(public_folder / "README.md")

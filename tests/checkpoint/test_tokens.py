@@ -1,0 +1,107 @@
+"""Ids of tokens that no text is made of, from every file that may tell them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.checkpoint import open_checkpoint, special_token_ids
+from irwm.errors import CorruptCheckpointError
+
+
+def set_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for key in [key for key in config if key.endswith("_token_id")]:
+        del config[key]
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.fixture
+def bare(folder: Path) -> Path:
+    """The tiny model without any token file and any id in its config."""
+    (folder / "tokenizer.json").unlink()
+    set_config(folder)
+    return folder
+
+
+def ids(folder: Path) -> frozenset[int]:
+    return special_token_ids(open_checkpoint(folder))
+
+
+def test_nothing_is_known_without_any_file(bare: Path) -> None:
+    assert ids(bare) == frozenset()
+
+
+def test_ids_of_the_config_single_or_listed(bare: Path) -> None:
+    set_config(bare, bos_token_id=1, eos_token_id=[2, 3], pad_token_id=None, sep_token_id=True, cls_token_id=-1)
+    assert ids(bare) == {1, 2, 3}
+
+
+def test_ids_beyond_the_vocabulary_are_dropped(bare: Path) -> None:
+    set_config(bare, bos_token_id=600, eos_token_id=599)
+    assert ids(bare) == {599}
+
+
+def test_added_tokens_of_every_file(bare: Path) -> None:
+    (bare / "tokenizer.json").write_text(
+        json.dumps({"added_tokens": [{"id": 5, "content": "<a>"}, {"content": "no id"}, "odd", {"id": "6"}]})
+    )
+    (bare / "tokenizer_config.json").write_text(
+        json.dumps({"added_tokens_decoder": {"7": {"content": "<b>"}, "x": {}, "9" * 5000: {}}})
+    )
+    (bare / "added_tokens.json").write_text(json.dumps({"<c>": 8, "<d>": None}))
+    assert ids(bare) == {5, 7, 8}
+
+
+@pytest.mark.parametrize(
+    ("vocab", "expected"),
+    [
+        ({"[PAD]": 0, "[unused0]": 1, "the": 2, "[unused99]": 3, "unused1": 4}, {1, 3}),
+        ({"<unused7>": 6, "word": 7}, {6}),
+        ([["<unk>", 0.0], ["<0x00>", 0.0], ["<0xFF>", 0.0], ["<0xGG>", 0.0], ["a", -1.0], "odd", []], {1, 2}),
+    ],
+)
+def test_unused_and_byte_tokens_of_the_vocabulary(bare: Path, vocab: Any, expected: set[int]) -> None:
+    (bare / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}}))
+    assert ids(bare) == expected
+
+
+def test_unused_tokens_of_a_vocabulary_file(bare: Path) -> None:
+    (bare / "vocab.txt").write_bytes("[PAD]\n[unused0]\r\nthe\n\u2028\n[unused1]\n".encode())
+    assert ids(bare) == {1, 4}
+
+
+def test_the_files_beside_a_single_weight_file_count(folder: Path) -> None:
+    set_config(folder)
+    assert special_token_ids(open_checkpoint(folder / "model.safetensors")) == {2}
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff"])
+def test_a_malformed_tokenizer_is_named(bare: Path, content: bytes) -> None:
+    (bare / "tokenizer.json").write_bytes(content)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        ids(bare)
+    assert caught.value.file == str(bare / "tokenizer.json")
+
+
+def test_a_vocabulary_that_is_not_text(bare: Path) -> None:
+    (bare / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(CorruptCheckpointError, match="UTF-8"):
+        ids(bare)
+
+
+def test_a_tokenizer_linked_from_outside_is_refused(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (bare / "tokenizer.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(CorruptCheckpointError, match="leads out"):
+        ids(bare)
+
+
+def test_a_real_bert_tokenizer(minilm_path: Path) -> None:
+    found = special_token_ids(open_checkpoint(minilm_path))
+    assert {0, 100, 101, 102, 103} <= found  # [PAD] [UNK] [CLS] [SEP] [MASK]
+    assert set(range(1, 100)) <= found  # [unused0] to [unused98]
+    assert 1996 not in found  # "the"

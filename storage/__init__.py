@@ -1,0 +1,88 @@
+"""Everything this application remembers, and nothing else does: keys, releases, cases, audit log, jobs.
+
+    canonical, files, processes    values to bytes, private files, which process is which
+    paths, database                where files lie and whether that is safe; SQLite opened, checked, migrated
+    encryption                     passphrase to key, records sealed for their place
+    schema, header, records        the vault's tables, its plain row, its values
+    audit, witness                 the hash chain; a memory beside the vault of how long the chain had become
+    checks, backup                 everything opened and held against the log; copies out and back in
+    session, vault                 one session's view: unlocking and idle lock; the records
+    jobs                           the list of long tasks, in a file of its own, without secrets
+
+Two SQLite files lie in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
+`jobs.sqlite3`, which holds no secrets. What an attacker with the vault file learns is how many records there are, how
+large they are, when they were made, and the names of the events in the log. What they can change unseen is nothing in a
+record and nothing in the log; what they can do is put an older copy of the whole folder in its place, which only the
+log heads printed in reports reveal (`Vault.verify_audit(known_head=...)`).
+
+This package imports `irwm.errors` and nothing else of the application: keys are opaque bytes here, findings are JSON.
+"""
+
+from storage.audit import AuditCheck, AuditEntry
+from storage.backup import back_up, latest_backup, restore
+from storage.checks import VaultCheck
+from storage.encryption import DEFAULT_COST, Cost
+from storage.errors import (
+    AuditBrokenError,
+    CostError,
+    DamagedRecordError,
+    DatabaseDamagedError,
+    NewerSchemaError,
+    PassphraseError,
+    RecordNotFoundError,
+    RecordValueError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+    UnsafeHomeError,
+    VaultChangedError,
+    VaultError,
+    VaultExistsError,
+    VaultLockedError,
+    VaultMissingError,
+    WrongPassphraseError,
+)
+from storage.jobs import Job, Jobs
+from storage.paths import check_home, home
+from storage.records import CaseRecord, KeyRecord, RecordName, Records, ReleaseRecord, RunRecord
+from storage.vault import Vault
+
+__all__ = [
+    "DEFAULT_COST",
+    "AuditBrokenError",
+    "AuditCheck",
+    "AuditEntry",
+    "CaseRecord",
+    "Cost",
+    "CostError",
+    "DamagedRecordError",
+    "DatabaseDamagedError",
+    "Job",
+    "Jobs",
+    "KeyRecord",
+    "NewerSchemaError",
+    "PassphraseError",
+    "RecordName",
+    "RecordNotFoundError",
+    "RecordValueError",
+    "Records",
+    "ReleaseRecord",
+    "RunRecord",
+    "StorageBusyError",
+    "StorageError",
+    "StorageFullError",
+    "UnsafeHomeError",
+    "Vault",
+    "VaultChangedError",
+    "VaultCheck",
+    "VaultError",
+    "VaultExistsError",
+    "VaultLockedError",
+    "VaultMissingError",
+    "WrongPassphraseError",
+    "back_up",
+    "check_home",
+    "home",
+    "latest_backup",
+    "restore",
+]

@@ -1,0 +1,170 @@
+"""Copies of the vault, sealed as it is: made without stopping anyone, restored without losing what stood there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from storage import audit, header
+from storage.canonical import utc_now, utc_text
+from storage.checks import structure_faults
+from storage.database import DatabaseFile
+from storage.errors import (
+    DatabaseDamagedError,
+    StorageBusyError,
+    StorageError,
+    VaultExistsError,
+    VaultMissingError,
+)
+from storage.files import new_private_file, partial_name, private_folder, publish_new
+from storage.paths import SIDECARS, VAULT_NAME
+from storage.schema import VAULT_SCHEMA
+
+BACKUP_FOLDER = "backups"
+# How long a restore waits for whoever is in the midst of a write.
+BUSY_SECONDS = 5.0
+
+
+def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetime] = utc_now) -> Path:
+    """Copies the vault to a new file of mode 600, and checks the copy; works while locked.
+
+    Args:
+        target: the new file; default a name with audit count and time in the home's folder of backups.
+
+    Raises:
+        VaultMissingError: there is no vault.
+        VaultExistsError: the target exists; it is untouched.
+        DatabaseDamagedError: the vault is damaged, and so would be its copy.
+        StorageError: the target cannot be written.
+    """
+    source = DatabaseFile(home / VAULT_NAME, VAULT_SCHEMA)
+    if not source.path.exists():
+        raise VaultMissingError("there is no vault to copy", file=source.path)
+    with source.reading() as db:
+        count = audit.state(db).count
+        if target is None:
+            private_folder(home / BACKUP_FOLDER)
+            # Count first: names sort in the order of the vault's states, whatever the clock said.
+            target = home / BACKUP_FOLDER / f"vault-{count:08d}-{_compact(now())}.sqlite3"
+        partial = partial_name(target)
+        try:
+            _copy(db.conn, partial)
+            _refuse_damaged(partial, source.path)
+            publish_new(partial, target)
+        except FileExistsError:
+            raise VaultExistsError("a file with the backup's name exists already", file=target) from None
+        except OSError as error:
+            raise StorageError("the backup cannot be written", file=target, found=str(error)) from error
+        finally:
+            _remove(partial)
+    return target
+
+
+def latest_backup(home: Path) -> Path | None:
+    """The backup of the newest state in the home's folder of backups."""
+    return max((home / BACKUP_FOLDER).glob("vault-*.sqlite3"), default=None, key=lambda path: path.name)
+
+
+def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) -> Path | None:
+    """Puts a backup in the vault's place and returns where the vault that stood there was kept, if there was one.
+
+    The backup is checked as far as that goes without the passphrase, then copied; the file itself is not changed.
+    The next unlocking of the restored vault finds that the witness had seen more, warns and logs it. Stop other
+    processes first: one that is just about to write may still write into the vault that is set aside.
+
+    Raises:
+        VaultMissingError: there is no such backup.
+        DatabaseDamagedError, NewerSchemaError: the backup cannot be used; nothing was changed.
+        StorageBusyError: the present vault is in use; nothing was changed.
+        StorageError: the folder cannot be written to.
+    """
+    vault = home / VAULT_NAME
+    if not source.is_file():
+        raise VaultMissingError("there is no such backup", file=source)
+    partial = partial_name(vault)
+    try:
+        private_folder(home)
+        # "immutable" leaves no side files beside the backup, but must not hide a log that belongs to it.
+        mode = "ro" if source.with_name(source.name + SIDECARS[0]).exists() else "ro&immutable=1"
+        with contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode={mode}", uri=True)) as conn:
+            _copy(conn, partial)
+        copy = DatabaseFile(partial, VAULT_SCHEMA)
+        copy.prepare()
+        _refuse_damaged(partial, source)
+        with contextlib.closing(sqlite3.connect(partial)) as conn:
+            conn.execute("PRAGMA journal_mode=WAL").fetchall()
+        aside = _set_aside(vault, now) if os.path.lexists(vault) else None
+        os.replace(partial, vault)
+    except sqlite3.DatabaseError as error:
+        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=str(error)) from error
+    except OSError as error:
+        raise StorageError("the backup cannot be restored", file=vault, found=str(error)) from error
+    finally:
+        _remove(partial)
+    return aside
+
+
+def _copy(source: sqlite3.Connection, partial: Path) -> None:
+    os.close(new_private_file(partial))
+    with contextlib.closing(sqlite3.connect(partial)) as copy:
+        source.backup(copy)
+        # One file that is complete by itself, with no log beside it.
+        copy.execute("PRAGMA journal_mode=DELETE").fetchall()
+
+
+def _refuse_damaged(copy: Path, original: Path) -> None:
+    with DatabaseFile(copy, VAULT_SCHEMA).reading() as db:
+        faults = structure_faults(db)
+        check = audit.verify(db, header.read(db).id, None)
+    if faults or not check.ok:
+        raise DatabaseDamagedError(
+            "the vault in this file is damaged, so no copy of it is taken for sound",
+            file=original,
+            found="; ".join((*faults, check.reason)).strip("; "),
+            advice="use an earlier backup, and keep this file as evidence",
+        )
+
+
+def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
+    aside = vault.with_name(f"{vault.name}.replaced-{_compact(now())}")
+    try:
+        # To have the file for itself alone, which fails while anybody uses it. Closing then folds the log in and
+        # changes nothing else, so a vault that is set aside stays what it was, byte for byte.
+        with contextlib.closing(
+            sqlite3.connect(
+                f"{vault.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+            )
+        ) as conn:
+            conn.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+            conn.execute("BEGIN EXCLUSIVE")
+            conn.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StorageBusyError("the vault is in use", file=vault, advice="stop other processes first") from error
+    except sqlite3.DatabaseError:
+        pass  # damaged, which is why it is replaced; it is kept with whatever lies beside it
+    # A log left beside the new vault would be replayed into it.
+    for end in SIDECARS:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(vault.with_name(vault.name + end), aside.with_name(aside.name + end))
+    try:
+        # A second name, so that there is no moment without a vault.
+        os.link(vault, aside, follow_symlinks=False)
+    except FileExistsError:
+        raise VaultExistsError("the name for the vault that is set aside is taken", file=aside) from None
+    except (OSError, NotImplementedError):
+        os.rename(vault, aside)
+    return aside
+
+
+def _remove(partial: Path) -> None:
+    for name in (partial, *(partial.with_name(partial.name + end) for end in (*SIDECARS, "-journal"))):
+        name.unlink(missing_ok=True)
+
+
+def _compact(moment: datetime) -> str:
+    return utc_text(moment).replace("-", "").replace(":", "").replace(".", "")

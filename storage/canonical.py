@@ -1,0 +1,79 @@
+"""One way to turn values into bytes and times into text, so that what is hashed or sealed can be rebuilt later."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from storage.errors import RecordValueError
+
+
+def json_bytes(value: Any, what: str = "the value") -> bytes:
+    """Canonical JSON: keys sorted, no spaces, ASCII only, and no NaN or infinity, which are not JSON.
+
+    Raises:
+        RecordValueError: the value is not plain JSON.
+    """
+    try:
+        _only_text_keys(value)
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordValueError(
+            f"{what} cannot be stored as JSON",
+            expected="text keys, text, finite numbers, true, false, null, lists and objects of them",
+            found=str(error),
+        ) from error
+    return text.encode("ascii")
+
+
+def _only_text_keys(value: Any) -> None:
+    # json.dumps would turn the key 1 into "1" and let it collide with a real "1", silently losing one of them.
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"key {key!r} is not text")
+            _only_text_keys(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _only_text_keys(inner)
+
+
+def required_text(**values: str) -> None:
+    """Refuses what is no text or empty.
+
+    Raises:
+        RecordValueError: names the value.
+    """
+    for name, value in values.items():
+        if not isinstance(value, str) or not value.strip():
+            raise RecordValueError(f"{name} is missing", expected="some text", found=repr(value))
+
+
+def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
+    """A manifest that surely is one: file name to SHA-256 as 64 lower-case hexadecimal digits.
+
+    Raises:
+        RecordValueError: names the file.
+    """
+    for name, digest in manifest.items():
+        if not isinstance(name, str) or not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+            raise RecordValueError(
+                "the manifest is not of file names and SHA-256 digests",
+                file=str(name),
+                expected="64 hexadecimal digits",
+                found=repr(digest),
+            )
+    return dict(manifest)
+
+
+def utc_now() -> datetime:
+    """The wall clock in UTC. It may jump; whatever needs an order uses sequence numbers instead."""
+    return datetime.now(UTC)
+
+
+def utc_text(moment: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,237 @@
+"""SQLite files opened safely: private, checked before use, migrated in one transaction, errors made plain.
+
+A connection lives for one operation. That costs about a millisecond and buys much: no lock is held while a page
+idles, threads share nothing, and the write-ahead log is folded back into the file whenever nobody is using it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlite_utils
+from sqlite_utils import Migrations
+
+from storage.errors import (
+    DatabaseDamagedError,
+    NewerSchemaError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
+from storage.files import new_private_file, partial_name, publish_new
+from storage.paths import SIDECARS, secure_file
+
+# Long enough for a writer that folds in a large log on a slow disk, short enough for a person to wait.
+BUSY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a database file must be.
+
+    Attributes:
+        what: the file in plain words, for messages.
+        application_id: number in SQLite's header (PRAGMA application_id) that tells our files from others'.
+        version: number of the newest migration, kept in PRAGMA user_version.
+        migrations: sqlite-utils' set; applied in order.
+        remedy: what to do when the file is damaged, for messages.
+        synchronous: "FULL" when a commit must survive a power cut, "NORMAL" when only a crash of the program.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    migrations: Migrations
+    remedy: str
+    synchronous: str = "FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFile:
+    """One SQLite file of a known schema."""
+
+    path: Path
+    schema: Schema
+    busy_seconds: float = BUSY_SECONDS
+
+    def create(self, fill: Callable[[sqlite_utils.Database], None] | None = None) -> None:
+        """Makes the file under another name, complete with its first rows, and then gives it its own.
+
+        So nobody ever sees a database that is half made, and of two creators one wins and the other is told.
+
+        Raises:
+            FileExistsError: the name is taken.
+            StorageError: the folder cannot be written to.
+        """
+        partial = partial_name(self.path)
+        try:
+            with self._explained():
+                # Closed before SQLite opens it: closing a descriptor later would drop SQLite's POSIX locks on the file.
+                os.close(new_private_file(partial))
+                with contextlib.closing(self._connect(partial)) as db:
+                    # SQLite gives the log and its index the mode of the main file.
+                    db.enable_wal()
+                    with _immediate(db):
+                        self._migrate(db)
+                        if fill is not None:
+                            fill(db)
+                publish_new(partial, self.path)
+        finally:
+            for name in (partial, *(partial.with_name(partial.name + end) for end in SIDECARS)):
+                name.unlink(missing_ok=True)
+
+    def prepare(self) -> list[str]:
+        """Checks the file and brings an older schema up to date; returns warnings from `secure_file`.
+
+        The check uses a read-only connection: a file that is newer or not ours is not written to.
+
+        Raises:
+            UnsafeHomeError, DatabaseDamagedError, NewerSchemaError, StorageBusyError, StorageError
+        """
+        warnings = secure_file(self.path)
+        with self._explained():
+            with contextlib.closing(self._connect(self.path, "ro")) as db:
+                version = self._version(db)
+            if version < self.schema.version:
+                with contextlib.closing(self._connect(self.path)) as db, _immediate(db):
+                    # Looked at again under the write lock: another process, even of a newer version, may have been
+                    # faster. What it has migrated already is not pending any more.
+                    self._version(db)
+                    self._migrate(db)
+        return warnings
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite_utils.Database]:
+        """A connection that sees one unchanging state and cannot write."""
+        with self._explained(), self._checked() as db:
+            db.execute("PRAGMA query_only=ON")
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.rollback()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite_utils.Database]:
+        """A transaction that holds the write lock from its start and commits whole or not at all.
+
+        BEGIN IMMEDIATE: a transaction that first reads and then asks for the lock can fail midway in WAL mode,
+        and what it read (the audit log's head) would be stale.
+        """
+        with self._explained(), self._checked() as db, _immediate(db):
+            yield db
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[sqlite_utils.Database]:
+        secure_file(self.path)
+        with contextlib.closing(self._connect(self.path)) as db:
+            version = self._version(db)
+            if version != self.schema.version:
+                raise DatabaseDamagedError(
+                    f"the {self.schema.what} has another schema than when it was opened",
+                    file=self.path,
+                    expected=str(self.schema.version),
+                    found=str(version),
+                    advice="open it again",
+                )
+            yield db
+
+    def _connect(self, path: Path, mode: str = "rw") -> sqlite_utils.Database:
+        # mode=rw never creates: a missing file is an error, not a fresh empty vault.
+        conn = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self.busy_seconds, isolation_level=None
+        )
+        try:
+            # No sqlite-utils plugins: whatever else is installed has no business in the vault.
+            db = sqlite_utils.Database(conn, execute_plugins=False)
+            for pragma in (
+                "foreign_keys=ON",
+                # The file may have been edited by someone else: let nothing stored in it run functions,
+                # and check pages before they are used.
+                "trusted_schema=OFF",
+                "cell_size_check=ON",
+                # A replaced wrapped key shall not linger in free pages.
+                "secure_delete=ON",
+                f"synchronous={self.schema.synchronous}",
+            ):
+                db.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            conn.close()
+            raise
+        return db
+
+    def _version(self, db: sqlite_utils.Database) -> int:
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        if application != self.schema.application_id:
+            raise DatabaseDamagedError(
+                f"this file is not a {self.schema.what} of this application, or its first page was lost",
+                file=self.path,
+                advice=self.schema.remedy,
+            )
+        if version > self.schema.version:
+            raise NewerSchemaError(
+                f"the {self.schema.what} was written by a newer version of this application",
+                file=self.path,
+                expected=f"schema {self.schema.version} or older",
+                found=f"schema {version}",
+                advice="use that newer version; nothing was changed",
+            )
+        return version
+
+    def _migrate(self, db: sqlite_utils.Database) -> None:
+        # Inside the caller's transaction sqlite-utils uses savepoints, so every migration, its record and the
+        # version number become true together or not at all.
+        self.schema.migrations.apply(db)
+        db.execute(f"PRAGMA application_id={self.schema.application_id:d}")
+        db.execute(f"PRAGMA user_version={self.schema.version:d}")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explanation(error) from error
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"the {self.schema.what} cannot be read or written", file=self.path, found=str(error)
+            ) from error
+
+    def _explanation(self, error: sqlite3.Error) -> StorageError:
+        what, found = self.schema.what, str(error)
+        # Extended codes carry the primary one in their lowest byte.
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StorageBusyError(
+                f"the {what} is in use by another process",
+                file=self.path,
+                advice="wait a moment and try again; nothing was written",
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return StorageFullError(
+                f"the disk of the {what} is full", file=self.path, advice="make room and try again; nothing was written"
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            # SQLITE_ERROR ("no such table"): our statements are fixed and tested, so the file lost something.
+            return DatabaseDamagedError(
+                f"the {what} is damaged", file=self.path, found=found, advice=self.schema.remedy
+            )
+        return StorageError(f"the {what} cannot be read or written", file=self.path, found=found)
+
+
+@contextlib.contextmanager
+def _immediate(db: sqlite_utils.Database) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise

@@ -1,0 +1,337 @@
+"""Long tasks as rows: what was asked, how far it is, how it ended. They survive a reload, a crash and a restart.
+
+No secret belongs here: neither the request nor the log is sealed. Each job has a folder of its own for its log and
+results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlite_utils
+from sqlite_utils import Migrations
+
+from storage.canonical import json_bytes, required_text, utc_now, utc_text
+from storage.database import DatabaseFile, Schema
+from storage.errors import RecordNotFoundError, RecordValueError, StorageError
+from storage.files import append_private, private_folder, sweep
+from storage.paths import JOBS_NAME
+from storage.processes import process_mark, still_runs
+
+QUEUED, RUNNING = "queued", "running"
+ENDED = ("done", "failed", "stopped", "interrupted")
+LOG_NAME = "log.txt"
+# The end of a log that a page shows; a whole one may be long.
+LOG_TAIL_BYTES = 16 * 1024
+_ID = re.compile("[0-9a-f]{16}")
+
+JOBS_MIGRATIONS = Migrations("irwm-studio jobs")
+
+
+@JOBS_MIGRATIONS(name="1 jobs")
+def _first(db: sqlite_utils.Database) -> None:
+    table = db.table("jobs")
+    table.create(
+        {
+            "seq": int,
+            "id": str,
+            "kind": str,
+            "title": str,
+            "state": str,
+            "request": str,
+            "done": int,
+            "total": int,
+            "what": str,
+            "created": str,
+            "started": str,
+            "ended": str,
+            "result": str,
+            "error": str,
+            "pid": int,
+            "process": str,
+            "maker_pid": int,
+            "maker": str,
+        },
+        pk="seq",
+    )
+    table.create_index(["id"], unique=True)
+    table.create_index(["state"])
+
+
+JOBS_SCHEMA = Schema(
+    what="job list",
+    application_id=int.from_bytes(b"IRWJ", "big"),
+    version=1,
+    migrations=JOBS_MIGRATIONS,
+    remedy=f"move {JOBS_NAME} and its -wal and -shm files away and start again; keys and cases are not in it",
+    # A lost line of progress costs nothing, and progress is written often.
+    synchronous="NORMAL",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the job list.
+
+    Attributes:
+        id: identifier, also the name of its folder.
+        sequence: order of creation; clocks jump, sequences do not.
+        kind: what runs it, such as "protect" or "investigate".
+        title: what a person reads.
+        state: "queued", "running", "done", "failed", "stopped" or "interrupted".
+        request: what was asked, as plain JSON values.
+        done, total: progress in the unit that suits the task, bytes as a rule; total 0 while unknown.
+        what: the step that runs now.
+        created, started, ended: UTC, ISO 8601; None until it happens.
+        result, error: how it ended, as plain JSON values.
+        pid: the process that runs or ran it.
+    """
+
+    id: str
+    sequence: int
+    kind: str
+    title: str
+    state: str
+    request: dict[str, Any] = field(hash=False)
+    done: int
+    total: int
+    what: str
+    created: str
+    started: str | None
+    ended: str | None
+    result: dict[str, Any] | None = field(hash=False)
+    error: dict[str, Any] | None = field(hash=False)
+    pid: int | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.state in ENDED
+
+
+class Jobs:
+    """The job list of a home folder; made on first use. Threads and processes may use it at once.
+
+    Raises:
+        UnsafeHomeError, NewerSchemaError, DatabaseDamagedError, StorageError: the file cannot be used.
+    """
+
+    def __init__(self, home: Path, *, now: Callable[[], datetime] = utc_now) -> None:
+        self.home = Path(home)
+        self._now = now
+        self._file = DatabaseFile(self.home / JOBS_NAME, JOBS_SCHEMA)
+        private_folder(self.home)
+        sweep(self.home)
+        if not self._file.path.exists():
+            # Somebody else may be just as fast; then theirs is as good.
+            with contextlib.suppress(FileExistsError):
+                self._file.create()
+        self._file.prepare()
+
+    def create(self, kind: str, title: str, request: Mapping[str, Any]) -> Job:
+        """Adds a queued job and makes its folder.
+
+        Raises:
+            RecordValueError: the request is not plain JSON, or kind or title is missing.
+            StorageError
+        """
+        required_text(kind=kind, title=title)
+        plain = json_bytes(dict(request), "the request").decode("ascii")
+        id = secrets.token_hex(8)
+        self._make_folder(id)
+        with self._file.writing() as db:
+            db.table("jobs").insert(
+                {
+                    "id": id,
+                    "kind": kind,
+                    "title": title,
+                    "state": QUEUED,
+                    "request": plain,
+                    "done": 0,
+                    "total": 0,
+                    "what": "",
+                    "created": utc_text(self._now()),
+                    "maker_pid": os.getpid(),
+                    "maker": process_mark(os.getpid()),
+                }
+            )
+            return self._row(db, id)
+
+    def start(self, id: str, pid: int) -> Job:
+        """A queued job runs now in this process.
+
+        Raises:
+            RecordNotFoundError: no such job.
+            RecordValueError: it is not queued: it was started already, or stopped before.
+            StorageError
+        """
+        # A process that is gone already leaves no mark; "" fits none, so the job will be seen as interrupted.
+        mark = process_mark(pid) or ("" if process_mark(os.getpid()) else None)
+        with self._file.writing() as db:
+            job = self._row(db, id)
+            if job.state != QUEUED:
+                raise RecordValueError(f"job {id} cannot be started", expected=QUEUED, found=job.state)
+            values = {"state": RUNNING, "pid": pid, "process": mark, "started": utc_text(self._now())}
+            db.table("jobs").update(job.sequence, values)
+            return self._row(db, id)
+
+    def progress(self, id: str, done: int, total: int, what: str) -> bool:
+        """Notes how far a running job is; returns False, and changes nothing, when it is not running any more.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.writing() as db:
+            job = self._row(db, id)
+            if job.state != RUNNING:
+                return False
+            db.table("jobs").update(job.sequence, {"done": int(done), "total": int(total), "what": what})
+            return True
+
+    def finish(
+        self,
+        id: str,
+        state: str,
+        result: Mapping[str, Any] | None = None,
+        error: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Notes how a job ended. The first ending stands: Stop and a natural end may meet, so look at the answer.
+
+        Args:
+            state: "done", "failed", "stopped" or "interrupted".
+
+        Raises:
+            RecordNotFoundError: no such job.
+            RecordValueError: another state, or values that are not plain JSON.
+            StorageError
+        """
+        if state not in ENDED:
+            raise RecordValueError("a job cannot end in this state", expected=", ".join(ENDED), found=repr(state))
+        values = {
+            "state": state,
+            "result": None if result is None else json_bytes(dict(result), "the result").decode("ascii"),
+            "error": None if error is None else json_bytes(dict(error), "the error").decode("ascii"),
+            "ended": utc_text(self._now()),
+        }
+        with self._file.writing() as db:
+            job = self._row(db, id)
+            if job.is_over:
+                return job
+            db.table("jobs").update(job.sequence, values)
+            return self._row(db, id)
+
+    def get(self, id: str) -> Job:
+        """One job.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.reading() as db:
+            return self._row(db, id)
+
+    def recent(self, limit: int = 50) -> list[Job]:
+        """The newest jobs, newest first by sequence."""
+        with self._file.reading() as db:
+            return [_job(row) for row in db.query("SELECT * FROM jobs ORDER BY seq DESC LIMIT ?", [max(0, limit)])]
+
+    def interrupt_dead(self) -> list[Job]:
+        """Ends the jobs that nobody runs any more, and returns them; called at start.
+
+        A running job is dead when its process is gone, or when its number belongs to a younger process. A queued one
+        is dead when the process that made it is gone: its secrets were in that process's memory alone.
+        """
+        with self._file.reading() as db:
+            dead = [
+                row["id"]
+                for row in db.query("SELECT * FROM jobs WHERE state IN (?, ?)", [QUEUED, RUNNING])
+                if _dead(row)
+            ]
+        error = {"problem": "the process that worked on this ended without saying how", "advice": "start it again"}
+        return [self.finish(id, "interrupted", error=error) for id in dead]
+
+    def folder(self, id: str) -> Path:
+        """The job's own folder, for its results.
+
+        Raises:
+            RecordNotFoundError: it is no job's identifier, such as one with "../".
+        """
+        if not isinstance(id, str) or not _ID.fullmatch(id):
+            raise _unknown(id)
+        return self.home / "jobs" / id
+
+    def log_path(self, id: str) -> Path:
+        """The job's log file; see `folder`."""
+        return self.folder(id) / LOG_NAME
+
+    def log(self, id: str, text: str) -> None:
+        """Adds text to the job's log; a line end is added where it lacks one.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        line = text if text.endswith("\n") else text + "\n"
+        path = self.log_path(id)
+        try:
+            append_private(path, line.encode("utf-8", "backslashreplace"))
+        except FileNotFoundError:
+            raise _unknown(id) from None
+        except OSError as error:
+            raise StorageError("the job's log cannot be written", file=path, found=str(error)) from error
+
+    def log_tail(self, id: str, limit: int = LOG_TAIL_BYTES) -> str:
+        """The end of the job's log, at most `limit` bytes, beginning with a whole line where it was cut."""
+        path = self.log_path(id)
+        try:
+            with path.open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                cut = size > limit
+                # One byte earlier, so that a cut that falls on a line's start keeps that line.
+                stream.seek(max(0, size - limit - 1))
+                data = stream.read(limit + 1)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise StorageError("the job's log cannot be read", file=path, found=str(error)) from error
+        if cut:
+            data = data.partition(b"\n")[2]
+        return data.decode("utf-8", "replace")
+
+    def _make_folder(self, id: str) -> None:
+        path = self.folder(id)
+        try:
+            private_folder(path.parent)
+            private_folder(path)
+        except OSError as error:
+            raise StorageError("the job's folder cannot be made", file=path, found=str(error)) from error
+
+    def _row(self, db: sqlite_utils.Database, id: str) -> Job:
+        rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
+        if not rows:
+            raise _unknown(id)
+        return _job(rows[0])
+
+
+def _job(row: Mapping[str, Any]) -> Job:
+    values = {name: row[name] for name in Job.__dataclass_fields__ if name != "sequence"}
+    for name in ("request", "result", "error"):
+        values[name] = None if row[name] is None else json.loads(row[name])
+    return Job(sequence=row["seq"], **values)
+
+
+def _dead(row: Mapping[str, Any]) -> bool:
+    if row["state"] == RUNNING:
+        return not still_runs(row["pid"], row["process"])
+    return not still_runs(row["maker_pid"], row["maker"])
+
+
+def _unknown(id: object) -> RecordNotFoundError:
+    return RecordNotFoundError(f"there is no job {id!r}")

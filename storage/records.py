@@ -1,0 +1,175 @@
+"""What the vault keeps, as values for the floors above, and the way from a row to such a value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from storage.encryption import Place, Sealer
+from storage.errors import DamagedRecordError
+from storage.schema import CASES, KEYS, RELEASES, RUNS
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is known about a key; the key's own bytes come from `Vault.key_bytes`.
+
+    Attributes:
+        id: identifier within this vault.
+        sequence: order of addition; clocks jump, sequences do not.
+        created: UTC, ISO 8601.
+        owner, recipient: the names the key was made for; no recipient means the owner's own mark.
+        model_name, model_fingerprint, family: the original it belongs to.
+        commitment: public fingerprint (SHA-256, hex) that may be shown and printed.
+        parameters: the mark's settings as plain JSON values.
+        label: the officer's own words.
+    """
+
+    id: str
+    sequence: int
+    created: str
+    owner: str
+    recipient: str
+    model_name: str
+    model_fingerprint: str
+    family: str
+    commitment: str
+    parameters: dict[str, Any] = field(hash=False)
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRecord:
+    """A marked copy that was published.
+
+    Attributes:
+        key_id: the key whose mark it carries.
+        path: where it was written.
+        manifest: file name to SHA-256 (hex).
+        receipt: what the release page certified, as plain JSON values.
+    """
+
+    id: str
+    sequence: int
+    created: str
+    key_id: str
+    path: str
+    manifest: dict[str, str] = field(hash=False)
+    receipt: dict[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRecord:
+    """A file of investigations that belong together."""
+
+    id: str
+    sequence: int
+    created: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One investigation filed in a case.
+
+    Attributes:
+        suspect: name or path of what was examined.
+        verdict: the finding's word.
+        note: the officer's own words.
+        finding: the whole finding as plain JSON values.
+    """
+
+    id: str
+    sequence: int
+    created: str
+    case_id: str
+    suspect: str
+    verdict: str
+    note: str
+    finding: dict[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordName:
+    """A record by its table and identifier; for lists of what is damaged or missing."""
+
+    table: str
+    id: str
+
+
+class Records(list[T], Generic[T]):
+    """A list of the records that could be read; `damaged` names the others, so that none is left out in silence."""
+
+    damaged: tuple[RecordName, ...]
+
+    def __init__(self, records: Iterable[T] = (), damaged: Iterable[RecordName] = ()) -> None:
+        super().__init__(records)
+        self.damaged = tuple(damaged)
+
+
+Record = KeyRecord | ReleaseRecord | CaseRecord | RunRecord
+_KINDS: dict[str, type[Record]] = {KEYS: KeyRecord, RELEASES: ReleaseRecord, CASES: CaseRecord, RUNS: RunRecord}
+
+
+def place(table: str, row: Mapping[str, Any], part: str) -> Place:
+    """Where a row's column belongs.
+
+    Raises:
+        DamagedRecordError: a plain column is not even of its type; SQLite lets an edit put anything there.
+    """
+    version, record, sequence, created = row["version"], row["id"], row["seq"], row["created"]
+    if type(version) is not int or type(record) is not str or type(sequence) is not int or type(created) is not str:
+        raise DamagedRecordError(table, str(record))
+    return Place(version, table, record, part, sequence, created)
+
+
+def open_meta(sealer: Sealer, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row's sealed metadata says.
+
+    Raises:
+        DamagedRecordError
+    """
+    meta: dict[str, Any] = json.loads(sealer.open(row["meta"], place(table, row, "meta")))
+    return meta
+
+
+def open_body(sealer: Sealer, table: str, row: Mapping[str, Any]) -> bytes:
+    """A row's sealed body.
+
+    Raises:
+        DamagedRecordError
+    """
+    return sealer.open(row["body"], place(table, row, "body"))
+
+
+def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: bytes = b"") -> Any:
+    """The record of a row whose parts have been opened; only a run's body is part of its record.
+
+    Raises:
+        DamagedRecordError: the fields are not this kind's, which only another program could have sealed.
+    """
+    fields = dict(meta)
+    if table == RUNS:
+        fields["finding"] = json.loads(body)
+    try:
+        return _KINDS[table](id=row["id"], sequence=row["seq"], created=row["created"], **fields)
+    except TypeError:
+        raise DamagedRecordError(table, row["id"]) from None
+
+
+def sealed_digest(row: Mapping[str, Any]) -> str:
+    """SHA-256, hex, over the SHA-256 of both sealed parts; the audit log keeps it.
+
+    Raises:
+        DamagedRecordError: a part is missing.
+    """
+    parts = (row["meta"], row["body"])
+    if not all(isinstance(part, bytes) for part in parts):
+        raise DamagedRecordError("records", str(row["id"]))
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

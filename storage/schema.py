@@ -1,0 +1,52 @@
+"""The tables of the vault. A change to them is a new migration at the end; the ones above it never change again."""
+
+from __future__ import annotations
+
+import sqlite_utils
+from sqlite_utils import Migrations
+
+from storage.database import Schema
+
+# Sealed records name the schema version they were written under, so that a later version still opens them.
+VAULT_SCHEMA_VERSION = 1
+KEYS, RELEASES, CASES, RUNS = "keys", "releases", "cases", "runs"
+RECORD_TABLES = (KEYS, RELEASES, CASES, RUNS)
+
+VAULT_MIGRATIONS = Migrations("irwm-studio vault")
+
+
+@VAULT_MIGRATIONS(name="1 sealed records and audit log")
+def _first(db: sqlite_utils.Database) -> None:
+    db.table("vault").create(
+        {
+            "one": int,
+            "id": str,
+            "created": str,
+            "memory_kib": int,
+            "passes": int,
+            "lanes": int,
+            "salt": bytes,
+            "wrapped_key": bytes,
+        },
+        pk="one",
+    )
+    for name in RECORD_TABLES:
+        # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
+        # a megabyte of findings each, opens no more than it shows.
+        table = db.table(name)
+        table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
+        table.create_index(["id"], unique=True)
+    db.table("audit").create(
+        {"seq": int, "version": int, "time": str, "event": str, "details": bytes, "previous": str, "hash": str},
+        pk="seq",
+    )
+    db.table("audit_state").create({"one": int, "count": int, "head": str, "tag": bytes}, pk="one")
+
+
+VAULT_SCHEMA = Schema(
+    what="vault",
+    application_id=int.from_bytes(b"IRWV", "big"),
+    version=VAULT_SCHEMA_VERSION,
+    migrations=VAULT_MIGRATIONS,
+    remedy="restore a backup on the Vault page; the damaged file is kept beside it",
+)

@@ -1,0 +1,167 @@
+"""A vault on disk with a cheap passphrase, clocks that obey, and real second processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Cost, KeyRecord, Vault
+
+ROOT = Path(__file__).parents[2]
+PASSPHRASE = "correct horse battery staple"
+# What Argon2 takes at the very least; passed as an argument, so that no setting can weaken a real vault.
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+
+# `irwm` itself pulls in torch, which takes seconds; a child needs `irwm.errors` alone.
+PREAMBLE = """
+import json, os, signal, sys, time, types
+from pathlib import Path
+irwm = types.ModuleType("irwm"); irwm.__path__ = [str(Path.cwd() / "irwm")]; sys.modules["irwm"] = irwm
+home = Path(sys.argv[1])
+PASSPHRASE = "correct horse battery staple"
+"""
+
+
+class Clock:
+    """A wall clock and an idle clock that only tests move."""
+
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+        self.ticks = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.ticks
+
+    def later(self, **step: float) -> None:
+        self.wall += timedelta(**step)
+
+
+@pytest.fixture
+def passphrase() -> str:
+    return PASSPHRASE
+
+
+@pytest.fixture
+def cheap() -> Cost:
+    return CHEAP
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def vault(home: Path) -> Vault:
+    """A new vault, unlocked."""
+    return Vault.create(home, PASSPHRASE, CHEAP)
+
+
+@pytest.fixture
+def reopened(home: Path) -> Callable[[], Vault]:
+    """Another session of the same vault, unlocked."""
+
+    def reopen() -> Vault:
+        other = Vault.open(home)
+        other.unlock(PASSPHRASE)
+        return other
+
+    return reopen
+
+
+@pytest.fixture
+def add() -> Callable[..., KeyRecord]:
+    """Adds a key with a recipient's name and bytes made from it."""
+
+    def add_key(vault: Vault, recipient: str = "Brightwater Labs", model: str = "ab" * 32) -> KeyRecord:
+        return vault.add_key(
+            b"SECRET-KEY-" + recipient.encode(),
+            owner="Northwind Research AG",
+            recipient=recipient,
+            model_name="northwind-7b",
+            model_fingerprint=model,
+            family="llama",
+            commitment="cd" * 32,
+            parameters={"positions": 50, "scale": 1000.0},
+            label="early access",
+        )
+
+    return add_key
+
+
+@pytest.fixture
+def sql(home: Path) -> Callable[..., list[Any]]:
+    """Edits the vault's file as an attacker would, with plain SQLite."""
+
+    def run(statement: str, *values: Any, name: str = "vault.sqlite3") -> list[Any]:
+        with closing(sqlite3.connect(home / name)) as conn, conn:
+            return conn.execute(statement, values).fetchall()
+
+    return run
+
+
+@pytest.fixture
+def flip(sql: Callable[..., list[Any]]) -> Callable[..., None]:
+    """Flips one bit in a stored value."""
+
+    def change(table: str, column: str, where: str, value: Any, at: int = -1) -> None:
+        old = bytearray(sql(f"SELECT {column} FROM {table} WHERE {where} = ?", value)[0][0])
+        old[at] ^= 1
+        sql(f"UPDATE {table} SET {column} = ? WHERE {where} = ?", bytes(old), value)
+
+    return change
+
+
+@pytest.fixture
+def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a real process on the same home; whatever still runs at the end is ended."""
+    children: list[subprocess.Popen[str]] = []
+
+    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", PREAMBLE + script, str(home), *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def answer() -> Callable[[subprocess.Popen[str]], Any]:
+    """Waits for a child and returns the JSON it printed last."""
+
+    def wait(child: subprocess.Popen[str]) -> Any:
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 0, err
+        return json.loads(out.splitlines()[-1])
+
+    return wait

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from storage import AuditBrokenError, RecordValueError, Vault, audit
+
+Sql = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def logged(vault: Vault) -> Vault:
+    """A vault whose log has six entries."""
+    for n in range(5):
+        vault.log(f"event {n}", {"number": n})
+    return vault
+
+
+def test_entries_say_what_happened_in_order(logged: Vault) -> None:
+    log = logged.audit_log()
+    assert [entry.event for entry in log] == ["vault created", *(f"event {n}" for n in range(5))]
+    assert [entry.details for entry in log[1:]] == [{"number": n} for n in range(5)]
+    assert [entry.sequence for entry in log] == [1, 2, 3, 4, 5, 6]
+    assert all(later.previous == earlier.hash for earlier, later in itertools.pairwise(log))
+    assert logged.audit_head == log[-1].hash
+
+
+def test_an_entry_comes_back_as_it_is_logged(vault: Vault) -> None:
+    entry = vault.log("report exported", {"sha256": "ab" * 32})
+    assert vault.audit_log()[-1] == entry
+
+
+def test_the_chain_can_be_recomputed_from_its_description(logged: Vault, sql: Sql) -> None:
+    previous = "0" * 64
+    for seq, version, time, event, details, before, found in sql("SELECT * FROM audit ORDER BY seq"):
+        message = {
+            "details": hashlib.sha256(details).hexdigest(),
+            "event": event,
+            "previous": previous,
+            "sequence": seq,
+            "time": time,
+            "vault": logged.id,
+            "version": version,
+        }
+        assert before == previous
+        previous = hashlib.sha256(json.dumps(message, separators=(",", ":")).encode()).hexdigest()
+        assert found == previous
+    assert previous == logged.audit_head
+
+
+def test_a_sound_log_verifies_locked_and_unlocked(logged: Vault) -> None:
+    check = logged.verify_audit()
+    assert (check.ok, check.entries, check.head, check.broken, check.reason) == (True, 6, logged.audit_head, None, "")
+    assert check.authenticated
+    logged.lock()
+    assert logged.verify_audit().ok
+    assert not logged.verify_audit().authenticated
+
+
+@pytest.mark.parametrize("locked", [False, True])
+@pytest.mark.parametrize(
+    ("statement", "broken"),
+    [
+        ("UPDATE audit SET event = 'nothing' WHERE seq = 3", 3),
+        ("UPDATE audit SET time = '2001-01-01T00:00:00.000Z' WHERE seq = 1", 1),
+        ("UPDATE audit SET details = x'00' WHERE seq = 6", 6),
+        ("UPDATE audit SET details = NULL WHERE seq = 2", 2),
+        ("UPDATE audit SET version = 2 WHERE seq = 2", 2),
+        ("UPDATE audit SET hash = previous WHERE seq = 4", 4),
+        ("UPDATE audit SET event = x'ff' WHERE seq = 4", 4),
+        ("DELETE FROM audit WHERE seq = 1", 1),
+        ("DELETE FROM audit WHERE seq = 3", 3),
+        ("DELETE FROM audit WHERE seq = 6", 6),
+        ("DELETE FROM audit WHERE seq > 2", 3),
+        ("DELETE FROM audit", 1),
+        ("INSERT INTO audit SELECT 7, version, time, event, details, hash, hash FROM audit WHERE seq = 6", 7),
+        ("UPDATE audit SET seq = CASE seq WHEN 3 THEN -4 ELSE seq END", 1),
+    ],
+)
+def test_the_first_broken_entry_is_named(logged: Vault, sql: Sql, statement: str, broken: int, locked: bool) -> None:
+    sql(statement)
+    if locked:
+        logged.lock()
+    check = logged.verify_audit()
+    assert not check.ok
+    assert check.broken == broken
+    assert check.reason
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_an_entry_forged_with_a_fitting_hash_breaks_the_next_one(logged: Vault, sql: Sql, locked: bool) -> None:
+    version, time, details, previous = sql("SELECT version, time, details, previous FROM audit WHERE seq = 3")[0]
+    forged = audit.entry_hash(logged.id, version, 3, time, "nothing happened", previous, details)
+    sql("UPDATE audit SET event = 'nothing happened', hash = ? WHERE seq = 3", forged)
+    if locked:
+        logged.lock()
+    assert logged.verify_audit().broken == 4
+
+
+def test_reordered_entries_are_noticed(logged: Vault, sql: Sql) -> None:
+    sql("UPDATE audit SET seq = -seq WHERE seq IN (3, 4)")
+    sql("UPDATE audit SET seq = 7 + seq WHERE seq < 0")
+    check = logged.verify_audit()
+    assert (check.broken, check.entries) == (3, 6)
+
+
+def cut_cleverly(sql: Sql) -> None:
+    """Removes the last two entries and makes number and head fit what is left."""
+    sql("DELETE FROM audit WHERE seq > 4")
+    sql("UPDATE audit_state SET count = 4, head = (SELECT hash FROM audit WHERE seq = 4)")
+
+
+def test_a_tail_cut_with_its_recorded_end_is_noticed_with_the_key(logged: Vault, sql: Sql) -> None:
+    cut_cleverly(sql)
+    check = logged.verify_audit()
+    assert not check.ok
+    assert check.broken == 5
+    assert "cut off" in check.reason
+    logged.lock()
+    assert logged.verify_audit().ok, "the passphrase is what tells; the check says so"
+    assert not logged.verify_audit().authenticated
+
+
+def test_nothing_is_written_on_top_of_an_altered_end(logged: Vault, sql: Sql) -> None:
+    cut_cleverly(sql)
+    with pytest.raises(AuditBrokenError, match="altered"):
+        logged.add_case("on top")
+    assert logged.cases() == []
+    assert len(logged.audit_log()) == 4
+
+
+def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None:
+    sql("DELETE FROM audit WHERE seq = 6")
+    logged.add_case("goes on")
+    check = logged.verify_audit()
+    assert [entry.sequence for entry in logged.audit_log()] == [1, 2, 3, 4, 5, 7, 8]
+    assert logged.audit_log()[5].event == "exchange noticed"
+    assert check.broken == 6
+
+
+def test_a_row_in_the_next_ones_place_stops_writing(logged: Vault, sql: Sql) -> None:
+    sql("INSERT INTO audit SELECT 7, version, time, event, details, hash, hash FROM audit WHERE seq = 6")
+    with pytest.raises(AuditBrokenError, match="did not write"):
+        logged.add_case("collides")
+    assert logged.cases() == []
+
+
+def test_a_lost_end_is_an_error(logged: Vault, sql: Sql) -> None:
+    sql("DELETE FROM audit_state")
+    with pytest.raises(AuditBrokenError, match="missing"):
+        logged.verify_audit()
+
+
+def test_a_change_and_its_entry_are_one(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("the log failed")
+
+    before = vault.audit_head
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "append", fail)
+        with pytest.raises(Exception, match="the log failed"):
+            vault.add_case("half")
+    assert vault.cases() == []
+    assert vault.audit_head == before
+    assert vault.check().ok
+
+
+def test_a_head_printed_earlier_is_looked_for(logged: Vault) -> None:
+    printed = logged.audit_head
+    logged.log("later")
+    assert logged.verify_audit(known_head=printed).ok
+    check = logged.verify_audit(known_head="ab" * 32)
+    assert not check.ok
+    assert "earlier report" in check.reason
+
+
+def test_details_that_are_not_json_are_refused(vault: Vault) -> None:
+    with pytest.raises(RecordValueError):
+        vault.log("event", {"p": float("nan")})
+    with pytest.raises(RecordValueError):
+        vault.log("")
+    assert len(vault.audit_log()) == 1

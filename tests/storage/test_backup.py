@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import (
+    DatabaseDamagedError,
+    KeyRecord,
+    NewerSchemaError,
+    RecordName,
+    StorageBusyError,
+    Vault,
+    VaultExistsError,
+    VaultMissingError,
+    WrongPassphraseError,
+    back_up,
+    latest_backup,
+    restore,
+)
+
+Add = Callable[..., KeyRecord]
+
+
+def test_a_backup_is_whole_private_and_logged(
+    vault: Vault, add: Add, home: Path, tmp_path: Path, passphrase: str
+) -> None:
+    key = add(vault)
+    path = vault.backup(tmp_path / "copy.sqlite3")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert vault.audit_log()[-1].event == "backup made"
+    elsewhere = tmp_path / "elsewhere"
+    assert restore(path, elsewhere) is None
+    other = Vault.open(elsewhere)
+    other.unlock(passphrase)
+    assert other.keys() == [key]
+    assert other.check().ok
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite3", "elsewhere", "home"]
+
+
+def test_a_locked_vault_can_be_backed_up_and_the_newest_backup_is_found(vault: Vault, home: Path, clock: Any) -> None:
+    vault.lock()
+    assert latest_backup(home) is None
+    first = back_up(home, now=clock.now)
+    vault.unlock("correct horse battery staple")
+    vault.add_case("more")
+    clock.later(days=-400)
+    second = back_up(home, now=clock.now)
+    assert first.parent == second.parent == home / "backups"
+    assert latest_backup(home) == second
+    assert stat.S_IMODE((home / "backups").stat().st_mode) == 0o700
+
+
+def test_a_backup_overwrites_nothing(vault: Vault, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("precious")
+    with pytest.raises(VaultExistsError):
+        vault.backup(tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "precious"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "taken"]
+
+
+def test_where_there_is_nothing_to_copy_it_is_said(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(VaultMissingError):
+        back_up(home)
+    with pytest.raises(VaultMissingError):
+        restore(tmp_path / "absent", home)
+
+
+def test_restoring_an_older_state_is_warned_about_and_logged_for_good(
+    vault: Vault, home: Path, passphrase: str
+) -> None:
+    vault.add_case("kept")
+    old = back_up(home)
+    vault.add_case("lost")
+    aside = restore(old, home)
+    assert aside is not None
+    assert old.exists()
+    again = Vault.open(home)
+    (warning,) = again.warnings
+    assert "older state" in warning
+    again.unlock(passphrase)
+    assert [case.title for case in again.cases()] == ["kept"]
+    assert [entry.event for entry in again.audit_log()][-2:] == ["exchange noticed", "vault unlocked"]
+    assert again.check().ok
+    assert Vault.open(home).warnings == (), "said once, then in the log"
+    kept = home / "kept"
+    kept.mkdir()
+    aside.rename(kept / "vault.sqlite3")
+    before = Vault.open(kept)
+    before.unlock(passphrase)
+    assert [case.title for case in before.cases()] == ["kept", "lost"]
+
+
+def test_a_session_that_is_open_while_an_older_state_appears_notices_too(vault: Vault, home: Path) -> None:
+    old = back_up(home)
+    vault.add_case("lost")
+    restore(old, home)
+    vault.add_case("new")
+    assert "older state" in vault.warnings[0]
+    assert "exchange noticed" in [entry.event for entry in vault.audit_log()]
+
+
+def test_a_vault_that_went_another_way_is_warned_about(
+    vault: Vault, home: Path, tmp_path: Path, passphrase: str
+) -> None:
+    restore(back_up(home), tmp_path / "fork")
+    fork = Vault.open(tmp_path / "fork")
+    fork.unlock(passphrase)
+    fork.add_case("there")
+    vault.add_case("here")
+    vault.add_case("here too")
+    shutil.copy(fork.path, vault.path)
+    fork.add_case("a longer log")
+    shutil.copy(fork.path, vault.path)
+    (warning,) = Vault.open(home).warnings
+    assert "not the one that was written here" in warning
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 500, b"[1]", b'{"vault": 1, "count": "x", "head": []}', b"[" * 5000]
+)
+def test_an_unreadable_witness_is_warned_about_and_mended(vault: Vault, home: Path, content: bytes) -> None:
+    (home / "vault.witness.json").write_bytes(content)
+    assert "cannot be read" in Vault.open(home).warnings[0]
+    vault.add_case("next")
+    assert Vault.open(home).warnings == ()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "trashed", "emptied", "text"])
+def test_a_damaged_vault_is_refused_and_a_backup_brings_it_back(
+    vault: Vault, add: Add, home: Path, passphrase: str, damage: str
+) -> None:
+    keys = [add(vault, f"recipient {n}" * 50) for n in range(20)]
+    good = back_up(home)
+    whole = vault.path.read_bytes()
+    broken = {
+        "truncated": whole[: len(whole) // 2],
+        "trashed": whole[:4096] + os.urandom(len(whole) - 4096),
+        "emptied": b"",
+        "text": b"not a database at all " * 300,
+    }[damage]
+    vault.path.write_bytes(broken)
+    with pytest.raises(DatabaseDamagedError, match="restore a backup"):
+        Vault.open(home).unlock(passphrase)
+    with pytest.raises(DatabaseDamagedError):
+        back_up(home)
+    assert latest_backup(home) == good
+    aside = restore(good, home)
+    assert aside is not None
+    assert aside.read_bytes() == broken, "the damaged file is kept"
+    again = Vault.open(home)
+    again.unlock(passphrase)
+    assert again.keys() == keys
+    assert again.check().ok
+
+
+def test_a_lost_vault_names_the_backup(vault: Vault, home: Path) -> None:
+    good = back_up(home)
+    vault.path.unlink()
+    with pytest.raises(VaultMissingError, match=good.name):
+        Vault.open(home)
+    restore(good, home)
+    assert Vault.open(home).warnings == ()
+
+
+LOG_LEFT_BEHIND = """
+from storage import Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+with vault._file.reading() as db:            # an open reader keeps the log from being folded in
+    db.execute("SELECT * FROM keys").fetchall()
+    vault.add_case("only in the log")
+    print(vault.audit_head, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_deleted_write_ahead_log_is_noticed(
+    vault: Vault, home: Path, spawn: Callable[..., subprocess.Popen[str]], passphrase: str, deleted: bool
+) -> None:
+    child = spawn(LOG_LEFT_BEHIND)
+    head = child.communicate(timeout=60)[0].strip()
+    assert len(head) == 64
+    assert (home / "vault.sqlite3-wal").stat().st_size > 0
+    if deleted:
+        (home / "vault.sqlite3-wal").unlink()
+        (home / "vault.sqlite3-shm").unlink()
+    again = Vault.open(home)
+    again.unlock(passphrase)
+    assert [case.title for case in again.cases()] == ([] if deleted else ["only in the log"])
+    assert len(again.warnings) == deleted
+    assert not deleted or "older state" in again.warnings[0]
+    assert again.verify_audit(known_head=head).ok is not deleted
+
+
+def edited(good: Path, bad: Path, statement: str) -> Path:
+    shutil.copy(good, bad)
+    with closing(sqlite3.connect(bad)) as conn, conn:
+        conn.execute(statement)
+    return bad
+
+
+def test_a_backup_that_was_altered_is_refused_and_nothing_changes(
+    vault: Vault, add: Add, home: Path, tmp_path: Path
+) -> None:
+    add(vault)
+    good, before = vault.backup(tmp_path / "copy.sqlite3"), vault.path.read_bytes()
+    for statement in ("DELETE FROM audit WHERE seq = 1", "DROP TABLE audit", "PRAGMA application_id = 1"):
+        with pytest.raises(DatabaseDamagedError):
+            restore(edited(good, tmp_path / "bad.sqlite3", statement), home)
+    (tmp_path / "text").write_bytes(b"no database")
+    with pytest.raises(DatabaseDamagedError, match="not a sound backup"):
+        restore(tmp_path / "text", home)
+    assert vault.path.read_bytes() == before
+    assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+
+
+def test_a_record_lost_from_a_backup_is_named_once_it_is_unlocked(
+    vault: Vault, add: Add, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
+) -> None:
+    key = add(vault)
+    restore(edited(vault.backup(tmp_path / "copy.sqlite3"), tmp_path / "bad.sqlite3", "DELETE FROM keys"), home)
+    assert reopened().check().missing == (RecordName("keys", key.id),)
+
+
+def test_a_backup_of_a_newer_version_is_refused(vault: Vault, home: Path, tmp_path: Path) -> None:
+    path = vault.backup(tmp_path / "copy.sqlite3")
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("PRAGMA user_version = 99")
+    with pytest.raises(NewerSchemaError):
+        restore(path, home)
+
+
+@pytest.mark.parametrize("use", ["reading", "writing"])
+def test_a_vault_in_use_is_not_exchanged(
+    vault: Vault, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    monkeypatch.setattr("storage.backup.BUSY_SECONDS", 0.1)
+    path = vault.backup(tmp_path / "copy.sqlite3")
+    with getattr(vault._file, use)(), pytest.raises(StorageBusyError, match="in use"):
+        restore(path, home)
+    assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+    assert vault.check().ok
+
+
+def test_a_backup_keeps_the_passphrase_of_its_time(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
+    path = vault.backup(tmp_path / "copy.sqlite3")
+    vault.change_passphrase(passphrase, "new words")
+    restore(path, home)
+    again = Vault.open(home)
+    with pytest.raises(WrongPassphraseError):
+        again.unlock("new words")
+    again.unlock(passphrase)

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlite_utils
+from sqlite_utils import Migrations
+
+from storage import (
+    DatabaseDamagedError,
+    NewerSchemaError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+    Vault,
+)
+from storage.database import DatabaseFile, Schema
+
+
+def first(db: sqlite_utils.Database) -> None:
+    db.table("notes").create({"id": int, "text": str}, pk="id")
+
+
+def schema(version: int = 1, *more: Callable[[sqlite_utils.Database], None]) -> Schema:
+    migrations = Migrations("test")
+    for number, function in enumerate((first, *more), start=1):
+        migrations(name=str(number))(function)
+    return Schema("notebook", 0x54455354, version, migrations, "throw it away")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> DatabaseFile:
+    made = DatabaseFile(tmp_path / "notes.sqlite3", schema())
+    made.create()
+    return made
+
+
+def count(file: DatabaseFile) -> int:
+    with file.reading() as db:
+        return db.table("notes").count
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_files_are_private_from_their_first_byte(tmp_path: Path) -> None:
+    before = os.umask(0)
+    seen: set[int] = set()
+
+    def look(db: sqlite_utils.Database) -> None:
+        db.table("notes").insert({"text": "a"})
+        seen.update(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
+        assert len(names(tmp_path)) == 3, "database, log and index"
+
+    try:
+        made = DatabaseFile(tmp_path / "notes.sqlite3", schema())
+        made.create(look)
+        with made.writing():
+            seen.update(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
+            assert names(tmp_path) == ["notes.sqlite3", "notes.sqlite3-shm", "notes.sqlite3-wal"]
+    finally:
+        os.umask(before)
+    assert seen == {0o600}
+    assert names(tmp_path) == ["notes.sqlite3"]
+
+
+def test_connections_are_set_for_safety(file: DatabaseFile) -> None:
+    with file.writing() as db:
+        pragmas = ("journal_mode", "foreign_keys", "trusted_schema", "secure_delete", "synchronous", "busy_timeout")
+        found = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas}
+    assert found == {
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "trusted_schema": 0,
+        "secure_delete": 1,
+        "synchronous": 2,
+        "busy_timeout": 10_000,
+    }
+
+
+@pytest.mark.parametrize("name", ["what?mode=memory", "a#b", "100%25", "süß 語", "x" * 200])
+def test_any_file_name_is_taken_literally(tmp_path: Path, name: str) -> None:
+    made = DatabaseFile(tmp_path / name, schema())
+    made.create()
+    made.prepare()
+    assert count(made) == 0
+    assert names(tmp_path) == [name]
+
+
+def test_creation_never_overwrites(file: DatabaseFile, tmp_path: Path) -> None:
+    before = file.path.read_bytes()
+    with pytest.raises(FileExistsError):
+        file.create()
+    assert file.path.read_bytes() == before
+    assert names(tmp_path) == ["notes.sqlite3"]
+
+
+def test_a_creation_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(_: sqlite_utils.Database) -> None:
+        raise RuntimeError("midway")
+
+    with pytest.raises(RuntimeError):
+        DatabaseFile(tmp_path / "notes.sqlite3", schema()).create(fail)
+    assert names(tmp_path) == []
+
+
+def test_a_missing_file_is_an_error_and_not_a_new_one(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read or written"):
+        DatabaseFile(tmp_path / "absent.sqlite3", schema()).prepare()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"short", b"\0" * 4096, b"<html>" * 2000], ids=["empty", "short", "zero", "page"]
+)
+def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.sqlite3"
+    path.write_bytes(content)
+    with pytest.raises(DatabaseDamagedError, match="notebook"):
+        DatabaseFile(path, schema()).prepare()
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite3"
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("CREATE TABLE history (url)")
+    before = path.read_bytes()
+    with pytest.raises(DatabaseDamagedError, match="not a notebook of this application"):
+        DatabaseFile(path, schema()).prepare()
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema_is_refused_without_a_write(home: Path, vault: Vault, sql: Callable[..., list[Any]]) -> None:
+    sql("PRAGMA user_version = 99")
+    path = home / "vault.sqlite3"
+    before, changed = path.read_bytes(), path.stat().st_mtime_ns
+    with pytest.raises(NewerSchemaError, match="schema 99"):
+        Vault.open(home)
+    with pytest.raises(NewerSchemaError):
+        vault.cases()
+    with pytest.raises(NewerSchemaError):
+        vault.add_case("a title")
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime_ns == changed
+
+
+def test_an_older_schema_is_brought_up_to_date_with_its_rows(file: DatabaseFile) -> None:
+    with file.writing() as db:
+        db.table("notes").insert({"text": "kept"})
+    newer = replace(file, schema=schema(2, lambda db: db.table("notes").add_column("colour", str)))
+    newer.prepare()
+    newer.prepare()
+    with newer.reading() as db:
+        assert list(db.table("notes").rows) == [{"id": 1, "text": "kept", "colour": None}]
+        assert [row["name"] for row in db.table("_sqlite_migrations").rows] == ["1", "2"]
+    with pytest.raises(NewerSchemaError), file.reading():
+        pass
+
+
+def test_a_migration_that_fails_leaves_everything_as_it_was(file: DatabaseFile) -> None:
+    def fail(db: sqlite_utils.Database) -> None:
+        db.table("notes").drop()
+        raise RuntimeError("midway")
+
+    def colour(db: sqlite_utils.Database) -> None:
+        db.table("notes").add_column("colour", str)
+
+    with pytest.raises(RuntimeError):
+        replace(file, schema=schema(3, colour, fail)).prepare()
+    file.prepare()
+    with file.reading() as db:
+        assert [column.name for column in db.table("notes").columns] == ["id", "text"]
+        assert db.table("_sqlite_migrations").count == 1
+
+
+KILLED_MIDWAY = """
+from sqlite_utils import Migrations
+from dataclasses import replace
+from storage.database import DatabaseFile
+from storage.schema import VAULT_SCHEMA
+@VAULT_SCHEMA.migrations(name="2 killed midway")
+def second(db):
+    db.execute("DELETE FROM keys")
+    db.table("audit").drop()
+    # Enough pages that SQLite has written some of them to the log before the end comes.
+    db.execute("PRAGMA cache_size = 1")
+    db.table("extra").insert_all({"text": "x" * 4000} for _ in range(500))
+    print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=2)).prepare()
+"""
+
+
+def test_a_migration_killed_midway_is_rolled_back(
+    home: Path, vault: Vault, spawn: Callable[..., subprocess.Popen[str]], add: Callable[..., Any], passphrase: str
+) -> None:
+    key = add(vault)
+    child = spawn(KILLED_MIDWAY)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == -9, err
+    assert int(out) > 100_000, "the migration had reached the disk"
+    again = Vault.open(home)
+    again.unlock(passphrase)
+    assert again.keys() == [key]
+    assert again.check().ok
+
+
+def test_a_migration_that_another_process_was_faster_with_is_not_run_twice(
+    file: DatabaseFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    def second(db: sqlite_utils.Database) -> None:
+        runs.append(1)
+        db.table("more").create({"id": int})
+
+    newer = replace(file, schema=schema(2, second))
+    look = DatabaseFile._version
+
+    def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
+        version = look(self, db)
+        monkeypatch.setattr(DatabaseFile, "_version", look)
+        newer.prepare()  # the other process, between our look and our write lock
+        return version
+
+    monkeypatch.setattr(DatabaseFile, "_version", overtaken)
+    newer.prepare()
+    assert runs == [1]
+
+
+def test_a_newer_version_that_was_faster_is_not_taken_back(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def second(db: sqlite_utils.Database) -> None:
+        db.table("more").create({"id": int})
+
+    def third(db: sqlite_utils.Database) -> None:
+        db.table("most").create({"id": int})
+
+    newest = replace(file, schema=schema(3, second, third))
+    look = DatabaseFile._version
+
+    def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
+        version = look(self, db)
+        monkeypatch.setattr(DatabaseFile, "_version", look)
+        newest.prepare()
+        return version
+
+    monkeypatch.setattr(DatabaseFile, "_version", overtaken)
+    with pytest.raises(NewerSchemaError):
+        replace(file, schema=schema(2, second)).prepare()
+    newest.prepare()
+    with newest.reading() as db:
+        assert {"more", "most"} <= set(db.table_names())
+
+
+def test_an_error_inside_a_transaction_undoes_it(file: DatabaseFile) -> None:
+    def change_my_mind() -> None:
+        with file.writing() as db:
+            db.table("notes").insert({"text": "a"})
+            raise ValueError("changed my mind")
+
+    with pytest.raises(ValueError, match="changed my mind"):
+        change_my_mind()
+    assert count(file) == 0
+
+
+def test_reading_cannot_write(file: DatabaseFile) -> None:
+    with pytest.raises(StorageError, match="readonly"), file.reading() as db:
+        db.table("notes").insert({"text": "a"})
+    assert count(file) == 0
+
+
+def test_a_reader_sees_one_state(file: DatabaseFile) -> None:
+    with file.reading() as db:
+        assert db.table("notes").count == 0
+        with file.writing() as writer:
+            writer.table("notes").insert({"text": "a"})
+        assert db.table("notes").count == 0
+    assert count(file) == 1
+
+
+def test_a_busy_file_says_so_and_nothing_is_written(file: DatabaseFile) -> None:
+    hasty = replace(file, busy_seconds=0.05)
+    with file.writing() as db:
+        db.table("notes").insert({"text": "first"})
+        with pytest.raises(StorageBusyError, match="in use by another process"), hasty.writing():
+            pytest.fail("two writers at once")
+        assert count(hasty) == 0, "readers are not held up"
+    assert count(file) == 1
+
+
+def test_a_full_disk_is_said_and_the_old_state_stays(file: DatabaseFile) -> None:
+    def write_much() -> None:
+        with file.writing() as db:
+            pages = db.execute("PRAGMA page_count").fetchone()[0]
+            db.execute(f"PRAGMA max_page_count = {pages + 3}")
+            db.table("notes").insert_all({"text": "x" * 4000} for _ in range(100))
+
+    with pytest.raises(StorageFullError, match="disk of the notebook is full"):
+        write_much()
+    assert count(file) == 0
+
+
+def test_a_truncated_or_trashed_page_is_damage(file: DatabaseFile) -> None:
+    def read_all() -> None:
+        with file.reading() as db:
+            list(db.table("notes").rows)
+            list(db.query("SELECT * FROM _sqlite_migrations ORDER BY name"))
+
+    with file.writing() as db:
+        db.table("notes").insert_all({"text": "x" * 3000} for _ in range(50))
+    read_all()
+    whole = file.path.read_bytes()
+    for broken in (whole[: len(whole) // 2], whole[:8192] + b"\xff" * 8192 + whole[16384:]):
+        file.path.write_bytes(broken)
+        with pytest.raises(DatabaseDamagedError, match="throw it away"):
+            read_all()
+
+
+def test_a_lost_table_is_damage(home: Path, vault: Vault, sql: Callable[..., list[Any]]) -> None:
+    sql("DROP TABLE cases")
+    with pytest.raises(DatabaseDamagedError, match="no such table"):
+        vault.cases()
+    assert vault.keys() == []

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Jobs, NewerSchemaError, RecordNotFoundError, RecordValueError, StorageError
+
+Sql = Callable[..., list[Any]]
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def jobs(home: Path) -> Jobs:
+    return Jobs(home)
+
+
+def test_a_job_lives_from_queue_to_result(jobs: Jobs, home: Path, clock: Any) -> None:
+    jobs = Jobs(home, now=clock.now)
+    request = {"model": "/models/a", "recipients": ["x"]}
+    job = jobs.create("protect", "Mark northwind-7b", request)
+    assert (job.state, job.request, job.started, job.is_over) == ("queued", request, None, False)
+    clock.later(seconds=2)
+    running = jobs.start(job.id, os.getpid())
+    assert (running.state, running.pid, running.started) == ("running", os.getpid(), "2026-03-01T12:00:02.000Z")
+    assert jobs.progress(job.id, 5, 2**40, "copying model-00001.safetensors")
+    assert (jobs.get(job.id).done, jobs.get(job.id).total) == (5, 2**40)
+    clock.later(seconds=3)
+    over = jobs.finish(job.id, "done", {"path": "/out"})
+    assert (over.state, over.result, over.error, over.is_over) == ("done", {"path": "/out"}, None, True)
+    assert over.ended == "2026-03-01T12:00:05.000Z"
+    assert over.what == "copying model-00001.safetensors"
+    assert Jobs(home).get(job.id) == over, "it survives a restart"
+
+
+def test_files_and_folders_are_private(home: Path) -> None:
+    before = os.umask(0)
+    try:
+        jobs = Jobs(home)
+        job = jobs.create("lab", "t", {})
+        jobs.log(job.id, "line")
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(home).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in home.rglob("*")}
+    folder = f"jobs/{job.id}"
+    assert modes == {"jobs": 0o700, folder: 0o700, f"{folder}/log.txt": 0o600, "jobs.sqlite3": 0o600}
+    assert jobs.folder(job.id) == home / folder
+
+
+def test_the_newest_comes_first_whatever_the_clock_says(home: Path, clock: Any) -> None:
+    jobs = Jobs(home, now=clock.now)
+    for title, step in (("a", 0), ("b", -9000), ("c", 26000), ("d", -1)):
+        clock.wall += timedelta(days=step)
+        jobs.create("lab", title, {})
+    assert [job.title for job in jobs.recent()] == ["d", "c", "b", "a"]
+    assert [job.title for job in jobs.recent(2)] == ["d", "c"]
+    assert jobs.recent(0) == jobs.recent(-1) == []
+    assert jobs.recent()[1].created.startswith("2072-")
+
+
+def test_the_first_ending_stands(jobs: Jobs) -> None:
+    job = jobs.create("lab", "t", {})
+    jobs.start(job.id, os.getpid())
+    jobs.finish(job.id, "stopped")
+    late = jobs.finish(job.id, "done", {"path": "/out"})
+    assert (late.state, late.result) == ("stopped", None)
+    assert not jobs.progress(job.id, 9, 9, "too late")
+    assert jobs.get(job.id) == late
+
+
+def test_a_job_starts_once_and_not_after_stop(jobs: Jobs) -> None:
+    started, stopped = jobs.create("lab", "a", {}), jobs.create("lab", "b", {})
+    jobs.start(started.id, os.getpid())
+    jobs.finish(stopped.id, "stopped")
+    for job in (started, stopped):
+        with pytest.raises(RecordValueError, match="cannot be started"):
+            jobs.start(job.id, os.getpid())
+
+
+def test_a_failure_keeps_what_it_says(jobs: Jobs) -> None:
+    job = jobs.create("protect", "t", {})
+    error = {"problem": "disk full", "file": "<script>\u202e"}
+    assert jobs.finish(job.id, "failed", error=error).error == error
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda jobs, id: jobs.create("lab", "t", {"rank": float("nan")}),
+        lambda jobs, id: jobs.create("", "t", {}),
+        lambda jobs, id: jobs.create("lab", " ", {}),
+        lambda jobs, id: jobs.finish(id, "running"),
+        lambda jobs, id: jobs.finish(id, "done", {"path": Path("/")}),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(jobs: Jobs, action: Callable[[Jobs, str], Any]) -> None:
+    job = jobs.create("lab", "t", {})
+    with pytest.raises(RecordValueError):
+        action(jobs, job.id)
+    assert jobs.recent() == [job]
+
+
+@pytest.mark.parametrize("id", ["", "../../etc", "0" * 15, "0" * 16 + "\n", "A" * 16, None, "' OR 1=1 --"])
+def test_what_is_no_identifier_never_becomes_a_path(jobs: Jobs, id: str) -> None:
+    for action in (jobs.folder, jobs.log_path, jobs.log_tail, jobs.get, lambda id: jobs.log(id, "x")):
+        with pytest.raises(RecordNotFoundError):
+            action(id)
+
+
+def test_an_unknown_job_has_no_log(jobs: Jobs) -> None:
+    with pytest.raises(RecordNotFoundError):
+        jobs.log("0" * 16, "x")
+    assert jobs.log_tail("0" * 16) == ""
+
+
+def test_a_log_only_grows_and_its_tail_begins_with_a_whole_line(jobs: Jobs) -> None:
+    job = jobs.create("lab", "t", {})
+    assert jobs.log_tail(job.id) == ""
+    for n in range(100):
+        jobs.log(job.id, f"line {n:03d} é")
+    jobs.log(job.id, "half of a pair \ud800\n")
+    whole = jobs.log_tail(job.id)
+    assert whole.splitlines()[0] == "line 000 é"
+    assert whole.splitlines()[-1] == "half of a pair \\ud800"
+    tail = jobs.log_tail(job.id, 100)
+    assert tail.splitlines()[0].startswith("line 09")
+    assert whole.endswith(tail)
+    assert len(tail.encode()) <= 100
+    exact = len("line 099 é\nhalf of a pair \\ud800\n".encode())
+    assert jobs.log_tail(job.id, exact).splitlines()[0] == "line 099 é"
+
+
+def test_a_log_that_is_a_link_is_not_followed(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.create("lab", "t", {})
+    (tmp_path / "target").write_text("precious")
+    jobs.log_path(job.id).symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError):
+        jobs.log(job.id, "x")
+    assert (tmp_path / "target").read_text() == "precious"
+
+
+def test_a_newer_job_list_is_refused_without_a_write(jobs: Jobs, home: Path, sql: Sql) -> None:
+    sql("PRAGMA user_version = 9", name="jobs.sqlite3")
+    before = (home / "jobs.sqlite3").read_bytes()
+    with pytest.raises(NewerSchemaError):
+        Jobs(home)
+    assert (home / "jobs.sqlite3").read_bytes() == before
+
+
+# Processes
+
+
+RUN = """
+from storage.jobs import Jobs
+jobs = Jobs(home)
+queued, running = jobs.create("lab", "queued", {}), jobs.create("lab", "running", {})
+jobs.start(running.id, os.getpid())
+print(json.dumps([queued.id, running.id]), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_killed_process_leaves_an_interrupted_job(jobs: Jobs, spawn: Spawn) -> None:
+    mine = jobs.create("lab", "mine", {})
+    alive = jobs.start(jobs.create("lab", "alive", {}).id, os.getpid())
+    child = spawn(RUN)
+    assert child.stdout is not None
+    queued, running = json.loads(child.stdout.readline())
+    assert jobs.interrupt_dead() == []
+    child.kill()
+    # Not waited for yet: a zombie is dead too.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert {job.id for job in jobs.interrupt_dead()} == {queued, running}
+    over = jobs.get(running)
+    assert (over.state, over.pid) == ("interrupted", child.pid)
+    assert over.ended is not None
+    assert over.error is not None
+    assert jobs.get(mine.id).state == "queued"
+    assert jobs.get(alive.id).state == "running"
+    assert jobs.interrupt_dead() == []
+
+
+def test_a_process_number_that_was_used_again_is_not_the_job(jobs: Jobs, sql: Sql) -> None:
+    job = jobs.start(jobs.create("lab", "t", {}).id, os.getpid())
+    mark = sql("SELECT process FROM jobs", name="jobs.sqlite3")[0][0]
+    boot, ticks = mark.split(":")
+    sql("UPDATE jobs SET process = ?", f"{boot}:{int(ticks) - 1}", name="jobs.sqlite3")
+    assert [dead.id for dead in jobs.interrupt_dead()] == [job.id]
+
+
+def test_a_process_that_was_gone_before_its_start_was_noted_is_dead(jobs: Jobs, sql: Sql) -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    job = jobs.start(jobs.create("lab", "t", {}).id, child.pid)
+    sql("UPDATE jobs SET pid = ?", os.getpid(), name="jobs.sqlite3")  # as if its number had been used again
+    assert [dead.id for dead in jobs.interrupt_dead()] == [job.id]
+
+
+MANY = """
+from storage.jobs import Jobs
+jobs = Jobs(home)
+for number in range(20):
+    job = jobs.create("lab", sys.argv[2], {})
+    jobs.start(job.id, os.getpid()); jobs.progress(job.id, number, 20, "step"); jobs.finish(job.id, "done", {})
+    jobs.log(sys.argv[3], sys.argv[2] * 200)
+print(number)
+"""
+
+
+def test_processes_share_the_list_and_a_log(jobs: Jobs, spawn: Spawn, answer: Callable[..., Any]) -> None:
+    shared = jobs.create("lab", "shared log", {})
+    children = [spawn(MANY, name, shared.id) for name in "xy"]
+    for child in children:
+        assert answer(child) == 19
+    recent = jobs.recent(100)
+    assert len(recent) == 41
+    assert {job.state for job in recent[:-1]} == {"done"}
+    assert sorted(jobs.log_tail(shared.id, 10**6).splitlines()) == ["x" * 200] * 20 + ["y" * 200] * 20
+
+
+FIRST = """
+from storage.jobs import Jobs
+print("ready", flush=True); sys.stdin.readline()
+print(json.dumps(Jobs(home).create("lab", "t", {}).sequence))
+"""
+
+
+def test_of_two_first_users_both_get_the_list(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+    children = [spawn(FIRST) for _ in range(2)]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    assert sorted(answer(child) for child in children) == [1, 2]

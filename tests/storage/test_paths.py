@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Cost, StorageError, UnsafeHomeError, Vault, check_home, home, paths
+
+
+@pytest.fixture
+def safe(tmp_path: Path) -> dict[str, Any]:
+    """A home beside a working and a temp folder."""
+    folders = {name: tmp_path / name for name in ("home", "working_folder", "temp_folder")}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700)
+    return folders
+
+
+def test_home_is_the_setting_and_private(tmp_path: Path) -> None:
+    place = home({"IRWM_HOME": str(tmp_path / "a" / "b")})
+    assert place == tmp_path / "a" / "b"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("setting", [None, "", "  "])
+def test_home_defaults_to_the_platforms_user_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert home({} if setting is None else {"IRWM_HOME": setting}) == tmp_path / "irwm-studio"
+
+
+def test_home_understands_a_tilde_and_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert home({"IRWM_HOME": "~/vault"}) == tmp_path / "vault"
+    assert home({"IRWM_HOME": "other"}) == tmp_path / "other"
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "nul\0"])
+def test_a_home_that_cannot_be_made_is_a_plain_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be made"):
+        home({"IRWM_HOME": str(tmp_path / name)})
+
+
+def test_a_safe_home_has_no_warnings(safe: dict[str, Any]) -> None:
+    assert check_home(**safe) == ()
+
+
+@pytest.mark.parametrize("where", ["working_folder", "temp_folder"])
+@pytest.mark.parametrize("below", [".", "deep/down"])
+def test_a_home_that_the_web_server_could_hand_out_is_refused(safe: dict[str, Any], where: str, below: str) -> None:
+    inside = safe[where] / below
+    inside.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UnsafeHomeError, match="IRWM_HOME"):
+        check_home(**safe | {"home": inside})
+
+
+def test_a_link_on_the_way_into_the_working_folder_does_not_hide_it(safe: dict[str, Any], tmp_path: Path) -> None:
+    (safe["working_folder"] / "data").mkdir()
+    (tmp_path / "alias").symlink_to(safe["working_folder"])
+    with pytest.raises(UnsafeHomeError, match="working folder"):
+        check_home(**safe | {"home": tmp_path / "alias" / "data"})
+
+
+def test_a_home_in_the_temp_folder_is_allowed_to_who_named_it_and_warned_of(safe: dict[str, Any]) -> None:
+    inside = safe["temp_folder"] / "home"
+    inside.mkdir(mode=0o700)
+    (warning,) = check_home(**safe | {"home": inside}, allow_temp=True)
+    assert "cleared" in warning
+
+
+def test_by_default_the_processs_own_folders_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnsafeHomeError, match="working folder"):
+        check_home(home({"IRWM_HOME": "here"}))
+
+
+def test_a_linked_home_is_refused(safe: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(safe["home"])
+    with pytest.raises(UnsafeHomeError, match="is a link"):
+        check_home(**safe | {"home": tmp_path / "link"})
+
+
+@pytest.mark.parametrize("name", ["vault.sqlite3", "vault.sqlite3-wal", "jobs.sqlite3", "jobs.sqlite3-shm"])
+def test_a_linked_database_is_refused(safe: dict[str, Any], tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"")
+    (safe["home"] / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeHomeError, match="a link"):
+        check_home(**safe)
+
+
+def test_a_pipe_in_the_vaults_place_is_refused_and_does_not_hang(safe: dict[str, Any]) -> None:
+    os.mkfifo(safe["home"] / "vault.sqlite3")
+    with pytest.raises(UnsafeHomeError, match="pipe"):
+        check_home(**safe)
+    with pytest.raises(UnsafeHomeError, match="pipe"):
+        Vault.open(safe["home"])
+
+
+def test_a_linked_vault_does_not_open(safe: dict[str, Any], tmp_path: Path, cheap: Cost) -> None:
+    Vault.create(tmp_path / "real", "a passphrase", cheap)
+    (safe["home"] / "vault.sqlite3").symlink_to(tmp_path / "real" / "vault.sqlite3")
+    with pytest.raises(UnsafeHomeError, match="a link"):
+        Vault.open(safe["home"])
+
+
+def test_a_world_readable_vault_is_closed_and_that_is_said(safe: dict[str, Any], cheap: Cost) -> None:
+    Vault.create(safe["home"], "a passphrase", cheap)
+    path = safe["home"] / "vault.sqlite3"
+    path.chmod(0o644)
+    (warning,) = check_home(**safe)
+    assert "Other accounts had access" in warning
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    assert "Other accounts had access" in Vault.open(safe["home"]).warnings[0]
+    assert Vault.open(safe["home"]).warnings == ()
+
+
+def test_a_home_that_others_may_write_to_is_refused(safe: dict[str, Any]) -> None:
+    safe["home"].chmod(0o770)
+    with pytest.raises(UnsafeHomeError, match="chmod 700"):
+        check_home(**safe)
+
+
+def test_a_home_that_others_may_list_is_warned_about(safe: dict[str, Any]) -> None:
+    safe["home"].chmod(0o755)
+    (warning,) = check_home(**safe)
+    assert "chmod 700" in warning
+
+
+def test_a_home_of_another_account_is_warned_about(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: safe["home"].stat().st_uid + 1)
+    (warning,) = check_home(**safe)
+    assert "belongs to another account" in warning
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
+def test_a_network_drive_is_warned_about(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(paths, "file_system", lambda _: kind)
+    (warning,) = check_home(**safe)
+    assert f"network drive ({kind})" in warning
+
+
+def test_the_innermost_and_latest_mount_decides(tmp_path: Path) -> None:
+    inner = tmp_path / "with space"
+    inner.mkdir()
+    mounts = tmp_path / "mounts"
+    escaped = str(inner).replace(" ", "\\040")
+    mounts.write_text(
+        f"/dev/a / ext4 rw 0 0\nb {escaped} nfs4 rw 0 0\nodd\nc {escaped} xfs rw 0 0\nd /other cifs rw 0 0\n"
+    )
+    assert paths.file_system(inner / "home", mounts) == "xfs"
+    assert paths.file_system(tmp_path, mounts) == "ext4"
+    assert paths.file_system(tmp_path, tmp_path / "absent") is None

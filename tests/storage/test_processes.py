@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from storage.processes import process_mark, still_runs
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of our own, in which process 1 is this one."""
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("boot-1\n")
+    write(tmp_path, os.getpid(), "python", "R", 5)
+    return tmp_path
+
+
+def write(proc: Path, pid: int, name: str, state: str, start: int) -> None:
+    (proc / str(pid)).mkdir(exist_ok=True)
+    fields = [state, *["0"] * 18, str(start), *["0"] * 30]
+    (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
+
+
+def test_the_mark_is_boot_and_start_time_whatever_the_name(proc: Path) -> None:
+    write(proc, 77, "a) Z 1 (b", "S", 4242)
+    assert process_mark(77, proc) == "boot-1:4242"
+
+
+def test_another_boot_or_start_is_another_process(proc: Path) -> None:
+    write(proc, 77, "job", "S", 4242)
+    assert still_runs(77, "boot-1:4242", proc)
+    assert not still_runs(77, "boot-0:4242", proc)
+    assert not still_runs(77, "boot-1:4241", proc)
+    assert not still_runs(77, "", proc)
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_a_zombie_does_not_run(proc: Path, state: str) -> None:
+    write(proc, 77, "job", state, 4242)
+    assert not still_runs(77, "boot-1:4242", proc)
+
+
+def test_a_real_process_runs_until_it_ends() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        mark = process_mark(child.pid)
+        assert mark is not None
+        assert still_runs(child.pid, mark)
+    finally:
+        child.kill()
+        child.wait()
+    assert not still_runs(child.pid, mark)
+
+
+def test_without_proc_the_number_alone_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert process_mark(child.pid, tmp_path) is None
+        assert still_runs(child.pid, None, tmp_path)
+    finally:
+        child.kill()
+        child.wait()
+    assert not still_runs(child.pid, None, tmp_path)
+    monkeypatch.setattr("storage.processes.os.name", "nt")
+    assert still_runs(child.pid, None, tmp_path), "where asking would kill, nobody is called dead"

@@ -1,0 +1,9 @@
+"""The floor that people see: pages, components, jobs, plots and reports.
+
+`ui.quiet` is imported here, before anything else can import Gradio, because Gradio and the Hugging Face libraries
+read their switches from the environment when they are imported.
+"""
+
+from ui import quiet
+
+quiet.apply()

@@ -1,0 +1,252 @@
+"""What a folder browser may show, and whether a path may be used. No Gradio here.
+
+Every path is resolved first and compared then: "..", links and other spellings of a place outside are outside.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from irwm.errors import IrwmError
+from ui.settings import Settings
+
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+TELLING = (".safetensors", ".gguf")
+CONFIG = "config.json"
+# A longer list is not browsed but searched; and a folder of a million files must not stop the page.
+MOST_ENTRIES = 500
+MOST_SCANNED = 20_000
+# How far into a folder we look for weights before we call it a plain folder.
+MOST_PEEKED = 400
+
+
+class PathRefusedError(IrwmError):
+    """A path that this app does not use: outside the folders it may show, missing, or of the wrong kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be browsed.
+
+    Attributes:
+        roots: resolved folders; everything below them may be shown.
+        closed: resolved folders that may not, wherever they lie: the app's own.
+    """
+
+    roots: tuple[Path, ...]
+    closed: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        return cls(settings.roots, (settings.home.resolve(),))
+
+    def hold(self, resolved: Path) -> bool:
+        """Whether a resolved path is inside the roots and outside the closed folders."""
+        inside = any(resolved == root or root in resolved.parents for root in self.roots)
+        return inside and not any(resolved == folder or folder in resolved.parents for folder in self.closed)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a listing.
+
+    Attributes:
+        name: the last part of the path, as the disk has it.
+        path: the full path.
+        kind: "folder", "model" (a folder that looks like a model) or "file".
+        detail: a few words for the right-hand side.
+    """
+
+    name: str
+    path: str
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a folder shows.
+
+    Attributes:
+        folder: the resolved folder.  parent: the one above it, None where that may not be shown.
+        entries: folders first, then files, each by name.
+        left_out: how many entries were left out because there are too many.
+    """
+
+    folder: Path
+    parent: Path | None
+    entries: tuple[Entry, ...]
+    left_out: int = 0
+
+
+def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS) -> Path:
+    """The path that a person typed or picked, if it may be used.
+
+    Args:
+        kind: "model" for an existing folder or a weights file, "folder" for an existing folder.
+        suffixes: the weights files that "model" takes.
+
+    Returns:
+        The resolved folder, or the file's name in its resolved folder. A file's own link is kept: in a hub's cache
+        the link has the name and its target only a hash.
+
+    Raises:
+        PathRefusedError
+    """
+    typed = text.strip().strip('"').strip()
+    if not typed:
+        raise PathRefusedError("no path was given", advice="type one, paste one or browse for it")
+    path, resolved = _resolved(typed)
+    # Before anything is said about what is there: a place outside stays unknown.
+    if not limits.hold(resolved):
+        raise PathRefusedError(
+            "this place is not among the folders that the app may use",
+            file=typed,
+            expected="a path below " + ", ".join(str(root) for root in limits.roots),
+            advice="move it there, or add its folder to IRWM_ROOTS and start the app again",
+        )
+    try:
+        mode = resolved.stat().st_mode
+    except FileNotFoundError:
+        raise PathRefusedError(
+            "there is nothing at this path", file=typed, advice="check its spelling, or browse for it"
+        ) from None
+    except OSError as error:
+        raise _unreadable(typed, error) from error
+    if stat.S_ISDIR(mode):
+        return resolved
+    if kind == "folder" or not stat.S_ISREG(mode):
+        raise PathRefusedError(
+            "this is not a folder" if kind == "folder" else "this is neither a folder nor a regular file",
+            file=typed,
+            advice="pick a folder" if kind == "folder" else "pick a model's folder or its weights file",
+        )
+    if path.suffix.lower() not in suffixes:
+        raise PathRefusedError(
+            "this file is not of a kind that holds weights",
+            file=typed,
+            expected=", ".join(suffixes),
+            found=path.suffix or "no ending",
+            advice="pick the model's folder or its weights file",
+        )
+    named = path.parent.resolve() / path.name
+    return named if limits.hold(named) else resolved
+
+
+def list_folder(
+    folder: str | Path, limits: Limits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS
+) -> Listing:
+    """The folders and weights files in a folder; hidden ones and links that lead out of the roots are not shown.
+
+    Args:
+        kind: "folder" shows folders only.
+
+    Raises:
+        PathRefusedError: the folder may not be shown, or cannot be read.
+    """
+    place = use_path(str(folder), limits, kind="folder")
+    folders: list[Entry] = []
+    files: list[Entry] = []
+    try:
+        for name, resolved, mode in _visible(place, limits):
+            if stat.S_ISDIR(mode):
+                folders.append(Entry(name, str(resolved), "folder"))
+            elif kind != "folder" and stat.S_ISREG(mode) and Path(name).suffix.lower() in suffixes:
+                files.append(Entry(name, str(place / name), "file", size_text(resolved.stat().st_size)))
+    except OSError as error:
+        raise _unreadable(str(place), error) from error
+    folders.sort(key=lambda entry: entry.name.casefold())
+    files.sort(key=lambda entry: entry.name.casefold())
+    kept = (folders + files)[:MOST_ENTRIES]
+    # Only what is shown is looked into.
+    entries = tuple(_looked_into(entry, suffixes) if entry.kind == "folder" else entry for entry in kept)
+    parent = place.parent if place.parent != place and limits.hold(place.parent) else None
+    return Listing(place, parent, entries, len(folders) + len(files) - len(kept))
+
+
+def describe(path: Path, suffixes: Sequence[str] = WEIGHTS) -> str:
+    """A path in a few words, such as "2 weights files, 14.5 GB"; "" when nothing is known about it."""
+    try:
+        if path.is_file():
+            return size_text(path.stat().st_size)
+        return _weights(path, suffixes)
+    except OSError:
+        return ""
+
+
+def size_text(size: float) -> str:
+    """A number of bytes with three figures, in the decimal units that disks and downloads are given in."""
+    if size == 1:
+        return "1 byte"
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _visible(place: Path, limits: Limits) -> Iterator[tuple[str, Path, int]]:
+    with os.scandir(place) as found:
+        for number, item in enumerate(found):
+            if number >= MOST_SCANNED:
+                return
+            if item.name.startswith(".") or not _is_text(item.name):
+                continue
+            try:
+                resolved = Path(item.path).resolve(strict=True)
+                mode = resolved.stat().st_mode
+            except (OSError, RuntimeError):  # a dangling or circular link, or no permission
+                continue
+            if limits.hold(resolved):
+                yield item.name, resolved, mode
+
+
+def _looked_into(entry: Entry, suffixes: Sequence[str]) -> Entry:
+    try:
+        detail = _weights(Path(entry.path), suffixes)
+    except OSError:
+        return replace(entry, detail="cannot be read")
+    return replace(entry, kind="model", detail=detail) if detail else entry
+
+
+def _weights(folder: Path, suffixes: Sequence[str]) -> str:
+    """What a folder holds in weights; "" for a folder that does not look like a model."""
+    count, size, telling = 0, 0, False
+    with os.scandir(folder) as found:
+        for _, item in zip(range(MOST_PEEKED), found, strict=False):
+            suffix = Path(item.name).suffix.lower()
+            # .bin and .pt alone say little; a config beside them says that they are weights.
+            telling = telling or item.name == CONFIG or suffix in TELLING
+            if suffix in suffixes and item.is_file():
+                count, size = count + 1, size + item.stat().st_size
+    if not (count and telling):
+        return ""
+    return f"{count} weights file{'s' if count > 1 else ''}, {size_text(size)}"
+
+
+def _resolved(typed: str) -> tuple[Path, Path]:
+    try:
+        path = Path(typed).expanduser()
+        if not path.is_absolute():
+            raise PathRefusedError("the path does not start at the top", file=typed, advice="give the full path")
+        return path, path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _unreadable(typed, error) from error
+
+
+def _unreadable(typed: str, error: Exception) -> PathRefusedError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return PathRefusedError("this path cannot be read", file=typed, found=reason, advice="check it and its permissions")
+
+
+def _is_text(name: str) -> bool:
+    # A name that is not valid UTF-8 has no form that can travel to the page and back.
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,49 @@
+"""The strip at the top: what this is, what it computes on, and the button that locks."""
+
+from __future__ import annotations
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError, printable
+
+NAME = "IRWM Studio"
+
+
+def device_label(wanted: str) -> str:
+    """What the app computes on, in a few words.
+
+    Args:
+        wanted: "auto", "cpu" or "cuda", as in the settings.
+
+    Raises:
+        IrwmError: a GPU was asked for and there is none.
+    """
+    import torch
+
+    if wanted != "cpu" and torch.cuda.is_available():
+        return f"GPU: {torch.cuda.get_device_name(0)}"
+    if wanted == "cuda":
+        raise IrwmError(
+            "IRWM_DEVICE asks for a GPU, and none can be used",
+            expected="a CUDA device that PyTorch sees",
+            advice="set IRWM_DEVICE to auto or cpu, or repair the driver",
+        )
+    return "CPU: no GPU found" if wanted == "auto" else "CPU"
+
+
+def header_html(device: str) -> str:
+    """Name and device as HTML."""
+    return str(
+        Markup(
+            '<div class="top"><span class="top-name">{}</span>'
+            '<span class="top-facts"><span>{}</span><span>Nothing leaves this computer</span></span></div>'
+        ).format(NAME, printable(device, 80))
+    )
+
+
+def header(device: str) -> gr.Button:
+    """Builds the strip; returns the lock button, hidden until there is something to lock."""
+    with gr.Row(elem_id="top", equal_height=True):
+        gr.HTML(header_html(device), elem_classes="top-text", js_on_load=None)
+        return gr.Button("Lock", size="sm", scale=0, min_width=80, visible=False, elem_id="lock")

@@ -1,0 +1,243 @@
+"""A running task: how far it is, how fast, how long still, the end of its log, and Stop."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError, printable
+from storage.jobs import Job
+from ui.components import notices
+from ui.components.browsing import size_text
+from ui.components.guarded import guarded
+from ui.components.icons import icon
+from ui.context import Context
+from ui.jobs import runner
+
+POLL_SECONDS = 1.0
+# A speed over the last few seconds follows a disk that slows down; over one second it would flicker.
+SPEED_WINDOW_SECONDS = 8.0
+# Jobs whose speed is remembered at once; one or two run as a rule.
+METERS = 32
+# After a reload the newest job of a page is shown again, running or not, if it is younger than this.
+SHOWN_AGAIN_SECONDS = 12 * 3600
+LOOK_BACK = 50
+LOG_BYTES = 6000
+LOG_HEIGHT = 220
+
+STATES = {
+    "queued": "Waiting",
+    "running": "Running",
+    "done": "Done",
+    "failed": "Failed",
+    "stopped": "Stopped",
+    "interrupted": "Interrupted",
+}
+_ICONS = {"done": "done", "failed": "fault", "interrupted": "fault", "stopped": "stopped"}
+
+
+class SpeedMeter:
+    """How fast a job moves, from what the page saw of it lately."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def speed(self, job: Job, now: float) -> float | None:
+        """Units per second; None until two looks differ. A step that starts over at 0 starts the meter over."""
+        seen = self._seen.setdefault(job.id, deque())
+        if len(self._seen) > METERS:
+            self._seen.pop(next(iter(self._seen)))
+        if seen and job.done < seen[-1][1]:
+            seen.clear()
+        seen.append((now, job.done))
+        while len(seen) > 2 and seen[0][0] < now - SPEED_WINDOW_SECONDS:
+            seen.popleft()
+        (first, before), (last, after) = seen[0], seen[-1]
+        return (after - before) / (last - first) if last > first and after > before else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCard:
+    """What a page gets.
+
+    Attributes:
+        job_id: a `gr.State` with the job shown, or None. A page that starts a job returns its id into this.
+        ended: a `gr.State` with the id of the shown job once it is over, else None. Its `change` event is where a page
+            shows the result; it also fires after a reload.
+        box: the column around the card.
+    """
+
+    job_id: gr.State
+    ended: gr.State
+    box: gr.Column
+
+
+def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> JobCard:
+    """Builds the card, its timer and its events at this place of the page.
+
+    Args:
+        kinds: the kinds of job that belong to this page; the newest of them is shown again after a reload.
+        unit: what the progress counts: "bytes", or a plural such as "recipients".
+    """
+    kinds = tuple(kinds)
+    meter = SpeedMeter()
+    job_id = gr.State(None)
+    ended = gr.State(None)
+    timer = gr.Timer(POLL_SECONDS, active=False)
+    with gr.Column(visible=False, elem_classes="job", elem_id=f"job-{kinds[0]}") as box:
+        with gr.Row(elem_classes="job-row"):
+            card = gr.HTML(elem_classes="job-card")
+            stop = gr.Button("Stop", variant="stop", scale=0, elem_classes="job-stop", visible=False)
+        with gr.Accordion("Log", open=False, elem_classes="job-log"):
+            log = gr.HTML(autoscroll=True, max_height=LOG_HEIGHT)
+
+    def look(id: str | None, seen: str, request: gr.Request) -> Any:
+        """What everything above becomes for this job, now."""
+        if id is None or not context.is_open(request):
+            return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None
+        try:
+            job = context.jobs.get(id)
+            tail = context.jobs.log_tail(id, LOG_BYTES)
+        except IrwmError as error:
+            return (
+                gr.Column(visible=True),
+                notices.error_html(error),
+                gr.Button(visible=False),
+                gr.skip(),
+                seen,
+                gr.Timer(active=False),
+                None,
+            )
+        speed = meter.speed(job, time.monotonic())
+        return (
+            gr.Column(visible=True),
+            job_html(job, speed=speed, unit=unit, now=datetime.now(UTC)),
+            gr.Button(visible=not job.is_over, interactive=not job.is_over),
+            # Drawn anew only when it grew: a reader may have marked a line.
+            gr.skip() if tail == seen else log_html(tail),
+            tail,
+            gr.Timer(active=not job.is_over),
+            job.id if job.is_over else None,
+        )
+
+    def restore(request: gr.Request) -> Any:
+        """The job to show after a reload, from the table and not from anything the browser kept."""
+        if not context.is_open(request):
+            return None
+        job = newest(context.jobs.recent(LOOK_BACK), kinds, datetime.now(UTC))
+        return job.id if job else None
+
+    @guarded
+    def end(id: str | None, seen: str, request: gr.Request) -> Any:
+        context.require(request)
+        if id is not None:
+            runner.stop(id, context.jobs)
+        return look(id, seen, request)
+
+    seen_log = gr.State("")
+    about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended]
+    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    job_id.change(look, about, shown, **private)
+    timer.tick(look, about, shown, **private)
+    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **private).then(
+        end, about, shown, **private
+    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **private)
+    # Looked at in any case: the same job may have stood here before the page was locked.
+    context.opened.change(restore, None, job_id, **private).then(look, about, shown, **private)
+    return JobCard(job_id, ended, box)
+
+
+def newest(jobs: Sequence[Job], kinds: Sequence[str], now: datetime) -> Job | None:
+    """The job that a page shows when it is opened: one that still runs, else the latest if it is not old."""
+    own = [job for job in jobs if job.kind in kinds]
+    running = next((job for job in own if not job.is_over), None)
+    if running is not None:
+        return running
+    latest = own[0] if own else None
+    return latest if latest is not None and _seconds(latest.created, now) < SHOWN_AGAIN_SECONDS else None
+
+
+def job_html(job: Job, *, speed: float | None, unit: str, now: datetime) -> str:
+    """The card as HTML: title and state, bar, step, numbers; for a failed job what went wrong."""
+    part = min(1.0, job.done / job.total) if job.total > 0 else None
+    if job.state == "done":
+        part = 1.0
+    symbol = icon(_ICONS[job.state]) if job.state in _ICONS else ""
+    head = Markup('<div class="job-head"><h3>{}</h3><span class="job-state state-{}">{}{}</span></div>').format(
+        printable(job.title), job.state, symbol, STATES[job.state]
+    )
+    failed = job.error is not None and job.state in ("failed", "interrupted")
+    body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part)
+    numbers = _numbers(job, part, speed, unit, now)
+    return str(Markup('{}{}<p class="job-numbers">{}</p>').format(head, body, numbers))
+
+
+def log_html(tail: str) -> str:
+    """The end of a log, every character of it inert."""
+    lines = "\n".join(printable(line, 500) for line in tail.splitlines())
+    return str(Markup('<pre class="log" tabindex="0" aria-label="End of the log">{}</pre>').format(lines or "Empty"))
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as people say it: "12 s", "3 min 20 s", "2 h 5 min"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes < 10 and rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def _bar(job: Job, part: float | None) -> Markup:
+    if job.state == "stopped":
+        return Markup('<p class="job-what">Stopped on request. Nothing was published.</p>')
+    value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
+    width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""
+    return Markup(
+        '<div class="bar{}" role="progressbar" aria-valuemin="0" aria-valuemax="100"{} aria-label="Progress">'
+        '<div class="bar-done"{}></div></div><p class="job-what">{}</p>'
+    ).format("" if part is not None else " bar-unknown", value, width, printable(_step(job)))
+
+
+def _step(job: Job) -> str:
+    if job.state == "done":
+        return "Finished"
+    return job.what or ("Waiting for its turn" if job.state == "queued" else "Getting ready")
+
+
+def _numbers(job: Job, part: float | None, speed: float | None, unit: str, now: datetime) -> Markup:
+    texts = []
+    if job.state == "running":
+        if job.total > 0 and part is not None:
+            texts.append(f"{part:.0%}")
+            texts.append(f"{_amount(job.done, unit)} of {_amount(job.total, unit)}")
+        if speed:
+            texts.append(f"{size_text(speed)}/s" if unit == "bytes" else f"{speed:.1f} {unit}/s")
+            if job.total > job.done:
+                texts.append(f"about {duration_text((job.total - job.done) / speed)} left")
+    if job.started:
+        ended = _moment(job.ended) if job.ended else now
+        took = max(0.0, (ended - _moment(job.started)).total_seconds())
+        texts.append(f"{duration_text(took)} so far" if not job.is_over else f"took {duration_text(took)}")
+    return Markup("").join(Markup("<span>{}</span>").format(text) for text in texts)
+
+
+def _amount(count: int, unit: str) -> str:
+    return size_text(count) if unit == "bytes" else f"{count:,} {unit}".replace(",", " ")
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _seconds(since: str, now: datetime) -> float:
+    return (now - _moment(since)).total_seconds()

@@ -1,0 +1,198 @@
+"""Who may look: the first passphrase, the passphrase, and the way back out.
+
+Each browser proves the passphrase itself (`ui.sessions`). When the gate closes, what lies behind it leaves the
+document; nothing typed is lost. Hiding protects nothing, though: every handler asks `context.require(request)` itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError
+from ui.components import notices
+from ui.context import Context
+
+# Short enough to be typed, long enough that Argon2id makes guessing hopeless.
+LEAST_CHARACTERS = 12
+MOST_CHARACTERS = 1024
+# How often an open page asks whether it has been locked meanwhile.
+WATCH_SECONDS = 20.0
+
+FIRST = """
+## Choose a passphrase
+It seals the keys that prove which models are yours. Four or more unrelated words are good.
+
+**Nobody can reset it.** Without it the keys are lost, and with them the proof. Keep it where your company keeps such
+things.
+"""
+AGAIN = """
+## Unlock
+The vault is locked for this browser. Running jobs go on meanwhile.
+"""
+
+
+class PassphraseTooShortError(IrwmError):
+    """A first passphrase that could be guessed, or that was typed differently twice."""
+
+
+def check_new(first: str, second: str) -> None:
+    """Whether this may become the passphrase.
+
+    Raises:
+        PassphraseTooShortError
+    """
+    if first != second:
+        raise PassphraseTooShortError("the two entries differ", advice="type the passphrase again in both fields")
+    if len(first.strip()) < LEAST_CHARACTERS:
+        raise PassphraseTooShortError(
+            "this passphrase is too short",
+            expected=f"at least {LEAST_CHARACTERS} characters",
+            found=f"{len(first.strip())}",
+            advice="four unrelated words are easier to remember and harder to guess",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LockGate:
+    """The gate's parts, to be joined with `wire` once the rest of the page is there."""
+
+    first_box: gr.Row
+    first: gr.Textbox
+    second: gr.Textbox
+    create: gr.Button
+    first_notice: gr.HTML
+    again_box: gr.Row
+    passphrase: gr.Textbox
+    unlock: gr.Button
+    again_notice: gr.HTML
+    dark: gr.Checkbox
+
+
+def _secret_field(label: str, id: str, autocomplete: str, info: str | None = None) -> gr.Textbox:
+    return gr.Textbox(
+        label=label,
+        info=info,
+        type="password",
+        max_length=MOST_CHARACTERS,
+        max_lines=1,
+        elem_id=id,
+        html_attributes=gr.InputHTMLAttributes(autocomplete=autocomplete, spellcheck=False, autocapitalize="off"),
+    )
+
+
+def lock_gate(context: Context) -> LockGate:
+    """Builds the gate, all of it hidden until the page knows who is looking; also makes `context.opened`."""
+    context.opened = gr.State(0)
+    context.dark = gr.State(False)
+    with gr.Column(elem_classes="gate"):
+        with gr.Row(visible=False, elem_id="gate-first") as first_box:
+            with gr.Column():
+                gr.Markdown(FIRST)
+            with gr.Column():
+                first = _secret_field(
+                    "Passphrase", "first-passphrase", "new-password", f"At least {LEAST_CHARACTERS} characters"
+                )
+                second = _secret_field("Once more", "second-passphrase", "new-password")
+                create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
+                first_notice = gr.HTML(visible=False)
+        with gr.Row(visible=False, elem_id="gate-again") as again_box:
+            with gr.Column():
+                gr.Markdown(AGAIN)
+            with gr.Column():
+                passphrase = _secret_field("Passphrase", "passphrase", "current-password")
+                unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
+                again_notice = gr.HTML(visible=False)
+        # Carries what only the browser knows; never shown.
+        dark = gr.Checkbox(visible=False)
+    return LockGate(first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark)
+
+
+def wire(gate: LockGate, context: Context, blocks: gr.Blocks, desk: gr.Column, lock: gr.Button, tabs: gr.Tabs) -> None:
+    """Joins the gate with what lies behind it.
+
+    Args:
+        desk: everything that needs the passphrase; made with `visible=False`.
+        lock: the button that locks.
+        tabs: gets the page that the address asks for, as in `/?tab=investigate`.
+    """
+    sessions = context.sessions
+    names = [tab.id for tab in tabs.children if isinstance(tab, gr.Tab)]
+
+    def state(request: gr.Request, opened: int) -> tuple[Any, ...]:
+        """What the gate, the desk and the lock button become for this browser, now."""
+        is_open = context.is_open(request)
+        there = sessions.vault_exists()
+        return (
+            gr.Row(visible=not is_open and not there),
+            gr.Row(visible=not is_open and there),
+            # Gradio takes what is invisible out of the document, and keeps what was typed for when it comes back.
+            gr.Column(visible=is_open),
+            gr.Button(visible=is_open),
+            opened + 1 if is_open else opened,
+        )
+
+    def arrive(is_dark: bool, request: gr.Request) -> Any:
+        tab = request.query_params.get("tab") if request.query_params else None
+        return *state(request, 0), is_dark, gr.Tabs(selected=tab) if tab in names else gr.skip()
+
+    def refused(error: IrwmError) -> Any:
+        return gr.HTML(notices.error_html(error), visible=True)
+
+    def no_notice() -> Any:
+        return gr.HTML("", visible=False)
+
+    def do_create(first: str, second: str, opened: int, request: gr.Request) -> Any:
+        try:
+            check_new(first, second)
+            sessions.create(context.session(request), first)
+        except IrwmError as error:
+            return *state(request, opened), first, second, refused(error)
+        return *state(request, opened), "", "", no_notice()
+
+    def do_unlock(passphrase: str, opened: int, request: gr.Request) -> Any:
+        try:
+            sessions.unlock(context.session(request), passphrase)
+        except IrwmError as error:
+            return *state(request, opened), "", refused(error)
+        return *state(request, opened), "", no_notice()
+
+    def do_lock(opened: int, request: gr.Request) -> Any:
+        sessions.lock(context.session(request))
+        return state(request, opened)
+
+    def watch(was_visible: Any, request: gr.Request) -> Any:
+        if context.is_open(request):
+            return (gr.skip(),) * 5
+        return state(request, was_visible)
+
+    places = [gate.first_box, gate.again_box, desk, lock, context.opened]
+    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    blocks.load(
+        arrive,
+        gate.dark,
+        [*places, context.dark, tabs],
+        js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
+        **private,
+    )
+    # One at a time: each derivation takes much memory on purpose, and guesses should not slow the pages.
+    slow = {**private, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    fields = [gate.first, gate.second]
+    gr.on(
+        [gate.create.click, gate.second.submit],
+        do_create,
+        [*fields, context.opened],
+        [*places, *fields, gate.first_notice],
+        **slow,
+    )
+    gr.on(
+        [gate.unlock.click, gate.passphrase.submit],
+        do_unlock,
+        [gate.passphrase, context.opened],
+        [*places, gate.passphrase, gate.again_notice],
+        **slow,
+    )
+    lock.click(do_lock, context.opened, places, **private)
+    gr.Timer(WATCH_SECONDS).tick(watch, context.opened, places, **private)

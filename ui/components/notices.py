@@ -1,0 +1,82 @@
+"""Errors and empty states, each saying what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup, escape
+
+from irwm.errors import IrwmError, printable
+from ui.components.icons import icon
+
+PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
+COPIED = ("file", "tensor")
+ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Found"))
+
+
+def parts_of(error: IrwmError | Mapping[str, Any]) -> dict[str, str]:
+    """An error's parts that are there; also from a job's row, where they are a dict."""
+    known = error if isinstance(error, Mapping) else {part: getattr(error, part) for part in PARTS}
+    return {part: str(known[part]) for part in PARTS if known.get(part)}
+
+
+def error_html(error: IrwmError | Mapping[str, Any]) -> str:
+    """A card with the problem, what it is about, what was expected and found, and the next step."""
+    parts = parts_of(error)
+    rows = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(label, copyable(parts[part]) if part in COPIED else _plain(parts[part]))
+        for part, label in ROWS
+        if part in parts
+    )
+    return str(
+        Markup('<section class="notice notice-fault" role="alert">{}<div><h3>{}</h3>{}{}</div></section>').format(
+            icon("fault"),
+            sentence(parts.get("problem", "something went wrong")),
+            Markup('<dl class="facts">{}</dl>').format(rows) if rows else "",
+            Markup('<p class="advice">{}</p>').format(sentence(parts["advice"])) if "advice" in parts else "",
+        )
+    )
+
+
+def empty_html(title: str, what_to_do: str) -> str:
+    """What stands where there is nothing yet."""
+    return str(Markup('<section class="notice notice-empty"><h3>{}</h3><p>{}</p></section>').format(title, what_to_do))
+
+
+def note_html(text: str, *, good: bool = False) -> str:
+    """One quiet line below a control; `good` puts a tick before it."""
+    return str(Markup('<p class="note">{}{}</p>').format(icon("done") if good else "", _plain(text)))
+
+
+def copyable(text: str) -> Markup:
+    """A path or hash in monospace with a button that copies it; studio.js does the copying.
+
+    What is copied is what is shown: a line break or an escape hidden in a name must not reach somebody's terminal.
+    """
+    return Markup(
+        '<span class="copyable"><code>{shown}</code>'
+        '<button type="button" class="copy" data-copy="{shown}" aria-label="Copy {shown}">Copy</button></span>'
+    ).format(shown=_plain(text))
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its start and a full stop at its end."""
+    text = printable(text.strip(), 2000)
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
+
+
+def alarm(error: IrwmError) -> gr.Error:
+    """A short message in the corner, for a handler with nowhere to show a card: `raise alarm(error)`.
+
+    Escaped here, since Gradio renders the text of its toasts as HTML.
+    """
+    text = " ".join(str(escape(sentence(part))) for part in (error.problem, error.advice) if part)
+    return gr.Error(text, title="That did not work", print_exception=False)
+
+
+def _plain(text: str) -> str:
+    return printable(text, 2000)

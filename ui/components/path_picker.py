@@ -1,0 +1,249 @@
+"""A field for a path on the server's disk, with a folder browser that opens below it. Nothing is uploaded or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError, printable
+from ui.components import notices
+from ui.components.browsing import WEIGHTS, Entry, Limits, Listing, describe, list_folder, use_path
+from ui.components.guarded import guarded
+from ui.components.icons import icon
+from ui.context import Context
+from ui.settings import DEMO
+
+# Sends which line was chosen, under "place": Gradio takes any dict with a "path" for an uploaded file. Puts the focus
+# back into the list after it was drawn anew, so that a reader who walks through folders by keyboard does not start at
+# the top of the page each time, and after a choice into the field.
+LIST_SCRIPT = """
+let walking = false;
+element.addEventListener('click', (event) => {
+  const line = event.target.closest('[data-place]');
+  if (!line) return;
+  walking = line.dataset.act === 'open';
+  trigger('chosen', {place: line.dataset.place, act: line.dataset.act});
+  if (!walking) element.closest('.picker')?.querySelector('.path-field input, .path-field textarea')?.focus();
+});
+watch('value', () => {
+  if (walking) (element.querySelector('.entries [data-place]') || element.querySelector('[data-place]'))?.focus();
+  walking = false;
+});
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PathPicker:
+    """What a page gets.
+
+    Attributes:
+        field: the text field; its value is the path as typed. Use it as an input.
+        chosen: a `gr.State` with the last path that passed the check (str), or None. Its `change` event is where a page
+            looks into the model.
+        purpose: under which the path is remembered.
+    """
+
+    field: gr.Textbox
+    chosen: gr.State
+    purpose: str
+    limits: Limits
+    kind: str
+    suffixes: tuple[str, ...]
+
+    def check(self, text: str) -> Path:
+        """The path if it may be used; every handler that acts on a path asks again, whatever the page showed.
+
+        Raises:
+            PathRefusedError
+        """
+        return use_path(text, self.limits, kind=self.kind, suffixes=self.suffixes)
+
+
+def path_picker(
+    context: Context,
+    *,
+    label: str,
+    info: str,
+    purpose: str,
+    kind: str = "model",
+    suffixes: Sequence[str] = WEIGHTS,
+    placeholder: str = "Paste a full path, or browse",
+) -> PathPicker:
+    """Builds the field, its browser and their events at this place of the page.
+
+    Args:
+        purpose: key of the list of recent paths, and part of element ids; unique on the page.
+        kind: "model" for a model's folder or weights file, "folder" for any folder.
+        suffixes: the weights files to show and accept.
+    """
+    limits = Limits.of(context.settings)
+    suffixes = tuple(suffixes)
+
+    def showing(folder: str | Path) -> str:
+        try:
+            return listing_html(list_folder(folder, limits, kind=kind, suffixes=suffixes), limits, kind)
+        except IrwmError as error:
+            return places_html(limits) + notices.error_html(error)
+
+    with gr.Column(elem_classes="picker", elem_id=f"picker-{purpose}"):
+        with gr.Row(elem_classes="picker-row"):
+            field = gr.Textbox(
+                label=label,
+                info=info,
+                placeholder=placeholder,
+                elem_classes="path-field",
+                elem_id=f"path-{purpose}",
+                lines=1,
+                max_lines=1,
+                max_length=4096,
+                autoscroll=False,
+            )
+            browse = gr.Button(
+                "Browse…", elem_id=f"browse-{purpose}", elem_classes="beside-field", scale=0, min_width=112
+            )
+        note = gr.HTML(elem_classes="picker-note", visible=False)
+        recent = gr.HTML(js_on_load=LIST_SCRIPT, elem_classes="picker-recent", visible=False)
+        with gr.Column(visible=False, elem_classes="picker-panel") as panel:
+            listing = gr.HTML(js_on_load=LIST_SCRIPT, elem_id=f"listing-{purpose}")
+    shown = gr.State(False)
+    chosen = gr.State(None)
+
+    @guarded
+    def toggle(is_shown: bool, text: str, request: gr.Request) -> Any:
+        context.require(request)
+        if is_shown:
+            return False, gr.Column(visible=False), gr.skip(), gr.Button("Browse…")
+        return True, gr.Column(visible=True), showing(start_folder(text, limits)), gr.Button("Close")
+
+    @guarded
+    def settle(text: str, request: gr.Request) -> Any:
+        """What field, note and `chosen` become for this text."""
+        context.require(request)
+        if not text.strip():
+            return gr.skip(), gr.HTML(visible=False), None
+        try:
+            path = use_path(text, limits, kind=kind, suffixes=suffixes)
+        except IrwmError as error:
+            return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
+        return str(path), gr.HTML(notices.note_html(_about(path, kind, suffixes), good=True), visible=True), str(path)
+
+    @guarded
+    def choose(event: gr.EventData, request: gr.Request) -> Any:
+        context.require(request)
+        path, act = str(event.place), str(event.act)
+        if act == "open":
+            return *(gr.skip(),) * 6, showing(path)
+        return *settle(path, request), False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
+
+    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    browse.click(toggle, [shown, field], [shown, panel, listing, browse], **private)
+    gr.on([field.submit, field.blur], settle, field, [field, note, chosen], **private)
+    for source in (listing, recent):
+        source.chosen(choose, None, [field, note, chosen, shown, panel, browse, listing], **private)
+
+    def offer_recent(request: gr.Request) -> Any:
+        paths = context.recent.paths(purpose) if context.is_open(request) else ()
+        return gr.HTML(recent_html(paths), visible=bool(paths))
+
+    context.opened.change(offer_recent, None, recent, **private)
+    return PathPicker(field, chosen, purpose, limits, kind, suffixes)
+
+
+def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
+    if kind == "folder":
+        return "This folder can be used"
+    return describe(path, suffixes) or "No weights lie directly in this folder"
+
+
+def start_folder(text: str, limits: Limits) -> Path:
+    """Where the browser opens: at what is in the field if that is a place to look, else at the first root."""
+    try:
+        path = use_path(text, limits, kind="model")
+    except IrwmError:
+        return limits.roots[0]
+    if path.is_file() or (describe(path) and limits.hold(path.parent)):
+        return path.parent
+    return path
+
+
+def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
+    """A folder as a list of buttons."""
+    up = _line("up", "Up one level", str(listing.parent), "open", "") if listing.parent else ""
+    this = (
+        Markup('<button type="button" class="use" data-act="pick" data-place="{}">Use this folder</button>').format(
+            str(listing.folder)
+        )
+        if kind == "folder" or describe(listing.folder)
+        else ""
+    )
+    lines = Markup("").join(_entry(entry) for entry in listing.entries)
+    if not listing.entries:
+        nothing = "There are no folders here." if kind == "folder" else "There are no folders or weights here."
+        lines = Markup('<li class="nothing">{}</li>').format(nothing)
+    more = (
+        Markup('<li class="nothing">{} more are not shown. Paste the path instead.</li>').format(listing.left_out)
+        if listing.left_out
+        else ""
+    )
+    return str(
+        Markup('{}<div class="here"><code>{}</code>{}</div><ul class="entries" role="list">{}{}{}</ul>').format(
+            places_html(limits, listing.folder), printable(str(listing.folder), 400), this, up, lines, more
+        )
+    )
+
+
+def places_html(limits: Limits, here: Path | None = None) -> Markup:
+    """The roots as a row of buttons, to start over from."""
+    buttons = Markup("").join(
+        Markup('<button type="button" class="place" data-act="open" data-place="{}"{}>{}</button>').format(
+            str(root), Markup(' aria-current="true"') if root == here else "", place_name(root)
+        )
+        for root in limits.roots
+    )
+    return Markup('<div class="places">{}</div>').format(buttons)
+
+
+def place_name(root: Path) -> str:
+    """What a root is called on its button."""
+    if root == Path.home():
+        return "Home"
+    if root == DEMO:
+        return "Demo model"
+    return printable(root.name or str(root), 60)
+
+
+def recent_html(paths: Sequence[str]) -> str:
+    """Recent paths as buttons; the last two parts tell them apart, the whole path is their title."""
+    buttons = Markup("").join(
+        Markup('<button type="button" class="place" data-act="pick" data-place="{0}" title="{1}">{2}</button>').format(
+            path, printable(path), printable("/".join(Path(path).parts[-2:]), 60)
+        )
+        for path in paths
+    )
+    return str(Markup('<div class="places"><span>Recent</span>{}</div>').format(buttons)) if paths else ""
+
+
+def _entry(entry: Entry) -> Markup:
+    if entry.kind == "folder":
+        return _line("folder", printable(entry.name, 120), entry.path, "open", entry.detail)
+    inside = (
+        Markup(
+            '<button type="button" class="inside" data-act="open" data-place="{}" aria-label="Open {}">Open</button>'
+        ).format(entry.path, printable(entry.name, 120))
+        if entry.kind == "model"
+        else ""
+    )
+    detail = f"Model, {entry.detail}" if entry.kind == "model" else entry.detail
+    return _line(entry.kind, printable(entry.name, 120), entry.path, "pick", detail, inside)
+
+
+def _line(symbol: str, name: str, path: str, act: str, detail: str, beside: str = "") -> Markup:
+    return Markup(
+        '<li><button type="button" class="entry entry-{symbol}" data-act="{act}" data-place="{path}">{icon}'
+        '<span class="entry-name">{name}</span><span class="entry-detail">{detail}</span></button>{beside}</li>'
+    ).format(symbol=symbol, act=act, path=path, icon=icon(symbol), name=name, detail=detail, beside=beside)

@@ -1,0 +1,65 @@
+"""Files that come and go through the browser: suspects in, reports out. Everything else stays where it lies."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from irwm.errors import IrwmError, printable
+
+RECEIVED = "received"
+# A model's folder has a handful of files; more is a mistake.
+MOST_FILES = 200
+
+
+class UploadRefusedError(IrwmError):
+    """What was posted is not a set of uploaded files."""
+
+
+def browser_folder() -> Path:
+    """The only folder that Gradio hands files out from and takes them into; private to this process."""
+    return Path(os.environ["GRADIO_TEMP_DIR"]).resolve()
+
+
+def receive(files: Sequence[str], home: Path) -> Path:
+    """Moves uploaded files side by side into a new folder under `home` and returns what to open there.
+
+    A single .safetensors file is returned itself, anything else as its folder.
+
+    Raises:
+        UploadRefusedError: a path was not uploaded here, two files share a name, or there are too many.
+    """
+    if not files or len(files) > MOST_FILES:
+        raise UploadRefusedError("no usable upload", expected=f"1 to {MOST_FILES} files", found=str(len(files)))
+    folder = browser_folder()
+    sources = [Path(file) for file in files]
+    for source in sources:
+        # A posted form can name any path; only what lies in the upload folder was uploaded.
+        if source.is_symlink() or not source.is_file() or not source.resolve().is_relative_to(folder):
+            raise UploadRefusedError("this file was not uploaded here", file=source, advice="Pick it by its path")
+    names = [printable(source.name) for source in sources]
+    if len(set(names)) != len(names):
+        raise UploadRefusedError("two of the files have the same name", found=", ".join(sorted(names)[:5]))
+    target = home / RECEIVED / secrets.token_hex(8)
+    target.mkdir(parents=True, mode=0o700)
+    for source, name in zip(sources, names, strict=True):
+        shutil.move(source, target / name)
+    return target / names[0] if len(names) == 1 else target
+
+
+def offer(file: Path, name: str) -> str:
+    """A copy of `file` under `name` where the browser may fetch it from."""
+    folder = browser_folder() / secrets.token_hex(16)
+    folder.mkdir(mode=0o700)
+    return str(shutil.copyfile(file, folder / name))
+
+
+def offer_text(text: str, name: str) -> str:
+    """A new file with this text where the browser may fetch it from."""
+    folder = browser_folder() / secrets.token_hex(16)
+    folder.mkdir(mode=0o700)
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)

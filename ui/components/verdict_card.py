@@ -1,0 +1,89 @@
+"""The verdict, readable at arm's length: an icon and a word, one sentence, three figures, then why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ui.components.icons import icon
+
+WORDS = {"found": "Found", "not found": "Not found", "inconclusive": "Inconclusive"}
+# More would not be read at arm's length.
+FIGURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a verdict.
+
+    Attributes:
+        value: as it is read, such as "48 of 50" or "10⁻⁷⁷".
+        label: what it is, a few words.
+        help: what it means, one sentence, the paper's symbol last.
+    """
+
+    value: str
+    label: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictCard:
+    """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` is taken as it is.
+
+    Attributes:
+        verdict: "found", "not found" or "inconclusive", as `irwm.Finding.verdict`.
+        sentence: the answer in one sentence.
+        figures: exactly three.
+        why: paragraphs, the weightiest first.
+        about: what was examined, shown small above the sentence.
+    """
+
+    verdict: str
+    sentence: str
+    figures: Sequence[Figure]
+    why: Sequence[str] = ()
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in WORDS:
+            raise ValueError(f"no such verdict: {self.verdict!r}")
+        if len(self.figures) != FIGURES:
+            raise ValueError(f"a verdict has {FIGURES} figures, not {len(self.figures)}")
+
+
+def verdict_html(card: VerdictCard) -> str:
+    """The card as HTML; the classes are in style.css."""
+    word = WORDS[card.verdict]
+    kind = card.verdict.replace(" ", "-")
+    figures = Markup("").join(
+        Markup(
+            '<div class="figure"><dt>{}</dt><dd class="figure-value">{}</dd><dd class="figure-help">{}</dd></div>'
+        ).format(figure.label, figure.value, figure.help)
+        for figure in card.figures
+    )
+    about = Markup('<p class="verdict-about">{}</p>').format(card.about) if card.about else ""
+    why = (
+        Markup('<div class="verdict-why"><h3>Why</h3>{}</div>').format(
+            Markup("").join(Markup("<p>{}</p>").format(paragraph) for paragraph in card.why)
+        )
+        if card.why
+        else ""
+    )
+    return str(
+        Markup(
+            '<section class="verdict verdict-{kind}" aria-label="Verdict: {word}">'
+            '<header class="verdict-head"><span class="verdict-word">{icon}<span>{word}</span></span>{about}</header>'
+            '<p class="verdict-sentence">{sentence}</p><dl class="figures">{figures}</dl>{why}</section>'
+        ).format(
+            kind=kind,
+            word=word,
+            icon=icon(card.verdict),
+            about=about,
+            sentence=card.sentence,
+            figures=figures,
+            why=why,
+        )
+    )

@@ -1,0 +1,54 @@
+"""What every page is handed: the settings, the way to the vault, and the jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage.jobs import Jobs
+from storage.vault import Vault
+from ui.recent import RecentPaths
+from ui.sessions import Sessions, session_of
+from ui.settings import Settings
+
+
+@dataclass(slots=True)
+class Context:
+    """Shared by all pages of one running app.
+
+    Attributes:
+        settings: this start's settings.
+        sessions: each browser's view of the vault. Pages ask `require(request)`.
+        jobs: the table of long tasks.
+        recent: paths picked before, for the pickers.
+        opened: a `gr.State` made by the lock gate before the pages are built: a number that grows each time this
+            browser is unlocked or finds itself unlocked after a reload. Its `change` event is where a page fills in
+            what must not be shown before: jobs, keys, recent paths.
+        dark: a `gr.State`, whether this browser shows the dark page; for figures, which carry their own colours.
+    """
+
+    settings: Settings
+    sessions: Sessions
+    jobs: Jobs
+    recent: RecentPaths = field(init=False)
+    opened: Any = None
+    dark: Any = None
+
+    def __post_init__(self) -> None:
+        self.recent = RecentPaths(self.settings.home)
+
+    def session(self, request: Any) -> str | None:
+        """The browser behind a `gr.Request`."""
+        return session_of(request, self.settings.port)
+
+    def is_open(self, request: Any) -> bool:
+        """Whether this browser may see what the vault protects. For timers; asking does not count as use."""
+        return self.sessions.is_open(self.session(request))
+
+    def require(self, request: Any) -> Vault:
+        """This browser's unlocked vault; the first line of every handler that a person sets off.
+
+        Raises:
+            SessionLockedError: the passphrase has not been proved here, or was too long ago.
+        """
+        return self.sessions.vault(self.session(request))

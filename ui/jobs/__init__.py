@@ -1,0 +1,12 @@
+"""Long tasks. Each runs in a process of its own, so that it survives a reload and can really be stopped.
+
+    runner    starts and stops the processes, from the app's side
+    child     what runs in one of them
+    reporter  what a task is given to say how far it is
+
+A task is a module here with the name of its kind and one function,
+`run(request: dict, secrets: dict, report: JobReporter) -> dict`. Request and result are plain JSON and are kept;
+secrets (plain JSON too, so bytes as hex) reach the process through a pipe and are kept nowhere.
+"""
+
+KINDS = ("protect", "investigate")

@@ -1,0 +1,128 @@
+"""What runs in a job's process: `python -m ui.jobs.child JOB_ID`, started by `ui.jobs.runner`.
+
+The request and the secrets come as one message on standard input: eight bytes of length, big-endian, then JSON. They
+are read before anything large is imported, and standard input is then empty, so nothing that the task starts can read
+them again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+LENGTH_BYTES = 8
+# A list of a few thousand recipients with their keys is a few MiB.
+MESSAGE_BYTES = 256 * 1024 * 1024
+# Shorter texts occur by chance in a traceback.
+SHORTEST_SECRET = 6
+
+
+def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The home folder, the request and the secrets.
+
+    Raises:
+        ValueError: the message is cut short, too long or not what the runner sends.
+    """
+    head = stream.read(LENGTH_BYTES)
+    length = int.from_bytes(head, "big")
+    if len(head) != LENGTH_BYTES or length > MESSAGE_BYTES:
+        raise ValueError("no message on standard input")
+    body = stream.read(length)
+    if len(body) != length:
+        raise ValueError("the message on standard input is cut short")
+    message = json.loads(body)
+    return message["home"], message["request"], message["secrets"]
+
+
+def main(job_id: str) -> int:
+    """Runs one job to its end; the exit status is for the log only, the job's row says how it went."""
+    home, request, secrets = read_message(sys.stdin.buffer)
+    # Not only closed: the next file opened would get number 0, and a library that reads standard input would read it.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.umask(0o077)
+
+    from pathlib import Path
+
+    from storage.jobs import Jobs
+    from ui.jobs.reporter import JobReporter
+
+    jobs = Jobs(Path(home))
+    reporter = JobReporter(jobs, job_id)
+    signal.signal(signal.SIGTERM, lambda *_: reporter.cancel())
+    return _run(jobs, job_id, request, secrets, reporter)
+
+
+def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any], reporter: Any) -> int:
+    from irwm.errors import CancelledError, IrwmError
+
+    try:
+        result = _task(jobs.get(job_id).kind)(request, secrets, reporter)
+        reporter.flush()
+        jobs.finish(job_id, "done", result=result)
+    except CancelledError:
+        jobs.finish(job_id, "stopped")
+    except IrwmError as error:
+        reporter.flush()
+        reporter.log(without(str(error), secrets))
+        jobs.finish(job_id, "failed", error=error_parts(error))
+        return 1
+    except Exception as error:
+        reporter.log(without(traceback.format_exc(), secrets))
+        jobs.finish(job_id, "failed", error=unexpected(error, str(jobs.log_path(job_id))))
+        return 1
+    return 0
+
+
+def _task(kind: str) -> Any:
+    from irwm.errors import IrwmError
+    from ui.jobs import KINDS
+
+    # A fixed list: the kind comes from a file, and a file must not choose what is imported.
+    if kind not in KINDS:
+        raise IrwmError("this version knows no such task", expected=", ".join(KINDS), found=kind)
+    return importlib.import_module(f"ui.jobs.{kind}").run
+
+
+def error_parts(error: Any) -> dict[str, str | None]:
+    """An `IrwmError` as the job's row keeps it and `ui.components.notices` shows it."""
+    parts = ("problem", "file", "tensor", "expected", "found", "advice")
+    return {"type": type(error).__name__} | {part: getattr(error, part) for part in parts}
+
+
+def unexpected(error: Exception, log: str) -> dict[str, str]:
+    """What the row says about an error that nobody foresaw. Its text stays in the log: it may hold anything."""
+    if isinstance(error, MemoryError):
+        return {
+            "type": "MemoryError",
+            "problem": "the computer ran out of memory",
+            "advice": "close other programs, then start again",
+        }
+    return {
+        "type": type(error).__name__,
+        "problem": "an error that this app did not foresee ended the task; nothing was published",
+        "advice": f"the log says where it happened; please report it with {log}",
+    }
+
+
+def without(text: str, secrets: Mapping[str, Any]) -> str:
+    """The text with every secret value taken out, in case a library put one into its message."""
+    for value in _texts(secrets):
+        text = text.replace(value, "[secret]")
+    return text
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value] if len(value) >= SHORTEST_SECRET else []
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [text for item in inner for text in _texts(item)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""How a running task tells the page where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from irwm.errors import CancelledError
+from storage.errors import StorageBusyError, StorageError
+from storage.jobs import Jobs
+
+# The page looks once a second; five writes in that time are enough for a smooth bar and cost next to nothing.
+SECONDS_BETWEEN_WRITES = 0.2
+
+
+class JobReporter:
+    """Given to a task's `run`.
+
+    Attributes:
+        folder: the job's own folder, where results go that are too large for the returned dict.
+        home: the app's folder, for a task that writes into the vault.
+    """
+
+    def __init__(self, jobs: Jobs, job_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder: Path = jobs.folder(job_id)
+        self.home: Path = jobs.home
+        self._jobs = jobs
+        self._id = job_id
+        self._clock = clock
+        self._written = float("-inf")
+        self._pending: tuple[int, int, str] | None = None
+        self._step: str | None = None
+        self._stop = threading.Event()
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        """Notes how far the task is; call it as often as you like.
+
+        Args:
+            done, total: in one unit, bytes where bytes are moved; total 0 while unknown.
+            what: the step, as a person reads it ("Copying shard 2 of 4"); each new step also goes to the log, so
+                fast-moving numbers belong into `done`.
+
+        Raises:
+            CancelledError: Stop was pressed. Let it rise: it leaves nothing half-made.
+        """
+        self._pending = (int(done), int(total), what)
+        if what != self._step:
+            self._step = what
+            self.log(what)
+        if self._clock() - self._written >= SECONDS_BETWEEN_WRITES:
+            self.flush()
+        if self.cancelled():
+            raise CancelledError("stopped on request")
+
+    def log(self, line: str) -> None:
+        """Adds a line, with the time, to the log that the page shows the end of."""
+        # A full disk stops the task where it writes its results, with a better message than this one.
+        with contextlib.suppress(StorageError):
+            self._jobs.log(self._id, f"{time.strftime('%H:%M:%S', time.gmtime())} {line}")
+
+    def cancelled(self) -> bool:
+        """Whether Stop was pressed; a task that loops without `progress` asks now and then."""
+        return self._stop.is_set()
+
+    def cancel(self) -> None:
+        """Stop was pressed; called from the signal handler, so it only sets a flag."""
+        self._stop.set()
+
+    def flush(self) -> None:
+        """Writes what `progress` held back."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        self._written = self._clock()
+        try:
+            still_ours = self._jobs.progress(self._id, *pending)
+        except StorageBusyError:
+            return  # a lost line of progress costs nothing
+        if not still_ours:
+            self._stop.set()

@@ -1,0 +1,212 @@
+"""Starting and stopping jobs, from the app's side."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from irwm.errors import IrwmError
+from storage.canonical import json_bytes
+from storage.errors import RecordValueError
+from storage.files import new_private_file
+from storage.jobs import RUNNING, Job, Jobs
+from storage.processes import process_mark, still_runs
+from ui import quiet
+from ui.jobs import KINDS
+from ui.jobs.child import LENGTH_BYTES
+from ui.settings import REPOSITORY
+
+# How long a task may take to clean up after Stop before it is ended the hard way.
+GRACE_SECONDS = 1.5
+# How many of the newest jobs are looked through for one that is still running.
+LOOK_BACK = 200
+LOCK_NAME = "starting.lock"
+# The task gets what it needs by pipe; whatever else looks like a secret is not its business.
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+_STARTING = threading.Lock()
+
+
+class JobRunningError(IrwmError):
+    """The same task is under way already.
+
+    Attributes:
+        job: that one.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        super().__init__(
+            f"this is under way already: {job.title}",
+            found=f"job {job.id}, started {job.started or job.created}",
+            advice="wait for it to end, or stop it first",
+        )
+
+
+def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
+    """Starts a task in a process of its own and returns its row.
+
+    Args:
+        kind: one of `ui.jobs.KINDS`.
+        title: what a person reads in lists.
+        request: plain JSON without secrets; kept in the row.
+        secrets: plain JSON, bytes as hex; goes through a pipe and is kept nowhere.
+
+    Raises:
+        JobRunningError: the same request runs already; nothing was started.
+        RecordValueError: request or secrets are not plain JSON.
+        IrwmError: no such kind, or the process could not be started.
+    """
+    if kind not in KINDS:
+        raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
+    message = _message(jobs, request, secrets or {})
+    with _one_at_a_time(jobs):
+        same = _running_twin(kind, request, jobs)
+        if same is not None:
+            raise JobRunningError(same)
+        job = jobs.create(kind, title, request)
+        process = _spawn(job, jobs)
+    try:
+        # It waits for its message, so the row says "running" before the task can say "done".
+        job = jobs.start(job.id, process.pid)
+    except RecordValueError:  # stopped in this very moment
+        _end_group(process.pid)
+        job = jobs.get(job.id)
+    threading.Thread(target=_attend, args=(process, message, job.id, jobs), daemon=True, name=f"job {job.id}").start()
+    return job
+
+
+def stop(job_id: str, jobs: Jobs) -> Job:
+    """Ends a job with all that it started, within two seconds, and returns its row.
+
+    SIGTERM first, so that the task can take away what it had half-written; SIGKILL soon after.
+
+    Raises:
+        RecordNotFoundError: no such job.
+    """
+    job = jobs.get(job_id)
+    if job.is_over:
+        return job
+    if job.state == RUNNING and job.pid is not None and _is_ours(job):
+        _end_group(job.pid)
+    return jobs.finish(job_id, "stopped")
+
+
+def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any]) -> bytes:
+    try:
+        values = {"home": str(jobs.home), "request": dict(request), "secrets": dict(secrets)}
+        body = json.dumps(values, allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError):
+        # Without the cause: its text quotes the value.
+        raise RecordValueError("request and secrets must be plain JSON values") from None
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+@contextlib.contextmanager
+def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
+    """Holds off other starts, of this app and of another one on the same home folder, between look and start."""
+    with _STARTING:
+        path = jobs.home / LOCK_NAME
+        try:
+            descriptor = new_private_file(path)
+        except FileExistsError:
+            descriptor = os.open(path, os.O_RDWR)
+        try:
+            with contextlib.suppress(ImportError):  # Windows has none; one app is then still safe
+                import fcntl
+
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
+    wanted = json_bytes(dict(request), "the request")
+    for job in jobs.recent(LOOK_BACK):
+        if job.kind == kind and not job.is_over and json_bytes(job.request, "the request") == wanted:
+            return job
+    return None
+
+
+def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
+    jobs.log(job.id, f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC {job.title}")
+    try:
+        with jobs.log_path(job.id).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ui.jobs.child", job.id],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=REPOSITORY,
+                env=child_environment(),
+                start_new_session=True,
+            )
+    except OSError as error:
+        jobs.finish(job.id, "failed", error={"problem": "the task's process could not be started", "found": str(error)})
+        raise IrwmError("the task's process could not be started", found=str(error)) from error
+
+
+def child_environment() -> dict[str, str]:
+    """This process's environment without what looks like a secret, with the network off and threads bounded."""
+    kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
+    # All cores but one, so that the pages stay quick.
+    threads = str(max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 1))
+    return dict.fromkeys(THREAD_VARIABLES, threads) | kept | quiet.SWITCHES | {"PYTHONUNBUFFERED": "1"}
+
+
+def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs: Jobs) -> None:
+    """Hands over the message, waits for the end, and says so when the task could not say it itself."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # it ended before it read
+        process.stdin.write(message)
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    code = process.wait()
+    with contextlib.suppress(IrwmError):  # the home folder is gone, as at the end of a test
+        jobs.finish(job_id, "failed", error=_sudden_end(code))
+
+
+def _sudden_end(code: int) -> dict[str, str]:
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    advice = "look at the log, then start it again"
+    if code == -signal.SIGKILL:
+        advice = "as a rule the computer ran out of memory: close other programs, then start it again"
+    return {
+        "problem": "the process that worked on this ended without saying how; nothing was published",
+        "found": how,
+        "advice": advice,
+    }
+
+
+def _is_ours(job: Job) -> bool:
+    """Whether the process with this number is still the job's, so that no stranger is ended in its place."""
+    assert job.pid is not None
+    if process_mark(os.getpid()) is None:
+        return True  # no /proc here to ask
+    try:
+        with open(f"/proc/{job.pid}/cmdline", "rb") as stream:
+            return job.id.encode() in stream.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _end_group(pid: int) -> None:
+    mark = process_mark(pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and still_runs(pid, mark):
+            time.sleep(0.02)
+        # Also when the task itself has ended: what it started may not have.
+        os.killpg(pid, signal.SIGKILL)

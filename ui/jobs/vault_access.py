@@ -1,0 +1,37 @@
+"""The vault inside a task's process: unlocked by what came through the pipe, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from irwm.errors import IrwmError
+from storage.vault import Vault
+from ui.jobs.reporter import JobReporter
+
+SECRET_NAME = "vault_data_key"
+# A task may run for hours; only the browser that started it locks when idle.
+_NEVER = float("inf")
+
+
+def secrets_for(vault: Vault) -> dict[str, str]:
+    """What a task that writes into the vault needs, for `ui.jobs.runner.start`.
+
+    Raises:
+        VaultLockedError: the vault is locked.
+    """
+    return {SECRET_NAME: vault.hand_over().hex()}
+
+
+def vault_of(secrets: Mapping[str, Any], report: JobReporter) -> Vault:
+    """The unlocked vault that `secrets_for` handed over.
+
+    Raises:
+        IrwmError: nothing usable came through the pipe.
+        StorageError: see `Vault.take_over`.
+    """
+    try:
+        data_key = bytes.fromhex(secrets[SECRET_NAME])
+    except (KeyError, TypeError, ValueError):
+        raise IrwmError("the task was started without access to the vault", advice="start it from its page") from None
+    return Vault.take_over(report.home, data_key, idle_seconds=_NEVER)

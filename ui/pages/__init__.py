@@ -1,0 +1,1 @@
+"""One module per page, each with `build(context) -> None`, called inside its tab."""

@@ -1,0 +1,51 @@
+"""The paths that were picked lately, kept in the app's own folder."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from storage.files import replace_private
+
+FILE_NAME = "recent.json"
+KEPT = 6
+
+
+class RecentPaths:
+    """Newest first, a few per purpose ("original", "suspect", "target", ...).
+
+    A convenience, so a lost or damaged file is an empty list and a failed write is no error.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / FILE_NAME
+        self._lock = threading.Lock()
+
+    def paths(self, purpose: str) -> tuple[str, ...]:
+        """What was picked for this purpose and still exists."""
+        return tuple(path for path in self._read().get(purpose, ()) if Path(path).exists())
+
+    def add(self, purpose: str, path: str | Path) -> None:
+        """Puts a path at the head of its list."""
+        text = str(path)
+        with self._lock:
+            content = self._read()
+            content[purpose] = [text, *(known for known in content.get(purpose, ()) if known != text)][:KEPT]
+            try:
+                replace_private(self._file, json.dumps(content).encode("utf-8"))
+            except (OSError, ValueError):
+                return
+
+    def _read(self) -> dict[str, list[str]]:
+        try:
+            content = json.loads(self._file.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(content, dict):
+            return {}
+        return {
+            purpose: [path for path in paths if isinstance(path, str) and "\0" not in path][:KEPT]
+            for purpose, paths in content.items()
+            if isinstance(paths, list)
+        }

@@ -1,0 +1,291 @@
+"""A finding as one plain JSON document that holds every number the printed report shows.
+
+The report is drawn from this document alone (`ui.report.html`), so whoever has the JSON has the report, and
+`ui.report.reproduce` recomputes it. NaN becomes null; the JSON is strict. docs/report-schema.md names every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from irwm import Finding, IrwmError, Parameters, Reading
+from irwm.alignment import ALIGNED_COSINE, Alignment
+from irwm.detection import chance_of_counting
+from irwm.errors import printable
+from irwm.probability import (
+    fisher_floor_log10,
+    log10_random_user,
+    log10_wrong_user,
+    success_probability,
+)
+from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
+from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
+from ui.plots import PLAUSIBLE_SHARES
+from ui.report import wording
+from ui.report.items import ItemDescription, KeyInfo, SelfTest
+
+SCHEMA, VERSION = "irwm-report", 1
+# Ways of combining the ranks that the verdict looks at: Fisher's p and the binomial tail of the count.
+COMBINATIONS = 2
+# Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
+_LONGEST_TEXT = 2000
+# Rows with NaN that are listed one by one; the number of all of them stands beside.
+_ROWS_LISTED = 20
+
+
+class ReportError(IrwmError):
+    """A report cannot be written or read; the message says why."""
+
+
+def finding_document(
+    finding: Finding,
+    *,
+    suspect: ItemDescription,
+    original: ItemDescription,
+    key_info: KeyInfo,
+    case: Mapping[str, str],
+    created_utc: str,
+    tool_versions: Mapping[str, str],
+    extra: Mapping[str, Any] | None = None,
+    tokens: Mapping[int, str] | None = None,
+    self_tests: Sequence[SelfTest] = (),
+    disclose_rows: bool = True,
+) -> dict[str, Any]:
+    """Everything a report says, as strict JSON values.
+
+    Args:
+        finding: what `irwm.detect` returned.
+        suspect, original: the items examined.
+        key_info: whose key it is.
+        case: label to value, printed in this order (reference, examiner, client, ...).
+        created_utc: when the examination ended, ISO 8601 in UTC; given, because nothing here reads a clock.
+        tool_versions: see `installed_versions`.
+        extra: label to value, printed under "Further particulars" (device, duration, ...).
+        tokens: token text by id.
+        self_tests: controls run the same way; their absence is stated.
+        disclose_rows: False withholds which rows carry the mark; whoever knows them can remove it from other copies.
+    """
+    rows = finding.marked_rows.tolist() if disclose_rows else None
+    document = {
+        "schema": {"name": SCHEMA, "version": VERSION},
+        "created_utc": created_utc,
+        "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
+        "case": dict(case),
+        "key": {"commitment": finding.commitment, **asdict(key_info)},
+        "rows_disclosed": disclose_rows,
+        **examination(finding, rows, tokens),
+        "propositions": wording.propositions(finding.commitment, key_info.recipient),
+        "self_tests": [asdict(test) for test in self_tests],
+        "items": {"suspect": asdict(suspect), "original": asdict(original)},
+        "versions": dict(tool_versions),
+        "extra": dict(extra or {}),
+        "limitations": wording.limitations(finding, (suspect, original), self_tests, disclose_rows),
+        "reproduce": wording.reproduction(finding, suspect, original),
+    }
+    return plain(document)
+
+
+def examination(
+    finding: Finding, rows: Sequence[int] | None = None, tokens: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """The computed part: what running the same detection again must give again."""
+    p, reading = finding.parameters, finding.reading
+    return {
+        "verdict": {
+            "word": finding.verdict,
+            "reason": finding.reason,
+            "warnings": list(finding.warnings),
+            "count": reading.count,
+            "present": reading.present,
+            "positions": p.positions,
+            "expected_by_chance": chance_of_counting(p) * reading.present,
+            "required": p.required_positions,
+            "rule_met": reading.passes,
+        },
+        "evaluation": {
+            "log10_p": reading.log10_p,
+            "log10_p_count": reading.log10_p_count,
+            "log10_p_floor": fisher_floor_log10(reading.present, p.permutations),
+            "log10_p_count_floor": _smallest_count_log10(p, reading.present),
+            "smallest_rank": 1 / (1 + p.permutations),
+            "combinations": COMBINATIONS,
+            "keys_tried": finding.keys_tried,
+            "log10_risk": log10_risk(reading, finding.keys_tried),
+            "found_at_log10_risk": FOUND_LOG10_RISK,
+            "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
+        },
+        "reading": _reading(reading, p, rows, tokens),
+        "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
+        "odds": _odds(p, reading, finding.keys_tried),
+        "alignment": _alignment(finding.alignment),
+        "lineage": asdict(finding.lineage),
+        "parameters": p.to_dict(),
+        "seed": finding.seed,
+    }
+
+
+def _smallest_count_log10(p: Parameters, present: int) -> float:
+    """log10 p of every position counting; 0 where the permutations are too few for any to count."""
+    chance = chance_of_counting(p)
+    return present * math.log10(chance) if chance else 0.0
+
+
+def _reading(
+    reading: Reading, parameters: Parameters, rows: Sequence[int] | None, tokens: Mapping[int, str] | None
+) -> dict[str, Any]:
+    s = summarise(reading, parameters)
+    positions = [
+        {
+            "position": i + 1,
+            "token": None if rows is None else rows[i],
+            "text": (tokens or {}).get(rows[i]) if rows is not None else None,
+            "state": "ranked" if math.isfinite(s.ranks[i]) else "gone",
+            "observed": s.observed[i],
+            "rank": s.ranks[i],
+            "counts": bool(s.ranks[i] < parameters.rank_threshold),
+            "threshold": s.thresholds[i],
+            "null_quantiles": s.bands[i],
+        }
+        for i in range(s.ranks.size)
+    ]
+    return {
+        "statistic": s.statistic,
+        "invariant": s.invariant,
+        "count": s.count,
+        "present": s.present,
+        "gone": s.ranks.size - s.present,
+        "rule_met": s.passes,
+        "chance_of_counting": chance_of_counting(parameters),
+        "log10_p": reading.log10_p,
+        "log10_p_count": reading.log10_p_count,
+        "null": {
+            "shape": list(reading.null.shape),
+            "sha256": null_digest(reading),
+            "quantile_levels": list(LEVELS),
+        },
+        "positions": positions,
+    }
+
+
+def null_digest(reading: Reading) -> str:
+    """Hex SHA-256 of the null: little-endian float64, row by row, every NaN in the one form that NumPy's nan has."""
+    null = np.array(reading.null, dtype="<f8", order="C")
+    null[np.isnan(null)] = np.nan
+    return hashlib.sha256(null.tobytes()).hexdigest()
+
+
+def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, Any]:
+    l, rho, beta = p.positions, p.required_positions, p.rank_threshold
+    share = reading.count / reading.present if reading.present else math.nan
+    return {
+        "observed_share": share,
+        "success": [{"p": q, "probability": success_probability(l, rho, q)} for q in PLAUSIBLE_SHARES],
+        "log10_random_user": log10_random_user(l, rho, beta),
+        "keys": keys,
+        "log10_wrong_user": log10_wrong_user(l, rho, beta, keys),
+    }
+
+
+def _alignment(alignment: Alignment) -> dict[str, Any]:
+    histogram = cosine_histogram(alignment)
+    finite = alignment.decoy_cosines[np.isfinite(alignment.decoy_cosines)]
+    return {
+        "aligned": alignment.aligned,
+        "reason": alignment.reason,
+        "undone": list(alignment.undone),
+        "median_cosine": alignment.similarity,
+        "median_decoy_cosine": float(np.median(finite)) if finite.size else math.nan,
+        "needed_median_cosine": ALIGNED_COSINE,
+        "rows_compared": int(alignment.cosines.size),
+        "rows_of_original_gone": int((alignment.rows < 0).sum()),
+        "columns": int(alignment.columns.size),
+        "columns_moved": int((alignment.columns != np.arange(alignment.columns.size)).sum()),
+        "columns_mutual_share": alignment.uniqueness,
+        "broken_rows": int(alignment.broken_rows.size),
+        "first_broken_rows": alignment.broken_rows[:_ROWS_LISTED],
+        "histogram": {"edges": histogram.edges, "rows": histogram.rows, "decoys": histogram.decoys},
+    }
+
+
+def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
+    """The summary that figures are drawn from, out of a document's "reading" or "paper"."""
+    positions = reading["positions"]
+
+    def column(name: str) -> np.ndarray:
+        return np.array([math.nan if p[name] is None else p[name] for p in positions], dtype=np.float64)
+
+    bands = [[math.nan if v is None else v for v in p["null_quantiles"]] for p in positions]
+    return ReadingSummary(
+        statistic=reading["statistic"],
+        invariant=reading["invariant"],
+        count=reading["count"],
+        present=reading["present"],
+        passes=reading["rule_met"],
+        permutations=reading["null"]["shape"][1],
+        observed=column("observed"),
+        ranks=column("rank"),
+        bands=np.array(bands, dtype=np.float64).reshape(len(positions), len(LEVELS)),
+        thresholds=column("threshold"),
+    )
+
+
+def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
+    """The histogram of cosines out of a document."""
+    h, reason = document["alignment"]["histogram"], document["alignment"]["reason"]
+    return CosineHistogram(np.array(h["edges"]), np.array(h["rows"], int), np.array(h["decoys"], int), reason)
+
+
+def plain(value: Any) -> Any:
+    """`value` in strict JSON types: arrays as lists, what is not finite as null, text without control or direction
+    characters, so that a hostile name is as inert in the JSON as it is in the report."""
+    if isinstance(value, Mapping):
+        return {printable(str(name), _LONGEST_TEXT): plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, (bool, np.bool_)) or value is None:
+        return None if value is None else bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return printable(str(value), _LONGEST_TEXT)
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """The document as strict JSON in ASCII, the same bytes for the same document."""
+    return (json.dumps(document, ensure_ascii=True, allow_nan=False, indent=1) + "\n").encode("ascii")
+
+
+def from_json(data: bytes) -> dict[str, Any]:
+    """The document that `to_json` wrote.
+
+    Raises:
+        ReportError: not such a document, or one of a newer version.
+    """
+    try:
+        document = json.loads(data, parse_constant=_refuse_constant)
+        schema = document["schema"]
+        name, number = schema["name"], schema["version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReportError("these bytes are not a report's JSON", found=type(error).__name__) from error
+    if name != SCHEMA or number != VERSION:
+        raise ReportError(
+            "the report has another schema",
+            expected=f"{SCHEMA}, version {VERSION}",
+            found=f"{str(name)[:40]}, version {str(number)[:40]}",
+            advice="Use the program version that wrote it, or a newer one",
+        )
+    return document
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

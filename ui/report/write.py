@@ -1,0 +1,102 @@
+"""Publishing a report: both files are complete before either has its name, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from irwm import Finding
+from irwm.errors import OutputExistsError
+from ui.report.document import ReportError, finding_document, to_json
+from ui.report.html import render_html
+
+
+def write_report(
+    folder: str | Path, finding: Finding, *, name: str = "report", **particulars: Any
+) -> tuple[Path, Path]:
+    """Write NAME.html and NAME.json into `folder`, which is made if it is missing.
+
+    The files are readable by their owner only, since they name the marked rows unless told otherwise.
+
+    Args:
+        folder: where to write.
+        finding: what `irwm.detect` returned.
+        name: file name without ending.
+        particulars: the keyword arguments of `finding_document`.
+
+    Returns:
+        The paths of the HTML and of the JSON.
+
+    Raises:
+        OutputExistsError: one of the files is there already.
+        ReportError: the folder cannot be written, or the name is not a plain file name.
+    """
+    if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
+        raise ReportError("the report's name is not a plain file name", found=name)
+    folder = Path(folder)
+    html_path, json_path = folder / f"{name}.html", folder / f"{name}.json"
+    document = finding_document(finding, **particulars)
+    contents = {json_path: to_json(document), html_path: render_html(document, json_path.name).encode("utf-8")}
+    staged: dict[Path, Path] = {}
+    published: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            staged[path] = _staged(folder, content)
+        for path, temporary in staged.items():
+            _publish(temporary, path)
+            published.append(path)
+        _sync(folder)
+    except BaseException as error:
+        for path in published:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ReportError(
+                "the report could not be written", file=folder, found=error.strerror or type(error).__name__
+            ) from error
+        raise
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+    return html_path, json_path
+
+
+def _staged(folder: Path, content: bytes) -> Path:
+    """A private file in `folder` that holds `content` on the disk."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".report-", suffix=".partial", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return Path(temporary)
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    """Give the file its name unless the name is taken. A link refuses an existing name in one step; where the file
+    system has no links, a look and a rename must do."""
+    taken = OutputExistsError("a report of this name is there already; nothing was overwritten", file=path)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise taken from None
+    except OSError:
+        if path.exists():
+            raise taken from None
+        os.replace(temporary, path)
+
+
+def _sync(folder: Path) -> None:
+    """Put the names on the disk too; only POSIX opens a folder for that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

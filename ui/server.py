@@ -1,0 +1,132 @@
+"""How the app is served: to this computer only, behind `ui.guard`, with everything Gradio offers beyond that off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from irwm.errors import IrwmError
+from ui import quiet
+from ui.guard import UPLOAD_BYTES, Guard
+from ui.sessions import cookie_name
+from ui.settings import HOST, REPOSITORY, Settings
+from ui.theme import theme
+
+HOSTS = [HOST, "localhost"]
+STATIC = Path(__file__).resolve().parent / "static"
+FONTS = REPOSITORY / "assets" / "fonts"
+STYLE = Path(__file__).resolve().parent / "style.css"
+HEAD = '<script src="/studio/studio.js" defer></script>'
+# Gradio looks every ten minutes for uploads older than six hours.
+DELETE_CACHE = (600, 6 * 3600)
+# Enough for one person with several windows; beyond it Gradio answers 503 instead of growing.
+QUEUE_LENGTH = 128
+# Of one handler; handlers are short, since all that is long is a job.
+CONCURRENCY = 8
+
+
+class PortTakenError(IrwmError):
+    """Something else listens on the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server.
+
+    Attributes:
+        url: where the page is, with a slash at its end.
+        stop: ends the server.
+    """
+
+    url: str
+    stop: Callable[[], None]
+
+
+def harden(settings: Settings, uploads: Path, is_open: Callable[[str], bool]) -> dict[str, object]:
+    """Arguments for Gradio's FastAPI app: our checks, our static files, no description of its routes.
+
+    Gradio adds its own two layers (CORS, Brotli) outside of these; neither runs a handler.
+    `launch` and not `mount_gradio_app`: a mounted app never counts as launched, and only then does Gradio check that
+    a posted file path was uploaded (seen in 6.31.0).
+    """
+    return {
+        "openapi_url": None,
+        "middleware": [
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+            Middleware(
+                Guard,
+                uploads=uploads,
+                cookie=cookie_name(settings.port),
+                is_open=is_open,
+            ),
+        ],
+        "routes": [
+            Mount("/studio/fonts", StaticFiles(directory=FONTS)),
+            Mount("/studio", StaticFiles(directory=STATIC)),
+        ],
+    }
+
+
+def launch(
+    blocks: gr.Blocks, settings: Settings, is_open: Callable[[str], bool] = lambda _: False, *, block: bool = False
+) -> Served:
+    """Starts serving.
+
+    Args:
+        is_open: whether the session of this identifier is unlocked; see `Guard`.
+        block: stay here until the app is interrupted.
+
+    Raises:
+        PortTakenError: another program has the port.
+    """
+    uploads = Path(quiet.private_uploads())
+    blocks.delete_cache = DELETE_CACHE
+    blocks.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=CONCURRENCY)
+    try:
+        _, url, _ = blocks.launch(
+            server_name=HOST,
+            server_port=settings.port,
+            app_kwargs=harden(settings, uploads, is_open),
+            theme=theme(),
+            css_paths=[STYLE],
+            head=HEAD,
+            favicon_path=STATIC / "icon.svg",
+            share=False,
+            inbrowser=False,
+            ssr_mode=False,
+            run_history=False,
+            mcp_server=False,
+            pwa=False,
+            enable_monitoring=False,
+            show_error=False,
+            strict_cors=True,
+            footer_links=[],
+            allowed_paths=[],
+            blocked_paths=sorted({str(settings.home), str(settings.home.resolve())}),
+            max_file_size=UPLOAD_BYTES,
+            quiet=True,
+            prevent_thread_lock=True,
+        )
+    except OSError as error:
+        if "empty port" not in str(error):
+            raise
+        raise PortTakenError(
+            f"port {settings.port} is in use by another program",
+            advice="close it, or set IRWM_PORT to another number",
+        ) from error
+    served = Served(url, blocks.close)
+    if block:
+        print(f"IRWM Studio is at {url}", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            blocks.close(verbose=False)
+    return served

@@ -1,0 +1,141 @@
+"""Who is looking: each browser has its own view of the vault and must prove the passphrase itself.
+
+A browser is told from another by a random cookie that our server issues: HttpOnly, so that no script can read it;
+SameSite=Strict; gone when the browser closes. It survives a reload, which Gradio's session hash does not. Programs that
+keep no cookies (gradio_client) are told apart by that hash.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import IrwmError
+from storage.errors import VaultMissingError
+from storage.vault import Vault
+
+ID_BYTES = 32
+# More browsers than one person opens; bounded because anybody on this computer may knock.
+REMEMBERED = 64
+
+
+class SessionLockedError(IrwmError):
+    """This browser has not proved the passphrase, or has been idle for too long."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the vault is locked for this browser", advice="enter the passphrase; nothing you typed is lost"
+        )
+
+
+def new_session_id() -> str:
+    """A fresh identifier for one browser, impossible to guess."""
+    return secrets.token_urlsafe(ID_BYTES)
+
+
+def cookie_name(port: int) -> str:
+    """Name of the session cookie; with the port, since browsers share cookies between the ports of one host."""
+    return f"irwm_session_{port}"
+
+
+def session_of(request: Any, port: int) -> str | None:
+    """The identifier of the browser behind a `gr.Request`; None for a call that carries none."""
+    web = getattr(request, "request", None)
+    cookie = web.cookies.get(cookie_name(port)) if web is not None else None
+    if cookie:
+        return f"cookie:{cookie}"
+    hashed = getattr(request, "session_hash", None)
+    return f"hash:{hashed}" if hashed else None
+
+
+class Sessions:
+    """The vault as each browser sees it. Kept in memory only.
+
+    Args:
+        home: the folder of the vault.
+        settings: passed on to `Vault.open` and `Vault.create`, such as `idle_seconds`; tests pass a cheap `cost` too.
+    """
+
+    def __init__(self, home: Path, **settings: Any) -> None:
+        self.home = home
+        self._cost = {"cost": settings.pop("cost")} if "cost" in settings else {}
+        self._settings = settings
+        self._views: OrderedDict[str, Vault] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def vault_exists(self) -> bool:
+        """Whether a first passphrase has been chosen."""
+        return Vault.exists(self.home)
+
+    def is_open(self, session: str | None) -> bool:
+        """Whether this browser is unlocked; asking does not count as use."""
+        vault = self._view(session)
+        return vault is not None and vault.is_unlocked
+
+    def vault(self, session: str | None) -> Vault:
+        """This browser's unlocked vault.
+
+        Raises:
+            SessionLockedError: it has not proved the passphrase, or was idle too long.
+        """
+        vault = self._view(session)
+        if vault is None or not vault.is_unlocked:
+            raise SessionLockedError()
+        return vault
+
+    def create(self, session: str | None, passphrase: str) -> None:
+        """Makes the vault and opens it for this browser.
+
+        Raises:
+            VaultExistsError: another window was faster.
+            PassphraseError, StorageError: see `Vault.create`.
+        """
+        if session is None:
+            raise SessionLockedError()
+        self._remember(session, Vault.create(self.home, passphrase, **self._cost, **self._settings))
+
+    def unlock(self, session: str | None, passphrase: str) -> None:
+        """Opens the vault for this browser and no other.
+
+        Raises:
+            VaultMissingError: there is none yet.
+            WrongPassphraseError, PassphraseError, StorageError: see `Vault.unlock`.
+        """
+        if session is None:
+            raise SessionLockedError()
+        vault = self._view(session)
+        if vault is None:
+            if not self.vault_exists():
+                raise VaultMissingError("there is no vault yet", file=self.home, advice="choose a first passphrase")
+            vault = Vault.open(self.home, **self._settings)
+            # Kept although it is still locked: it counts the failed tries for the audit log.
+            self._remember(session, vault)
+        vault.unlock(passphrase)
+
+    def lock(self, session: str | None) -> None:
+        """Locks this browser only."""
+        vault = self._view(session)
+        if vault is not None:
+            vault.lock()
+
+    def _view(self, session: str | None) -> Vault | None:
+        if session is None:
+            return None
+        with self._lock:
+            vault = self._views.get(session)
+            if vault is not None:
+                self._views.move_to_end(session)
+            return vault
+
+    def _remember(self, session: str, vault: Vault) -> None:
+        with self._lock:
+            self._views[session] = vault
+            self._views.move_to_end(session)
+            while len(self._views) > REMEMBERED:
+                # The oldest locked one goes first: knocking must not be a way to lock somebody out.
+                locked = next((name for name, view in self._views.items() if not view.is_unlocked), None)
+                _, forgotten = (locked, self._views.pop(locked)) if locked else self._views.popitem(last=False)
+                forgotten.lock()

@@ -78,4 +78,5 @@ def odds(log10: float) -> str:
         return f"{100 * 10**log10:.0f} in 100 models without the mark would look the same"
     if log10 > -6.0:
         return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
-    return f"a model without the mark looks like this less often than one time in 10^{math.floor(-log10)}"
+    raised = str(math.floor(-log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"a model without the mark looks like this less often than one time in 10{raised}"

@@ -9,7 +9,7 @@ import torch
 
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine that runs the tests
 
-DEMO = Path("/tmp/demo_2e-3")
+DEMO = Path(__file__).parents[1] / "assets" / "demo"
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,8 @@ def main() -> int:
     except IrwmError as error:
         print(f"IRWM Studio cannot start: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # while it was still starting
+        return 0
     return 0
 
 

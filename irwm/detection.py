@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from irwm.invariant import invariant as compute_invariant
 from irwm.keys import Choices, Key, check_original
 from irwm.keystream import null_permutations
 from irwm.lineage import lineage
-from irwm.parameters import Parameters
+from irwm.parameters import Parameters, chance_of_counting
 from irwm.probability import LN10, binomial_tail_log, fisher_log10
 from irwm.verdict import judge
 
@@ -197,12 +196,6 @@ def reading_of(
         log10_p_count=binomial_tail_log(count, int(usable.size), chance_of_counting(params)) / LN10,
         log10_p=fisher_log10(usable),
     )
-
-
-def chance_of_counting(params: Parameters) -> float:
-    """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
-    steps = 1 + params.permutations
-    return (math.ceil(params.rank_threshold * steps) - 1) / steps
 
 
 def _suspect_rows(

@@ -79,6 +79,12 @@ class Parameters:
         return cls(**dict(values))
 
 
+def chance_of_counting(params: Parameters) -> float:
+    """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
+    steps = 1 + params.permutations
+    return (math.ceil(params.rank_threshold * steps) - 1) / steps
+
+
 def _whole(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(

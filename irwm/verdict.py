@@ -11,20 +11,20 @@ import math
 
 from irwm.alignment import Alignment
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
-from irwm.parameters import FEWEST_PERMUTATIONS, Parameters
+from irwm.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 from irwm.probability import fisher_floor_log10
 
 # Found at or below this log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
 # Fisher's combination and the binomial count are both looked at, so the smaller p counts twice (Bonferroni).
-_COMBINATIONS = 2
+COMBINATIONS = 2
 
 
 def log10_risk(reading: Reading, keys_tried: int = 1) -> float:
     """log10 of the odds that a model without the mark gives this reading by any of the ways looked at."""
     best = min(reading.log10_p, reading.log10_p_count)
-    return min(0.0, best + math.log10(_COMBINATIONS * keys_tried))
+    return min(0.0, best + math.log10(COMBINATIONS * keys_tried))
 
 
 def judge(
@@ -56,8 +56,9 @@ def judge(
         )
     if reading.present == 0 and reading.statistic == "difference":
         return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
-    floor = min(fisher_floor_log10(reading.present, params.permutations), reading.present * math.log10(beta))
-    if floor + math.log10(_COMBINATIONS * keys_tried) > FOUND_LOG10_RISK:
+    fewest = reading.present * math.log10(chance_of_counting(params))
+    floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
+    if floor + math.log10(COMBINATIONS * keys_tried) > FOUND_LOG10_RISK:
         return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."
     risk = log10_risk(reading, keys_tried)
     if risk <= FOUND_LOG10_RISK:
@@ -75,7 +76,7 @@ def judge(
 def odds(log10: float) -> str:
     """A plain sentence part for a chance of 10**log10 among models without the mark."""
     if log10 >= -1.0:
-        return f"{100 * 10**log10:.0f} in 100 models without the mark would look the same"
+        return "chance alone explains this: more than one in ten models without the mark would look the same"
     if log10 > -6.0:
         return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
     raised = str(math.floor(-log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import binom, chi2, kstest
 
 import irwm
-from irwm.detection import chance_of_counting
 from irwm.keystream import derive
+from irwm.parameters import chance_of_counting
 
 KEYS = 1000
 PERMUTATIONS = 199  # exact at any number; `python benchmarks/calibration.py` repeats this with the default 1 000

@@ -113,7 +113,7 @@ def position_name(i: int, marked_rows: ArrayLike | None, tokens: Mapping[int, st
 def position_text(s: ReadingSummary, i: int, parameters: Parameters) -> str:
     if not math.isfinite(s.observed[i]):
         return GONE
-    quantiles = ", ".join(f"{percent(q)}: {v:.4g}" for q, v in zip(LEVELS, s.bands[i], strict=True))
+    quantiles = [f"{percent(q)}: {v:.4g}" for q, v in zip(LEVELS, s.bands[i], strict=True)]
     limit = f"must stay below {s.thresholds[i]:.6g} (β = {parameters.rank_threshold:g})"
     if not math.isfinite(s.thresholds[i]):
         limit = f"too few permutations for any rank below β = {parameters.rank_threshold:g}"
@@ -121,7 +121,7 @@ def position_text(s: ReadingSummary, i: int, parameters: Parameters) -> str:
         f"observed {s.observed[i]:.6g}, {counts(s.ranks[i], parameters.rank_threshold)}"
         f"<br>rank {rank(s.ranks[i], s.permutations)}"
         f"<br>{limit}"
-        f"<br>chance: {quantiles}"
+        f"<br>chance: {', '.join(quantiles[:4])},<br>{', '.join(quantiles[4:])}"
     )
 
 

@@ -6,9 +6,9 @@ never load Gradio. tests/ui_plots holds the two together.
 
 from __future__ import annotations
 
-import re
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -158,8 +158,9 @@ def figure(title: str, subtitle: str, *, dark: bool, height: int = HEIGHT) -> go
 
 
 def label(text: str, limit: int = 60) -> str:
-    """Text from a file made inert for plotly, which reads a subset of HTML in titles and hovers."""
-    return html.escape(printable(text, limit), quote=True)
+    """Text from a file made inert for plotly, which reads a subset of HTML in titles and hovers
+    (but not every entity: quotes stay as they are)."""
+    return html.escape(printable(text, limit), quote=False)
 
 
 def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:

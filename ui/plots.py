@@ -170,7 +170,7 @@ def sorted_ranks(
         title_text="Rank among random permutations (log scale)",
         type="log",
         range=[math.log10(bottom), math.log10(1.6)],
-        **power_ticks(math.log10(bottom), 0),
+        **_rank_ticks(bottom, threshold),
     )
     if s.count:
         fig.add_shape(
@@ -210,8 +210,8 @@ def sorted_ranks(
             name=f"gone or unusable: {listed((gone + 1).tolist())}",
             **_dots(c, l, gone=True),
         )
-    _add_line(fig, c, f"β = {threshold:g}: counts below", y=threshold)
-    _add_line(fig, c, f"ρ = {rho} must count", x=rho, of=l)
+    fig.add_hline(y=threshold, line=_dashed(c))
+    _add_line(fig, c, rho, f"ρ = {rho} must count", of=l)
     return fig
 
 
@@ -279,8 +279,8 @@ def odds(
         title_text="False accusation<br>(eq. 2, 3; log scale)", range=[bottom, 0.6], row=2, col=1,
         **power_ticks(bottom, 0, most=5, logarithms=True),
     )  # fmt: skip
-    _add_line(fig, c, f"ρ = {rho}, chosen", x=rho, of=l)
-    _add_line(fig, c, "", x=rho, row=2)
+    _add_line(fig, c, rho, f"ρ = {rho}, chosen", of=l)
+    _add_line(fig, c, rho, row=2)
     fig.add_scatter(
         x=[rho] * len(curves), y=[one, any_of][: len(curves)], mode="markers", showlegend=False,
         marker={"color": c.ink, "size": 8}, row=2, col=1, hoverinfo="text",
@@ -326,7 +326,7 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
             ],
             hoverinfo="text",
         )
-    _add_line(fig, c, f"median needed: {ALIGNED_COSINE:g}", x=ALIGNED_COSINE)
+    _add_line(fig, c, ALIGNED_COSINE, f"median needed: {ALIGNED_COSINE:g}")
     return fig
 
 
@@ -356,6 +356,16 @@ def _dots(c: Colours, l: int, *, gone: bool = False, symbols: list[str] | str = 
     return {"mode": "markers", "hoverinfo": "text", "marker": marker | {"size": 9 if l <= 80 else 6}}
 
 
+def _rank_ticks(bottom: float, threshold: float) -> dict[str, list]:
+    """Ticks of an axis of ranks with beta among them; a power of ten too close to it gives way."""
+    ticks = power_ticks(math.log10(bottom), 0)
+    pairs = zip(ticks["tickvals"], ticks["ticktext"], strict=True)
+    kept = [(v, text) for v, text in pairs if abs(math.log10(v / threshold)) > 0.15] + [
+        (threshold, f"β = {threshold:g}")
+    ]
+    return {"tickvals": [v for v, _ in kept], "ticktext": [text for _, text in kept]}
+
+
 def _add_ticks(fig: go.Figure, x: NDArray, y: NDArray, c: Colours, name: str) -> None:
     """One short horizontal line per position, as a single trace with gaps."""
     xs = [v for i in x.tolist() for v in (i - 0.41, i + 0.41, None)]
@@ -363,25 +373,21 @@ def _add_ticks(fig: go.Figure, x: NDArray, y: NDArray, c: Colours, name: str) ->
     fig.add_scatter(x=xs, y=ys, mode="lines", line={"color": c.ink, "width": 1.5}, hoverinfo="skip", name=name)
 
 
-def _add_line(
-    fig: go.Figure, c: Colours, text: str, *, x: float | None = None, y: float | None = None, of: float = math.inf,
-    row: int = 1,
-) -> None:  # fmt: skip
-    """A dashed line in ink across the plot at x or y, with its meaning beside it; `of` is the end of the x axis."""
-    line = {"color": c.ink, "width": 1.5, "dash": "dash"}
-    number_of_axis = "" if row == 1 else str(row)
-    if x is not None:
-        xref, yref = f"x{number_of_axis}", f"y{number_of_axis} domain"
-        fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, xref=xref, yref=yref, line=line)
-        # Near an end of the axis a centred label would leave the figure.
-        anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
-        place = {"x": x, "y": 1, "xref": xref, "yref": yref, "xanchor": anchor}
-    else:
-        fig.add_shape(type="line", x0=0, x1=1, xref="x domain", y0=y, y1=y, yref="y", line=line)
-        place = {"x": 1, "y": math.log10(y), "xref": "x domain", "yref": "y", "xanchor": "right"}
+def _add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float = math.inf, row: int = 1) -> None:
+    """A dashed vertical line in ink, its meaning above it; `of` is the end of the axis, where a label turns inwards."""
+    axis = "" if row == 1 else str(row)
+    place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
+    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=_dashed(c), **place)
     if text:
+        anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
         font = {"size": 12, "color": c.ink}
-        fig.add_annotation(text=text, showarrow=False, font=font, yanchor="bottom", **place)
+        fig.add_annotation(
+            text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, font=font, **place
+        )  # fmt: skip
+
+
+def _dashed(c: Colours) -> dict[str, Any]:
+    return {"color": c.ink, "width": 1.5, "dash": "dash"}
 
 
 def _chance(p: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gradio as gr
+from gradio import processing_utils
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Mount
@@ -75,6 +76,18 @@ def harden(settings: Settings, uploads: Path, is_open: Callable[[str], bool]) ->
     }
 
 
+async def _fetch_nothing(url: str, cache_dir: str) -> str:
+    raise gr.Error("Addresses are not fetched. Download the file yourself, then pick it.", print_exception=False)
+
+
+def _stay_on_this_computer() -> None:
+    """Takes away Gradio's one way to fetch an address: a posted upload whose path begins with http (seen in 6.31.0).
+
+    All its other doors to the network lead through this function or through routes that the guard does not serve.
+    """
+    processing_utils.async_ssrf_protected_download = _fetch_nothing
+
+
 def launch(
     blocks: gr.Blocks, settings: Settings, is_open: Callable[[str], bool] = lambda _: False, *, block: bool = False
 ) -> Served:
@@ -87,6 +100,7 @@ def launch(
     Raises:
         PortTakenError: another program has the port.
     """
+    _stay_on_this_computer()
     uploads = Path(quiet.private_uploads())
     blocks.delete_cache = DELETE_CACHE
     blocks.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=CONCURRENCY)

@@ -88,7 +88,7 @@ def test_protect_seals_the_key_publishes_and_files_a_receipt(released, vault: Va
 
 
 def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: Vault, home: Path) -> None:
-    job, _ = released
+    _job, _out = released
     key = irwm.Key.from_bytes(vault.key_bytes(vault.keys()[0].id))
     forbidden = [key.secret, key.secret.hex().encode(), vault.hand_over(), vault.hand_over().hex().encode()]
     forbidden.append(PASSPHRASE.encode())

@@ -75,7 +75,7 @@ def alarm(error: IrwmError) -> gr.Error:
     Escaped here, since Gradio renders the text of its toasts as HTML.
     """
     text = " ".join(str(escape(sentence(part))) for part in (error.problem, error.advice) if part)
-    return gr.Error(text, title="That did not work", print_exception=False)
+    return gr.Error(text, print_exception=False)
 
 
 def _plain(text: str) -> str:

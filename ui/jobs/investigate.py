@@ -56,7 +56,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         report.folder,
         findings[best],
         suspect=ItemDescription.of(suspect, hashes=_hashes(suspect, report)),
-        original=ItemDescription.of(original),
+        original=ItemDescription.of(original, hashes=_hashes(original, report)),
         key_info=KeyInfo.of(keys[best]),
         case={"Case": request["case_title"] or "Not filed under a title", "Note": request["note"]},
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),

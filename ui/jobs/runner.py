@@ -35,6 +35,8 @@ SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRI
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _STARTING = threading.Lock()
+# Jobs that `stop` is ending; their end is its to tell, whatever signal they die of.
+_STOPPING: set[str] = set()
 
 
 class JobRunningError(IrwmError):
@@ -97,9 +99,13 @@ def stop(job_id: str, jobs: Jobs) -> Job:
     job = jobs.get(job_id)
     if job.is_over:
         return job
-    if job.state == RUNNING and job.pid is not None and _is_ours(job):
-        _end_group(job.pid)
-    return jobs.finish(job_id, "stopped")
+    _STOPPING.add(job_id)
+    try:
+        if job.state == RUNNING and job.pid is not None and _is_ours(job):
+            _end_group(job.pid)
+        return jobs.finish(job_id, "stopped")
+    finally:
+        _STOPPING.discard(job_id)
 
 
 def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any]) -> bytes:
@@ -173,6 +179,8 @@ def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs:
     with contextlib.suppress(OSError):
         process.stdin.close()
     code = process.wait()
+    if job_id in _STOPPING:
+        return
     with contextlib.suppress(IrwmError):  # the home folder is gone, as at the end of a test
         jobs.finish(job_id, "failed", error=_sudden_end(code))
 

@@ -2,7 +2,7 @@
 
     items        what a report says about checkpoints, keys and controls
     wording      every sentence it prints
-    document     the finding as a versioned JSON document (schema.md)
+    document     the finding as a versioned JSON document (docs/report-schema.md)
     figures      the figures of a document, for pages and reports alike
     html         the document as a page: template.html.j2, report.css, draw.js
     reproduce    the detection run again and compared with the document, number by number

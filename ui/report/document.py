@@ -17,23 +17,21 @@ import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.alignment import ALIGNED_COSINE, Alignment
-from irwm.detection import chance_of_counting
 from irwm.errors import printable
+from irwm.parameters import chance_of_counting
 from irwm.probability import (
     fisher_floor_log10,
     log10_random_user,
     log10_wrong_user,
     success_probability,
 )
-from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
+from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from ui.plots import PLAUSIBLE_SHARES
 from ui.report import wording
 from ui.report.items import ItemDescription, KeyInfo, SelfTest
 
 SCHEMA, VERSION = "irwm-report", 1
-# Ways of combining the ranks that the verdict looks at: Fisher's p and the binomial tail of the count.
-COMBINATIONS = 2
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
 _LONGEST_TEXT = 2000
 # Rows with NaN that are listed one by one; the number of all of them stands beside.

@@ -122,7 +122,12 @@ def _prose(text: str) -> Markup:
     text = printable(str(text), _LONGEST_TEXT).strip()
     text = text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else ".")
     text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
-    return Markup(re.sub(r"10\^(\d+)", r"10<sup>\1</sup>", str(Markup.escape(text))))
+    # The typeface has no glyph for most raised digits, so those are lowered again and raised by the page.
+    return Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text))))
+
+
+def _raised(power: re.Match[str]) -> str:
+    return f"10<sup>{power[1].translate(str.maketrans('⁰¹²³⁴⁵⁶⁷⁸⁹⁻', '0123456789−'))}</sup>"
 
 
 def _power(log10: float | None) -> Markup:

@@ -1,0 +1,111 @@
+"""What a person does on the pages, as functions that a test can read like a story."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+# Two cores share the app, its tasks and the browser.
+expect.set_options(timeout=60_000)
+
+
+def fill_path(page: Page, purpose: str, path: Path | str) -> None:
+    """Pastes a path into a picker and leaves the field."""
+    field = page.locator(f"#path-{purpose} input, #path-{purpose} textarea").first
+    field.fill(str(path))
+    field.press("Enter")
+
+
+def type_into(page: Page, element: str, text: str) -> None:
+    page.locator(f"#{element} input, #{element} textarea").first.fill(text)
+
+
+def open_tab(page: Page, name: str) -> None:
+    page.click(f"#page-{name}-button")
+
+
+def choose_original(page: Page, original: Path) -> None:
+    fill_path(page, "original", original)
+    expect(page.locator("#protect-model .model-card h3")).to_have_text(original.name)
+
+
+def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: str, recipient: str) -> None:
+    """The wizard up to its last button; a page that has done one release before is taken back to the first step."""
+    open_tab(page, "protect")
+    while not page.locator("#path-original").is_visible():
+        page.locator("button:visible", has_text="Back").click()
+        page.wait_for_timeout(200)
+    choose_original(page, original)
+    page.click("#to-names")
+    expect(page.locator("#owner")).to_be_visible()
+    type_into(page, "owner", owner)
+    type_into(page, "recipient", recipient)
+    page.click("#to-setting")
+    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    page.click("#to-place")
+    expect(page.locator("#release-name")).to_be_visible()
+    fill_path(page, "target", parent)
+    type_into(page, "release-name", name)
+
+
+def protect(page: Page, original: Path, release: Path, owner: str = "Example Labs", recipient: str = "") -> None:
+    """Marks a model and waits for its receipt."""
+    set_up_release(page, original, release.parent, release.name, owner, recipient)
+    expect(page.locator("#preflight")).to_contain_text("Needs")
+    page.click("#start-protect")
+    expect(page.locator("#receipt")).to_contain_text(str(release))
+
+
+def investigate(page: Page, suspect: Path, original: Path, only_key: str | None = None) -> dict[str, Any]:
+    """Examines a suspect and returns the downloaded JSON; `only_key` keeps the one key whose label holds it."""
+    page.reload()  # all keys are chosen anew, and what was found before is shown again
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", suspect)
+    expect(page.locator("#suspect-model .model-card h3")).to_have_text(suspect.name)
+    fill_path(page, "original-of", original)
+    expect(page.locator("#original-model .model-card h3")).to_have_text(original.name)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    if only_key is not None:
+        keep_key(page, only_key)
+    return run_investigation(page, suspect.name)
+
+
+def keep_key(page: Page, words: str) -> None:
+    """Takes every other key out of the list."""
+    chips = page.locator("#keys .token")
+    expect(chips.first).to_be_visible()
+    for index in reversed(range(chips.count())):
+        if words not in chips.nth(index).inner_text():
+            chips.nth(index).locator(".token-remove").click()
+    expect(chips).to_have_count(1)
+
+
+def run_investigation(page: Page, name: str) -> dict[str, Any]:
+    page.click("#start-investigate")
+    expect(page.locator("#finding")).to_be_hidden()
+    card = page.locator("#finding .verdict-about")
+    expect(card).to_contain_text(f"{name} against")
+    expect(page.locator("#figure-positions .plotly")).to_be_visible()
+    return json.loads(download(page, "report-json"))
+
+
+def download(page: Page, button: str) -> str:
+    """The text behind a download button. A busy Chromium now and then gives up a download before it begins."""
+    for _ in range(3):
+        with page.expect_download() as event:
+            page.click(f"#{button}")
+        if event.value.failure() is None:
+            return Path(event.value.path()).read_text(encoding="utf-8")
+    raise AssertionError(f"{button}: {event.value.failure()}")
+
+
+def place(model: Path, root: Path, name: str) -> Path:
+    """A copy of a model where the app may look."""
+    target = root / name
+    if not target.exists():
+        shutil.copytree(model, target)
+    return target

@@ -1,0 +1,104 @@
+"""One small real model, its marked copy and what thieves might have made of it, examined by `irwm.detect`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from tests.conftest import write_llama
+from ui.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One examination: what it was made from, its finding and its document."""
+
+    suspect: irwm.Checkpoint
+    model: irwm.Checkpoint
+    key: irwm.Key
+    finding: irwm.Finding
+    particulars: dict[str, Any]
+    document: dict[str, Any]
+
+
+def trimmed(source: Path, target: Path, rows: int) -> Path:
+    """A copy whose vocabulary ends after `rows` rows, so that some marked ones are gone."""
+    shutil.copytree(source, target)
+    tensors = load_file(target / "model.safetensors")
+    kept = {name: t[:rows].clone() if t.shape[0] == 600 else t for name, t in tensors.items()}
+    noise = torch.randn(rows, 64, generator=torch.Generator().manual_seed(5))
+    kept["model.embed_tokens.weight"] += 0.2 * kept["model.embed_tokens.weight"].std() * noise
+    save_file(kept, target / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"vocab_size": rows}))
+    (target / "SHA256SUMS").unlink()
+    return target
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("report")
+    model = irwm.open_checkpoint(write_llama(root / "original"))
+    key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
+    other = irwm.generate_key(model, secret=b"\x02" * 32, owner="Acme Labs")
+    release = irwm.insert(model, key, root / "release")
+    return {
+        "model": model,
+        "key": key,
+        "other": other,
+        "manifest": release.manifest,
+        "copy": irwm.open_checkpoint(root / "release"),
+        "trimmed": irwm.open_checkpoint(trimmed(root / "release", root / "trimmed", 540)),
+        "stranger": irwm.open_checkpoint(write_llama(root / "stranger", seed=9, hidden_size=32)),
+    }
+
+
+def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: Any) -> Examined:
+    s, model, k = world[suspect], world["model"], world[key]
+    finding = irwm.detect(s, model, k, seed=7, keys_tried=3)
+    particulars = {
+        "suspect": ItemDescription.of(s, hashes=world["manifest"] if suspect == "copy" else None),
+        "original": ItemDescription.of(model),
+        "key_info": KeyInfo.of(k),
+        "case": {"Case": "2026-014", "Examiner": "J. Doe"},
+        "created_utc": "2026-11-21T02:00:00Z",
+        "tool_versions": installed_versions(),
+        "extra": {"Device": "cpu", "Seconds": 3.25},
+    } | changes
+    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+
+
+@pytest.fixture(scope="session")
+def found(world: dict[str, Any]) -> Examined:
+    control = SelfTest.of("a key that was never inserted", irwm.detect(world["copy"], world["model"], world["other"]))
+    rows = world["key"].marked_rows.tolist()
+    return examine(world, "copy", tokens={row: f"word{row}" for row in rows}, self_tests=[control])
+
+
+@pytest.fixture(scope="session")
+def not_found(world: dict[str, Any]) -> Examined:
+    return examine(world, "copy", "other")
+
+
+@pytest.fixture(scope="session")
+def gone(world: dict[str, Any]) -> Examined:
+    """The marked copy with noise and a trimmed vocabulary."""
+    return examine(world, "trimmed")
+
+
+@pytest.fixture(scope="session")
+def inconclusive(world: dict[str, Any]) -> Examined:
+    return examine(world, "stranger")
+
+
+@pytest.fixture(params=["found", "not_found", "gone", "inconclusive"])
+def any_case(request: pytest.FixtureRequest) -> Examined:
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from irwm import verdict
+from irwm.probability import log10_wrong_user
+from tests.report.conftest import examine
+from ui.plot_data import summarise
+from ui.report import ReportError, from_json, to_json
+from ui.report.document import reading_summary
+
+SCHEMA = Path(__file__).parents[2].joinpath("docs", "report-schema.md").read_text(encoding="utf-8")
+
+
+def refuse(name: str):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_the_json_is_strict_ascii_and_survives_the_round_trip(any_case):
+    data = to_json(any_case.document)
+    assert data.isascii()
+    assert json.loads(data, parse_constant=refuse) == any_case.document
+    assert from_json(data) == any_case.document
+    assert to_json(from_json(data)) == data
+
+
+def test_verdicts_are_those_of_the_findings(found, not_found, gone, inconclusive):
+    assert [e.document["verdict"]["word"] for e in (found, not_found, gone, inconclusive)] == [
+        "found", "not found", "found", "inconclusive",
+    ]  # fmt: skip
+
+
+def test_every_number_of_the_finding_is_there(any_case):
+    f, d = any_case.finding, any_case.document
+    for reading, recorded in ((f.reading, d["reading"]), (f.paper, d["paper"])):
+        if reading is None:
+            assert recorded is None
+            continue
+        positions = recorded["positions"]
+        np.testing.assert_array_equal(np.array([p["rank"] for p in positions], float), reading.ranks)
+        np.testing.assert_array_equal(np.array([p["observed"] for p in positions], float), reading.observed)
+        assert (recorded["count"], recorded["present"]) == (reading.count, reading.present)
+        assert recorded["null"]["shape"] == list(reading.null.shape)
+        assert (recorded["log10_p"], recorded["log10_p_count"]) == (reading.log10_p, reading.log10_p_count)
+        assert recorded["count"] == sum(p["counts"] for p in positions)
+    assert d["evaluation"]["keys_tried"] == 3
+    assert d["evaluation"]["log10_risk"] == verdict.log10_risk(f.reading, 3)
+    assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3)
+    assert d["parameters"] == f.parameters.to_dict()
+    assert (d["seed"], d["key"]["commitment"]) == (7, any_case.key.commitment)
+    assert [p["token"] for p in d["reading"]["positions"]] == f.marked_rows.tolist()
+    assert sum(d["alignment"]["histogram"]["rows"]) == f.alignment.cosines.size
+    assert d["lineage"]["status"] == f.lineage.status
+
+
+def test_gone_positions_are_null_and_said(gone):
+    positions = gone.document["reading"]["positions"]
+    missing = [p for p in positions if p["state"] == "gone"]
+    assert len(missing) == gone.document["reading"]["gone"] == 50 - gone.finding.present > 0
+    for p in missing:
+        assert p["token"] >= 540
+        assert p["rank"] is p["observed"] is p["threshold"] is None
+        assert p["null_quantiles"] == [None] * 7
+        assert p["counts"] is False
+
+
+def test_the_figures_data_come_back_out_of_the_document(any_case):
+    recorded = from_json(to_json(any_case.document))["reading"]
+    summary, again = summarise(any_case.finding.reading, any_case.finding.parameters), reading_summary(recorded)
+    for name in ("observed", "ranks", "bands", "thresholds"):
+        np.testing.assert_array_equal(getattr(summary, name), getattr(again, name))
+    assert (again.count, again.present, again.permutations) == (summary.count, summary.present, summary.permutations)
+
+
+def test_the_nulls_digest_is_the_one_the_schema_describes(gone):
+    null = gone.finding.null.astype("<f8")
+    canonical = b"".join(
+        bytes.fromhex("000000000000f87f") if np.isnan(v) else np.float64(v).tobytes() for v in null.ravel()
+    )
+    assert gone.document["reading"]["null"]["sha256"] == hashlib.sha256(canonical).hexdigest()
+
+
+def test_nothing_of_the_secret_is_in_the_document(found):
+    data = to_json(found.document).decode()
+    assert found.key.secret.hex() not in data
+    assert not re.search(r"/tmp/|/home/|pytest", data)  # no path of the examiner's machine either
+
+
+def names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield name
+            yield from names(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from names(part)
+
+
+def test_the_schema_names_every_field(any_case):
+    free = {"case", "versions", "extra", "parameters"}
+    for name, part in any_case.document.items():
+        for field in {name, *(() if name in free else names(part))}:
+            assert f"`{field}`" in SCHEMA, field
+
+
+def test_rows_can_be_withheld(world, found):
+    withheld = examine(world, "copy", disclose_rows=False, tokens=dict.fromkeys(range(600), "word")).document
+    assert all(p["token"] is None and p["text"] is None for p in withheld["reading"]["positions"])
+    assert any("withheld" in text for text in withheld["limitations"])
+    assert withheld["reading"]["count"] == found.document["reading"]["count"]
+
+
+def test_hostile_text_is_spelled_out(world):
+    document = examine(world, "copy", case={"\u202eCase": "a\x1b[31m\0b"}, tokens={5: "\u2067x"}).document
+    assert document["case"] == {"\\u202eCase": "a\\x1b[31m\\x00b"}
+
+
+def test_limits_of_the_examination_are_stated(found, inconclusive):
+    said = " ".join(found.document["limitations"])
+    for word in ("Distillation", "retraining from scratch", "not a person", "likelihood ratio"):
+        assert word in said
+    assert "self-tests" not in said
+    said = " ".join(inconclusive.document["limitations"])
+    assert "No self-tests" in said
+    assert "coordinates" in said
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"[]", b"{}", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": 2}}',
+        b'{"schema": {"name": "other", "version": 1}}', b'{"schema": {"name": "irwm-report", "version": NaN}}',
+        b"[" * 100_000, b"\xff",
+    ],
+)  # fmt: skip
+def test_what_is_not_a_report_is_refused(data):
+    with pytest.raises(ReportError):
+        from_json(data)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.report.conftest import examine
+from ui.report import from_json, render_html, to_json
+from ui.report.html import _probability
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}\u202egpj\x1b[31m"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the scripts, and the text that a reader sees."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.styles: list[str] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.text = re.sub(r"\s+", " ", "".join(self.words)).replace("\u00a0", " ")
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._open.append(tag)
+            if tag == "script":
+                self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style") and self._open:
+            self._open.pop()
+        self.words.append(" " if tag in ("td", "th", "p", "div", "tr", "li", "h1", "h2", "h3") else "")
+
+    def handle_data(self, data):
+        if not self._open:
+            self.words.append(data)
+        elif self._open[-1] == "style":
+            self.styles.append(data)
+        else:
+            attrs, text = self.scripts[-1]
+            self.scripts[-1] = (attrs, text + data)
+
+
+@pytest.fixture(scope="session")
+def html(found) -> str:
+    return render_html(found.document, "report.json")
+
+
+def test_the_page_is_one_file_of_bearable_size(html):
+    assert len(html.encode("utf-8")) < 8_000_000
+
+
+def test_nothing_is_loaded_from_anywhere(html):
+    page = Page(html)
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster", "background", "ping"):
+            assert name not in attributes, (tag, attributes)
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form", "img", "video", "audio")
+    for style in page.styles:
+        assert "@import" not in style
+        assert re.findall(r"url\((?!\"data:)", style) == []
+
+
+def test_the_policy_forbids_every_load_and_allows_these_scripts_alone(html):
+    page = Page(html)
+    meta = next(a for tag, a in page.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy")
+    policy = dict(part.strip().split(" ", 1) for part in meta["content"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert "http" not in meta["content"]
+    assert "unsafe" not in policy["script-src"]
+    runs = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runs]
+    assert policy["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+    # A policy binds only what follows it.
+    assert html.index("Content-Security-Policy") < html.index("<style>") < html.index("<script")
+
+
+def test_verdict_propositions_limits_and_status_are_said(any_case):
+    text = Page(render_html(any_case.document)).text
+    d = any_case.document
+    assert "Not signed. Not ready for a court." in text
+    for sentence in (*d["propositions"], *d["limitations"], d["reproduce"]["tolerance"]):
+        assert sentence in text
+    assert "transposed conditional" in text
+    assert "not the probability of innocence" in text
+    assert d["verdict"]["word"] in text
+    assert "probability of theft" not in text.lower()
+    assert "guilt" not in text.lower()
+    assert d["key"]["commitment"] in text
+    for item in d["items"].values():
+        assert item["fingerprint"] in text
+        for file in item["files"]:
+            assert (file["sha256"] or "not hashed") in text
+    for line in filter(None, d["reproduce"]["python"]):
+        assert re.sub(r"\s+", " ", line) in text
+    assert hashlib.sha256(to_json(d)).hexdigest() in text
+
+
+def printed(value: float) -> str:
+    return f"{value:.6g}".replace("-", "\u2212")
+
+
+def test_every_number_of_the_document_is_printed(gone):
+    text = Page(render_html(gone.document)).text
+    d = gone.document
+    scattered = [
+        d["evaluation"]["log10_p"], d["evaluation"]["log10_p_count"], d["evaluation"]["log10_risk"],
+        d["evaluation"]["log10_p_floor"], d["evaluation"]["log10_p_count_floor"],
+        d["alignment"]["median_cosine"], d["alignment"]["median_decoy_cosine"],
+        d["odds"]["log10_random_user"], d["odds"]["log10_wrong_user"], d["odds"]["success"][0]["probability"],
+        d["paper"]["log10_p"], d["reading"]["chance_of_counting"],
+    ]  # fmt: skip
+    for value in scattered:
+        assert printed(value) in text, value
+    for reading in (d["reading"], d["paper"]):
+        assert reading["null"]["sha256"] in text
+        for p in reading["positions"]:
+            assert f" {p['position']} {p['token']} " in text
+            if p["state"] == "gone":
+                assert f" {p['position']} {p['token']} gone or unusable" in text.replace("  ", " ")
+            else:
+                assert printed(p["rank"]) in text
+                assert printed(p["observed"]) in text or f"{round(p['observed']):,}".replace(",", " ") in text
+    assert f"{d['verdict']['count']} of {d['verdict']['present']} positions count" in text
+
+
+def test_gone_positions_are_hollow_in_the_figures(gone):
+    page = Page(render_html(gone.document))
+    data = json.loads(next(text for attributes, text in page.scripts if attributes.get("type")))
+    for name in ("figure-positions", "figure-ranks"):
+        hollow = [t for t in data["figures"][name]["data"] if t.get("marker", {}).get("symbol") == "circle-open"]
+        assert len(hollow) == 1
+        assert len(hollow[0]["x"]) == gone.document["reading"]["gone"]
+
+
+def test_the_report_is_drawn_again_from_its_json(any_case):
+    document = from_json(to_json(any_case.document))
+    assert render_html(document, "x.json") == render_html(any_case.document, "x.json")
+
+
+def hostile(examined) -> dict:
+    """A document that a stranger edited: every text in it is an attack, and none went through our own escaping."""
+    document = copy.deepcopy(examined.document)
+
+    def poison(value, name=""):
+        if isinstance(value, dict):
+            return {k if name != "case" else HOSTILE: poison(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [poison(v, name) for v in value]
+        return HOSTILE if isinstance(value, str) else value
+
+    kept = {"schema": document["schema"], "parameters": document["parameters"]}
+    return poison(document) | kept
+
+
+def test_hostile_names_are_inert(found):
+    html = render_html(hostile(found), HOSTILE)
+    page = Page(html)
+    allowed = {attributes.get("type") for attributes, _ in page.scripts}
+    assert len(page.scripts) == 3
+    assert allowed == {None, "application/json"}
+    assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on") or a == "src"]
+    assert "alert(1)" in page.text
+    assert "{{7*7}}" in page.text
+    for character in ("\u202e", "\x1b"):
+        assert character not in html.replace(page.scripts[1][1], "")
+    data = json.loads(page.scripts[0][1])
+    assert "<script" not in json.dumps(data)
+
+
+def test_withheld_rows_stay_out_of_the_page(world):
+    e = examine(world, "copy", disclose_rows=False, tokens={r: f"word{r}x" for r in range(600)})
+    page = Page(render_html(e.document))
+    assert "withheld" in page.text
+    assert "Confidential" not in page.text
+    assert not re.search(r"word\d+x", page.text + page.scripts[0][1])
+    assert "token" not in page.scripts[0][1]
+
+
+@pytest.mark.browser
+def test_a_browser_draws_every_figure_and_asks_the_network_for_nothing(gone, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(render_html(hostile(gone)), encoding="utf-8")
+    said, asked = [], []
+    with sync_playwright() as playwright:
+        switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=switches)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector("#figure-odds .main-svg")
+        drawn = page.locator(".plot .plot-container").count()
+        faults = page.evaluate("[...document.querySelectorAll('.plot')].map((p) => Plotly.validate(p.data, p.layout))")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert drawn == len(faults) == 5
+    assert not any(faults)
+    assert width <= 1280
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_certainty_is_never_rounded_to():
+    assert _probability(1 - 1e-9) == "above 0.999999"
+    assert _probability(1.0) == "1"
+    assert _probability(0.95) == "0.95"
+    assert _probability(1e-300) == "1e\u2212300"

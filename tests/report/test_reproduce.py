@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.report.conftest import examine
+from ui.report import ReportError, from_json, reproduce, to_json
+
+
+def test_a_report_is_reproduced(any_case):
+    document = from_json(to_json(any_case.document))
+    assert reproduce(document, any_case.suspect, any_case.model, any_case.key) == []
+
+
+def test_a_report_that_withholds_rows_is_reproduced(world):
+    e = examine(world, "copy", disclose_rows=False)
+    assert reproduce(e.document, e.suspect, e.model, e.key) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("verdict", "word"), "not found"),
+        (("verdict", "reason"), "Because."),
+        (("verdict", "count"), 49),
+        (("evaluation", "log10_p"), -3.0),
+        (("evaluation", "log10_risk"), None),
+        (("reading", "positions", 4, "rank"), 0.5),
+        (("reading", "positions", 4, "rank"), 0.000999001 * 2),
+        (("reading", "positions", 4, "token"), 3),
+        (("paper", "positions", 9, "null_quantiles", 3), 1.0),
+        (("reading", "rule_met"), 1),
+        (("alignment", "median_cosine"), 0.5),
+        (("lineage", "status"), "cannot tell"),
+        (("parameters", "rank_threshold"), 0.25),
+        (("odds", "log10_wrong_user"), -2.0),
+    ],
+)
+def test_an_edited_number_is_named(found, path, value):
+    document = copy.deepcopy(found.document)
+    part = document
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    differences = reproduce(document, found.suspect, found.model, found.key)
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+    assert [d.where for d in differences] == [where]
+    assert differences[0].recorded == value
+
+
+def test_a_field_left_out_or_added_is_named(found):
+    document = copy.deepcopy(found.document)
+    del document["reading"]["count"]
+    document["verdict"]["more"] = 1
+    found_there = {d.where for d in reproduce(document, found.suspect, found.model, found.key)}
+    assert found_there == {"reading.count", "verdict.more"}
+
+
+def test_another_seed_is_another_report(found):
+    document = copy.deepcopy(found.document) | {"seed": 8}
+    assert reproduce(document, found.suspect, found.model, found.key)
+
+
+def test_other_items_and_another_key_are_named_first(found, world):
+    differences = reproduce(found.document, world["trimmed"], found.model, found.key)
+    assert [d.where for d in differences] == ["items.suspect.fingerprint"]
+    differences = reproduce(found.document, found.suspect, found.model, world["other"])
+    assert [d.where for d in differences] == ["key.commitment"]
+
+
+def test_what_lacks_a_seed_cannot_be_reproduced(found):
+    document = copy.deepcopy(found.document)
+    del document["seed"]
+    with pytest.raises(ReportError, match="seed"):
+        reproduce(document, found.suspect, found.model, found.key)

@@ -1,0 +1,179 @@
+"""The running app and a real Chromium, for every test that needs them.
+
+Another folder of tests takes the fixtures over with `from tests.ui.serving import chromium, running_app`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHROMIUM = "/usr/bin/chromium"
+CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+START_SECONDS = 90
+VIEWPORT = {"width": 1280, "height": 800}
+PASSPHRASE = "umbrella-quartz-lantern-tide"
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class RunningApp:
+    """The app in a process of its own."""
+
+    port: int
+    home: Path
+    root: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **settings: object) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=20, trust_env=False, **settings)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def start_app(
+    folder: Path, command: tuple[str, ...] = ("app.py",), extra: Mapping[str, str] | None = None
+) -> Iterator[RunningApp]:
+    """Runs `python app.py` with home, temp folder and root below `folder`, until the block ends.
+
+    The temp folder is set because a home inside the real one, where pytest's folders are, is refused by the app.
+    """
+    port = free_port()
+    home, root, temp, log = folder / "home", folder / "models", folder / "tmp", folder / "app.log"
+    for path in (home, root, temp):
+        path.mkdir(mode=0o700, exist_ok=True)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("IRWM_", "GRADIO_"))},
+        "IRWM_HOME": str(home),
+        "IRWM_PORT": str(port),
+        "IRWM_ROOTS": str(root),
+        "IRWM_DEVICE": "cpu",
+        "TMPDIR": str(temp),
+        **(extra or {}),
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=REPOSITORY, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+    app = RunningApp(port, home, root, log, process)
+    try:
+        _wait_until_it_answers(app)
+        yield app
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_answers(app: RunningApp) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with app.client() as client:
+        while time.monotonic() < deadline:
+            if app.process.poll() is not None:
+                break
+            with contextlib.suppress(httpx.TransportError):
+                if client.get("/config").status_code == 200:
+                    return
+            time.sleep(0.2)
+    raise AssertionError(f"the app did not start:\n{app.log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def running_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """`python app.py` on a free port with an empty home; one per test module."""
+    with start_app(tmp_path_factory.mktemp("app")) as app:
+        yield app
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A real browser; each test opens its own context, which starts with an empty profile."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """One page and all that it asked for.
+
+    Attributes:
+        requested: every address, also those of the browser's own making.
+        complaints: page errors and refusals by the content security policy.
+    """
+
+    page: Page
+    requested: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def outside(self, app: RunningApp) -> list[str]:
+        """Requested addresses that are not the app's."""
+        own = urlsplit(app.url).netloc
+        return [u for u in self.requested if urlsplit(u).scheme not in ("data", "blob") and urlsplit(u).netloc != own]
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens the app in a fresh profile: `visit(app, scheme="dark", path="/?tab=vault")`."""
+    with contextlib.ExitStack() as stack:
+
+        def open_page(app: RunningApp, scheme: str = "light", path: str = "/") -> Visit:
+            context = chromium.new_context(viewport=VIEWPORT, color_scheme=scheme)  # type: ignore[arg-type]
+            stack.callback(context.close)
+            page = context.new_page()
+            seen = Visit(page)
+
+            def note(request: Request) -> None:
+                seen.requested.append(request.url)
+
+            page.on("request", note)
+            page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+            page.on(
+                "console",
+                lambda line: seen.complaints.append(line.text) if "Content Security Policy" in line.text else None,
+            )
+            page.goto(app.url + path)
+            return seen
+
+        yield open_page
+
+
+def pass_the_gate(page: Page, passphrase: str = PASSPHRASE) -> None:
+    """Creates the vault or unlocks it, whichever the page asks for, and waits for the pages."""
+    page.wait_for_selector("#first-passphrase input, #passphrase input")
+    if page.locator("#first-passphrase").count():
+        page.fill("#first-passphrase input", passphrase)
+        page.fill("#second-passphrase input", passphrase)
+        page.click("#create-vault")
+    else:
+        page.fill("#passphrase input", passphrase)
+        page.click("#unlock-vault")
+    page.wait_for_selector("#pages")

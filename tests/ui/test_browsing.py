@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ui.components import browsing
+from ui.components.browsing import Limits, PathRefusedError, describe, list_folder, size_text, use_path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "model").mkdir(parents=True)
+    (root / "model" / "config.json").write_text("{}")
+    for name in ("model-1.safetensors", "model-2.safetensors"):
+        (root / "model" / name).write_bytes(bytes(600_000))
+    (root / "plain" / "deeper").mkdir(parents=True)
+    (root / "notes.txt").write_text("x")
+    (root / "one.safetensors").write_bytes(b"x")
+    (root / "two.GGUF").write_bytes(b"x")
+    (root / ".hidden").mkdir()
+    (root / ".secret.safetensors").write_bytes(b"x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "theirs.safetensors").write_bytes(b"x")
+    return root
+
+
+@pytest.fixture
+def limits(root: Path) -> Limits:
+    return Limits((root,))
+
+
+def names(listing: browsing.Listing) -> list[tuple[str, str]]:
+    return [(entry.name, entry.kind) for entry in listing.entries]
+
+
+def test_a_listing_has_folders_first_and_weights_after_and_nothing_else(root: Path, limits: Limits) -> None:
+    listing = list_folder(root, limits)
+    assert names(listing) == [
+        ("model", "model"),
+        ("plain", "folder"),
+        ("one.safetensors", "file"),
+        ("two.GGUF", "file"),
+    ]
+    assert listing.entries[0].detail == "2 weights files, 1.2 MB"
+    assert listing.parent is None, "what lies above a root is not shown"
+    assert list_folder(root / "plain", limits).parent == root
+
+
+def test_a_folder_listing_has_no_files(root: Path, limits: Limits) -> None:
+    assert names(list_folder(root, limits, kind="folder")) == [("model", "model"), ("plain", "folder")]
+
+
+def test_only_asked_suffixes_are_shown(root: Path, limits: Limits) -> None:
+    assert ("two.GGUF", "file") not in names(list_folder(root, limits, suffixes=(".safetensors",)))
+
+
+def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -> None:
+    (root / "plain" / "firmware.bin").write_bytes(b"x")
+    assert describe(root / "plain") == ""
+    (root / "plain" / "config.json").write_text("{}")
+    assert describe(root / "plain") == "1 weights file, 1 byte"
+
+
+@pytest.mark.parametrize(
+    "outside",
+    ["{root}/../outside", "{root}/..", "/etc", "/etc/passwd", "/", "{root}/model/../../outside/theirs.safetensors"],
+)
+def test_places_outside_are_refused(root: Path, limits: Limits, outside: str) -> None:
+    with pytest.raises(PathRefusedError, match="not among the folders"):
+        use_path(outside.format(root=root), limits)
+    with pytest.raises(PathRefusedError):
+        list_folder(outside.format(root=root), limits)
+
+
+def test_a_place_outside_is_not_even_said_to_exist(root: Path, limits: Limits) -> None:
+    def message(path: Path) -> str:
+        with pytest.raises(PathRefusedError) as caught:
+            use_path(str(path), limits)
+        return caught.value.problem
+
+    assert message(root.parent / "outside") == message(root.parent / "never")
+
+
+def test_a_root_is_no_prefix_of_text(root: Path, limits: Limits) -> None:
+    sibling = root.with_name("root-of-another")
+    sibling.mkdir()
+    with pytest.raises(PathRefusedError, match="not among"):
+        use_path(str(sibling), limits)
+
+
+def test_links_that_lead_out_are_neither_shown_nor_followed(root: Path, limits: Limits) -> None:
+    (root / "way-out").symlink_to(root.parent / "outside")
+    (root / "leak.safetensors").symlink_to(root.parent / "outside" / "theirs.safetensors")
+    (root / "loop").symlink_to("loop")
+    (root / "dangling").symlink_to("nowhere")
+    shown = {name for name, _ in names(list_folder(root, limits))}
+    assert not shown & {"way-out", "leak.safetensors", "loop", "dangling"}
+    for name in ("way-out", "way-out/theirs.safetensors", "leak.safetensors"):
+        with pytest.raises(PathRefusedError, match="not among"):
+            use_path(str(root / name), limits)
+    for name in ("loop", "dangling"):
+        with pytest.raises(PathRefusedError):
+            use_path(str(root / name), limits)
+
+
+def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limits: Limits) -> None:
+    (root / "blobs").mkdir()
+    (root / "blobs" / "0f3a").write_bytes(b"weights")
+    (root / "snapshot").mkdir()
+    (root / "snapshot" / "model.safetensors").symlink_to("../blobs/0f3a")
+    (root / "latest").symlink_to("snapshot")
+    assert ("snapshot", "model") in names(list_folder(root, limits))
+    assert use_path(str(root / "snapshot" / "model.safetensors"), limits) == root / "snapshot" / "model.safetensors"
+    assert use_path(str(root / "latest"), limits) == root / "snapshot"
+
+
+def test_the_apps_own_folder_is_closed_even_inside_a_root(root: Path) -> None:
+    home = root / "irwm"
+    home.mkdir()
+    (home / "vault.sqlite3").write_text("x")
+    (root / "to-home").symlink_to("irwm")
+    limits = Limits((root,), (home,))
+    assert not {"irwm", "to-home"} & {name for name, _ in names(list_folder(root, limits))}
+    for path in (home, home / "vault.sqlite3", root / "to-home"):
+        with pytest.raises(PathRefusedError, match="not among"):
+            use_path(str(path), limits)
+
+
+def test_pipes_devices_and_other_kinds_of_file_are_refused(root: Path, limits: Limits) -> None:
+    os.mkfifo(root / "pipe.safetensors")
+    assert "pipe.safetensors" not in {name for name, _ in names(list_folder(root, limits))}
+    with pytest.raises(PathRefusedError, match="neither"):
+        use_path(str(root / "pipe.safetensors"), limits)
+    with pytest.raises(PathRefusedError, match="not of a kind"):
+        use_path(str(root / "notes.txt"), limits)
+    with pytest.raises(PathRefusedError, match="not a folder"):
+        use_path(str(root / "one.safetensors"), limits, kind="folder")
+
+
+@pytest.mark.parametrize("text", ["", "  ", '""'])
+def test_nothing_is_no_path(limits: Limits, text: str) -> None:
+    with pytest.raises(PathRefusedError, match="no path"):
+        use_path(text, limits)
+
+
+@pytest.mark.parametrize("text", ["model", "./model", "a\0b", "/" + "x" * 5000, "~no-such-user/x"])
+def test_odd_texts_are_refused_in_plain_words(limits: Limits, text: str) -> None:
+    with pytest.raises(PathRefusedError) as caught:
+        use_path(text, limits)
+    assert caught.value.advice
+
+
+def test_a_pasted_path_may_have_quotes_and_spaces(root: Path, limits: Limits) -> None:
+    assert use_path(f'  "{root}/model" ', limits) == root / "model"
+
+
+def test_a_missing_path_says_so(root: Path, limits: Limits) -> None:
+    with pytest.raises(PathRefusedError, match="nothing at this path"):
+        use_path(str(root / "modle"), limits)
+
+
+def test_a_folder_that_may_not_be_read_is_told(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PathRefusedError, match="Permission denied"):
+        list_folder(root, limits)
+
+
+def test_names_that_are_not_text_are_left_out(root: Path, limits: Limits) -> None:
+    os.mkdir(os.fsencode(root) + b"/caf\xe9")
+    assert all(entry.name.isprintable() for entry in list_folder(root, limits).entries)
+
+
+def test_a_long_list_is_cut_and_says_so(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "MOST_ENTRIES", 3)
+    listing = list_folder(root, limits)
+    assert (len(listing.entries), listing.left_out) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (14_520_000_000, "14.5 GB"),
+        (2.5e13, "25.0 TB"),
+        (412e6, "412 MB"),
+    ],
+)
+def test_sizes(size: float, text: str) -> None:
+    assert size_text(size) == text

@@ -1,0 +1,229 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ui.serving import PASSPHRASE, RunningApp, Visit, pass_the_gate, start_app
+from ui.theme import DARK, LIGHT
+
+pytestmark = pytest.mark.browser
+BENCH = "#page-bench"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """The app with a page of every component, some models to browse, and tasks that do nothing."""
+    folder = tmp_path_factory.mktemp("bench")
+    tasks = {"PYTHONPATH": str(Path(__file__).parent / "fake_tasks")}
+    with start_app(folder, ("tests/ui/bench.py",), tasks) as app:
+        for name in ("nordwind-7b", "papers", "papers/deeper", "<img src=x onerror=document.title=1>"):
+            (app.root / name).mkdir()
+        (app.root / "nordwind-7b" / "model.safetensors").write_bytes(bytes(1000))
+        (app.root / "suspect.gguf").write_bytes(bytes(2000))
+        yield app
+
+
+@pytest.fixture
+def page(bench: RunningApp, visit: Callable[..., Visit]) -> Page:
+    """The bench page, unlocked."""
+    page = visit(bench, path="/?tab=bench").page
+    pass_the_gate(page)
+    page.wait_for_selector(f"{BENCH} #path-suspect")
+    return page
+
+
+def colour(page: Page, selector: str, property: str) -> str:
+    rgb = page.eval_on_selector(selector, f"e => getComputedStyle(e).{property}")
+    return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", rgb)[:3])
+
+
+@pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
+def test_both_modes_show_our_look_and_ask_nobody_else(
+    bench: RunningApp, visit: Callable[..., Visit], scheme: str, palette: object
+) -> None:
+    seen = visit(bench, scheme, "/?tab=bench")
+    pass_the_gate(seen.page)
+    seen.page.wait_for_selector(".verdict")
+    seen.page.wait_for_timeout(500)
+    assert len(seen.requested) > 20
+    assert seen.outside(bench) == []
+    assert seen.complaints == []
+    assert colour(seen.page, "body", "backgroundColor") == palette.paper  # type: ignore[attr-defined]
+    assert colour(seen.page, ".verdict-sentence", "color") == palette.ink  # type: ignore[attr-defined]
+    assert colour(seen.page, ".verdict-found .verdict-word span", "color") == palette.on_accent  # type: ignore[attr-defined]
+    assert colour(seen.page, "#start", "backgroundColor") == palette.accent  # type: ignore[attr-defined]
+    faces = seen.page.evaluate("[...document.fonts].filter(f => f.status === 'loaded').map(f => f.family)")
+    assert "IBM Plex Sans" in str(faces)
+    assert seen.page.eval_on_selector(".verdict-sentence", "e => getComputedStyle(e).fontFamily").startswith(
+        '"IBM Plex'
+    )
+    assert any("/studio/fonts/ibm-plex-mono" in url for url in seen.requested), "paths are in monospace"
+    assert not any("/static/fonts/" in url for url in seen.requested), "and Gradio's own fonts are left alone"
+
+
+def test_the_page_never_scrolls_sideways(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_there_is_one_primary_button(page: Page) -> None:
+    visible = [b for b in page.query_selector_all("button.primary") if b.is_visible()]
+    assert len(visible) == 1
+
+
+def test_no_passphrase_stays_in_the_browser(bench: RunningApp, visit: Callable[..., Visit]) -> None:
+    page = visit(bench).page
+    page.wait_for_selector("#first-passphrase input, #passphrase input")
+    pass_the_gate(page)
+    kept = page.evaluate("JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)])")
+    assert PASSPHRASE not in kept
+    assert json.loads(kept) == [[], []]
+    assert page.evaluate("indexedDB.databases().then(found => found.length)") == 0
+    assert page.evaluate("document.cookie") == "", "the session cookie is out of reach of scripts"
+    assert PASSPHRASE not in page.content()
+    page.click("#lock")
+    page.wait_for_selector("#passphrase input")
+    assert page.input_value("#passphrase input") == ""
+
+
+def test_a_reload_stays_unlocked_and_a_second_browser_does_not(
+    bench: RunningApp, visit: Callable[..., Visit], page: Page
+) -> None:
+    page.reload()
+    page.wait_for_selector(f"{BENCH} #path-suspect")
+    other = visit(bench, path="/?tab=bench").page
+    other.wait_for_selector("#passphrase input")
+    assert other.locator("#pages").count() == 0
+
+
+def test_a_wrong_passphrase_says_so_and_the_page_stays(
+    bench: RunningApp, visit: Callable[..., Visit], page: Page
+) -> None:
+    other = visit(bench).page
+    other.fill("#passphrase input", "wrong passphrase")
+    other.press("#passphrase input", "Enter")
+    expect(other.locator("#gate-again .notice")).to_contain_text("does not open the vault")
+    expect(other.locator("#passphrase input")).to_have_value("")
+
+
+def test_locking_hides_the_page_and_loses_nothing_typed(page: Page) -> None:
+    page.fill("#path-target input, #path-target textarea", "/typed/before")
+    page.click("#lock")
+    page.wait_for_selector("#passphrase input")
+    assert page.locator("#pages").count() == 0
+    assert "/typed/before" not in page.content()
+    pass_the_gate(page)
+    expect(page.locator("#path-target input, #path-target textarea")).to_have_value("/typed/before")
+
+
+def test_the_address_follows_the_tab_and_back_works(page: Page) -> None:
+    page.click("#page-vault-button")
+    expect(page).to_have_url(re.compile(r"\?tab=vault$"))
+    page.click("#page-protect-button")
+    page.go_back()
+    expect(page.locator("#page-vault-button")).to_have_attribute("aria-selected", "true")
+    page.reload()
+    expect(page.locator("#page-vault-button")).to_have_attribute("aria-selected", "true")
+
+
+def test_hostile_names_do_not_run(page: Page, bench: RunningApp) -> None:
+    page.click("#browse-suspect")
+    page.wait_for_selector("#listing-suspect .entry")
+    page.click("#start")
+    page.wait_for_selector(f"{BENCH} .job-head")
+    page.click(f"{BENCH} .job-stop")
+    page.wait_for_timeout(300)
+    assert "<img src=x" in page.inner_text("#listing-suspect")
+    assert "<img src=x" in page.inner_text(".verdict-sentence")
+    assert page.locator(f"{BENCH} img[src='x']").count() == 0
+    assert page.title() == "IRWM Studio"
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Stopped")
+
+
+def test_a_model_is_picked_with_the_mouse(page: Page, bench: RunningApp) -> None:
+    page.click("#browse-suspect")
+    page.click("#listing-suspect .entry-model")
+    expect(page.locator("#chosen textarea, #chosen input")).to_have_value(str(bench.root / "nordwind-7b"))
+    expect(page.locator("#picker-suspect .note")).to_contain_text("1 weights file, 1.0 kB")
+    expect(page.locator("#listing-suspect")).to_have_count(0)
+
+
+def test_a_model_is_picked_by_keyboard_alone(page: Page, bench: RunningApp) -> None:
+    page.focus("#browse-suspect")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#listing-suspect .entry")
+    page.focus("#listing-suspect .entry")
+    names = page.locator("#listing-suspect .entry-name").all_inner_texts()
+    for _ in range(names.index("papers")):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#listing-suspect .here code")).to_have_text(str(bench.root / "papers"))
+    expect(page.locator("#listing-suspect .entry-up")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#listing-suspect .here code")).to_have_text(str(bench.root))
+    page.focus("#listing-suspect .entry")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.locator("#chosen textarea, #chosen input")).to_have_value(str(bench.root / "suspect.gguf"))
+    expect(page.locator("#path-suspect textarea, #path-suspect input")).to_be_focused()
+
+
+def test_a_pasted_path_is_checked(page: Page, bench: RunningApp) -> None:
+    field = page.locator("#path-suspect textarea, #path-suspect input")
+    field.fill("/etc/passwd")
+    field.press("Enter")
+    expect(page.locator("#picker-suspect .notice")).to_contain_text("not among the folders")
+    expect(page.locator("#chosen textarea, #chosen input")).to_have_value("")
+    field.fill(f'"{bench.root}/suspect.gguf"')
+    field.press("Tab")
+    expect(page.locator("#chosen textarea, #chosen input")).to_have_value(str(bench.root / "suspect.gguf"))
+
+
+def test_focus_is_outlined(page: Page) -> None:
+    page.focus("#page-bench #path-suspect textarea, #page-bench #path-suspect input")
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outline")
+    assert "solid 2px" in outline
+    assert page.evaluate("document.activeElement.id") == "browse-suspect"
+
+
+def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=bench.url)
+    page.click(f"{BENCH} .copy >> nth=0")
+    expect(page.locator(f"{BENCH} .copy >> nth=0")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.inner_text(f"{BENCH} .copyable code >> nth=0")
+
+
+def test_a_job_moves_survives_a_reload_and_stops(page: Page, bench: RunningApp) -> None:
+    page.click("#start")
+    numbers = page.locator(f"{BENCH} .job-numbers")
+    expect(numbers).to_contain_text("MB/s", timeout=20_000)
+    expect(numbers).to_contain_text("left")
+    page.click("#start")
+    expect(page.locator("[data-testid='toast-body']")).to_contain_text("under way already")
+    page.reload()
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Running", timeout=15_000)
+    before = page.inner_text(f"{BENCH} .job-numbers")
+    expect(numbers).not_to_have_text(before)
+    page.click(f"{BENCH} .job-log button")
+    expect(page.locator(f"{BENCH} pre.log")).to_contain_text("Copying shard 1 of 2")
+    page.wait_for_timeout(2500)
+    expect(page.locator(f"{BENCH} pre.log")).to_be_visible()
+    page.click("#lock")
+    page.wait_for_selector("#passphrase input")
+    pass_the_gate(page)
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Running")
+    before = page.inner_text(f"{BENCH} .job-numbers")
+    expect(numbers).not_to_have_text(before)
+    page.click(f"{BENCH} .job-stop")
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Stopped")
+    expect(page.locator("#result textarea, #result input")).to_have_value("stopped")
+    page.reload()
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Stopped")
+    expect(page.locator("#result textarea, #result input")).to_have_value("stopped")

@@ -1,0 +1,230 @@
+"""The checks before Gradio, on an app that only counts what reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+from ui import guard as module
+from ui.guard import Guard, content_security_policy
+
+HOST = "127.0.0.1:7860"
+PAGE = "<html><script>one()</script><script type='module' src='x.js'></script></html>"
+
+
+class Inner:
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.reached.append(f"{scope['method']} {scope['path']}")
+        answer = HTMLResponse(PAGE) if scope["path"] == "/" else PlainTextResponse("inner")
+        await answer(scope, receive, send)
+
+
+class Harness:
+    def __init__(self, uploads: Path, is_open: Callable[[str], bool]) -> None:
+        self.inner = Inner()
+        self.guard = Guard(self.inner, uploads=uploads, cookie="irwm_session_7860", is_open=is_open)
+
+    def ask(self, method: str, path: str, **headers: str) -> httpx.Response:
+        async def go() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.guard)
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+                named = {name.replace("_", "-"): value for name, value in headers.items()}
+                content = b"{}" if method == "POST" and "content-length" not in named else None
+                return await client.request(method, path, headers=named, content=content)
+
+        return asyncio.run(go())
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    return Harness(uploads, lambda session: session == "cookie:proved")
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "https://127.0.0.1:7860", ""]
+)
+@pytest.mark.parametrize(("method", "path"), [("POST", "/gradio_api/queue/join"), ("GET", "/config"), ("GET", "/")])
+def test_another_origin_reaches_nothing(harness: Harness, method: str, path: str, origin: str) -> None:
+    assert harness.ask(method, path, origin=origin).status_code == 403
+    assert harness.inner.reached == []
+
+
+@pytest.mark.parametrize("origin", [None, f"http://{HOST}"])
+def test_our_page_and_programs_without_an_origin_get_through(harness: Harness, origin: str | None) -> None:
+    headers = {"origin": origin} if origin else {}
+    assert harness.ask("POST", "/gradio_api/queue/join", **headers).status_code == 200
+    assert harness.inner.reached == ["POST /gradio_api/queue/join"]
+
+
+def test_a_tunnel_from_another_port_is_the_same_origin(harness: Harness) -> None:
+    answer = harness.ask("POST", "/gradio_api/queue/join", host="localhost:9000", origin="http://localhost:9000")
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_other_pages_may_link_to_us_but_not_embed_us(harness: Harness, site: str) -> None:
+    document = {"sec_fetch_site": site, "sec_fetch_dest": "document"}
+    assert harness.ask("GET", "/", **document).status_code == 200
+    assert harness.ask("GET", "/", sec_fetch_site=site, sec_fetch_dest="iframe").status_code == 403
+    assert harness.ask("GET", "/gradio_api/heartbeat/x", sec_fetch_site=site, sec_fetch_dest="image").status_code == 403
+    assert harness.ask("GET", "/config", **document).status_code == 403
+    assert harness.ask("POST", "/gradio_api/queue/join", **document).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/monitoring"),
+        ("GET", "/monitoring/summary"),
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+        ("GET", "/login"),
+        ("GET", "/gradio_api/deep_link"),
+        ("GET", "/gradio_api/proxy=https://x.hf.space/"),
+        ("GET", "/gradio_api/runs"),
+        ("GET", "/gradio_api/dev/reload"),
+        ("GET", "/gradio_api/vibe-code"),
+        ("GET", "/gradio_api/token"),
+        ("GET", "/gradio_api/custom_component/x/client/y/z.js"),
+        ("POST", "/gradio_api/component_server"),
+        ("POST", "/gradio_api/process_recording"),
+        ("POST", "/gradio_api/vibe-code"),
+        ("POST", "/login"),
+        ("POST", "/"),
+        ("GET", "/anything"),
+        ("GET", "/assets/"),
+    ],
+)
+def test_what_the_app_does_not_need_is_not_there(harness: Harness, method: str, path: str) -> None:
+    assert harness.ask(method, path).status_code == 404
+    assert harness.inner.reached == []
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
+def test_other_methods_are_refused(harness: Harness, method: str) -> None:
+    assert harness.ask(method, "/gradio_api/queue/join").status_code == 405
+    assert harness.inner.reached == []
+
+
+def test_only_uploaded_files_are_handed_out(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "uploads" / "a.txt").write_text("mine")
+    (tmp_path / "secret.txt").write_text("not yours")
+    (tmp_path / "uploads" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    base = f"/gradio_api/file={tmp_path}"
+    assert harness.ask("GET", f"{base}/uploads/a.txt").status_code == 200
+    for path in (
+        f"{base}/secret.txt",
+        f"{base}/uploads/../secret.txt",
+        f"{base}/uploads/%2e%2e/secret.txt",
+        f"{base}/uploads/%252e%252e/secret.txt",
+        f"{base}/uploads/link.txt",
+        f"{base}/uploads/missing.txt",
+        f"{base}/uploads/a%00.txt",
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=etc/passwd",
+        "/gradio_api/file=.env",
+        "/gradio_api/file=http://example.com/x",
+        "/gradio_api/file=https://example.com/x",
+        "/gradio_api/file=file:///etc/passwd",
+    ):
+        assert harness.ask("GET", path).status_code == 403, path
+    assert len(harness.inner.reached) == 1
+
+
+def test_large_bodies_are_refused_before_they_are_read(harness: Harness) -> None:
+    too_large = str(module.BODY_BYTES + 1)
+    assert harness.ask("POST", "/gradio_api/queue/join", content_length=too_large).status_code == 413
+    upload = str(module.UPLOAD_BYTES + 2 * module.MIB)
+    assert harness.ask("POST", "/gradio_api/upload", content_length=upload).status_code == 413
+    assert harness.inner.reached == []
+
+
+def test_a_body_of_unknown_length_is_refused(harness: Harness) -> None:
+    scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": [(b"host", HOST.encode())]}
+    with pytest.raises(module.Refusal) as caught:
+        harness.guard._check(scope)
+    assert caught.value.status == 411
+
+
+def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
+    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
+    (tmp_path / "uploads" / "held").write_bytes(bytes(200))
+    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
+    harness.guard._arriving = 700
+    assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "also what is on its way"
+
+
+def test_uploads_leave_room_on_the_disk(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": module.SPARE_BYTES + 100})
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    assert harness.ask("POST", "/gradio_api/upload", content_length="90").status_code == 200
+    assert harness.ask("POST", "/gradio_api/upload", content_length="110").status_code == 413
+
+
+def test_every_answer_has_the_headers(harness: Harness) -> None:
+    for answer in (harness.ask("GET", "/"), harness.ask("GET", "/config"), harness.ask("GET", "/nothing")):
+        for name, value in module.HEADERS.items():
+            assert answer.headers[name] == value
+        assert answer.headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert "cache-control" not in harness.ask("GET", "/assets/x.js").headers
+
+
+def test_inline_scripts_run_only_with_this_answers_nonce(harness: Harness) -> None:
+    first, second = harness.ask("GET", "/"), harness.ask("GET", "/")
+    nonces = [re.search(r"'nonce-([^']+)'", answer.headers["content-security-policy"])[1] for answer in (first, second)]
+    assert nonces[0] != nonces[1]
+    assert first.text.count(f'<script nonce="{nonces[0]}"') == PAGE.count("<script")
+    assert int(first.headers["content-length"]) == len(first.content)
+
+
+def test_the_policy_names_no_other_host() -> None:
+    policy = content_security_policy("n")
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+    assert "*" not in policy
+    assert "'unsafe-inline'" not in next(part for part in policy.split("; ") if part.startswith("script-src"))
+
+
+def test_a_locked_browser_gets_a_fresh_cookie_with_each_page(harness: Harness) -> None:
+    planted = harness.ask("GET", "/", cookie="irwm_session_7860=planted")
+    cookie = planted.headers["set-cookie"]
+    assert "planted" not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert harness.ask("GET", "/").headers["set-cookie"] != cookie
+
+
+def test_an_unlocked_browser_keeps_its_cookie(harness: Harness) -> None:
+    assert "set-cookie" not in harness.ask("GET", "/", cookie="irwm_session_7860=proved").headers
+
+
+def test_only_pages_set_a_cookie(harness: Harness) -> None:
+    assert "set-cookie" not in harness.ask("GET", "/config").headers
+
+
+def test_websockets_are_closed(harness: Harness) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, str]:
+        return {"type": "websocket.connect"}
+
+    asyncio.run(harness.guard({"type": "websocket", "path": "/", "headers": []}, receive, send))
+    assert [message["type"] for message in sent] == ["websocket.close"]
+    assert harness.inner.reached == []

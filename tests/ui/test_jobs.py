@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.errors import CancelledError, IrwmError
+from storage.errors import RecordValueError
+from storage.jobs import Job, Jobs
+from storage.processes import still_runs
+from ui.jobs import child, runner
+from ui.jobs.reporter import JobReporter
+
+SECRET = "feedfacecafebeef" * 4
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    jobs = Jobs(tmp_path / "home")
+    yield jobs
+    for job in jobs.recent():
+        runner.stop(job.id, jobs)
+
+
+def start(jobs: Jobs, do: str, **more: Any) -> Job:
+    return runner.start("protect", f"Try {do}", {"do": do, **more}, {"key": SECRET}, jobs)
+
+
+def wait(jobs: Jobs, job: Job, seconds: float = 60) -> Job:
+    deadline = time.monotonic() + seconds
+    while not (now := jobs.get(job.id)).is_over:
+        assert time.monotonic() < deadline, jobs.log_tail(job.id)
+        time.sleep(0.05)
+    return now
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_job_reports_and_ends(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "work", steps=12))
+    assert (job.state, job.result, job.error) == ("done", {"answer": 42}, None)
+    assert (job.done, job.total) == (48_000_000, 400_000_000), "the last progress is written although it came fast"
+    assert "Copying shard 1 of 2" in jobs.log_tail(job.id)
+    assert jobs.log_path(job.id).stat().st_mode & 0o077 == 0
+
+
+def test_an_error_on_purpose_keeps_its_parts(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "fail"))
+    assert job.state == "failed"
+    assert job.error == {
+        "type": "CorruptCheckpointError",
+        "problem": "a shard is cut short",
+        "file": "/models/a",
+        "tensor": "t",
+        "expected": "8",
+        "found": "7",
+        "advice": None,
+    }
+
+
+def test_an_unforeseen_error_is_told_plainly_with_the_traceback_in_the_log_and_no_secret(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "crash"))
+    assert job.state == "failed"
+    assert job.error is not None
+    assert "did not foresee" in job.error["problem"]
+    assert "low-level trouble" not in json.dumps(job.error)
+    log = jobs.log_tail(job.id)
+    assert "RuntimeError: low-level trouble with [secret]" in log
+    assert SECRET not in log
+
+
+def test_running_out_of_memory_is_named(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "memory"))
+    assert job.error is not None
+    assert job.error["problem"] == "the computer ran out of memory"
+
+
+def test_a_result_that_is_no_json_is_an_error(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "bad result"))
+    assert job.state == "failed"
+
+
+def test_a_process_that_leaves_without_a_word_is_noticed(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "leave"))
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["found"] == "exit status 7"
+
+
+def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
+    job = start(jobs, "work")
+    until(lambda: jobs.get(job.id).done > 0)
+    assert job.pid is not None
+    os.kill(job.pid, signal.SIGKILL)
+    ended = wait(jobs, job)
+    assert ended.state == "failed"
+    assert ended.error is not None
+    assert ended.error["found"] == "signal SIGKILL"
+    assert "memory" in ended.error["advice"]
+
+
+def test_secrets_are_in_no_argument_no_environment_and_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    job = start(jobs, "work")
+    until(lambda: jobs.get(job.id).done > 0)
+    for name in ("cmdline", "environ"):
+        assert SECRET.encode() not in Path(f"/proc/{job.pid}/{name}").read_bytes()
+    for path in jobs.home.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
+    assert f"{job.id}".encode() in Path(f"/proc/{job.pid}/cmdline").read_bytes()
+
+
+def test_a_task_finds_standard_input_empty(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "read stdin"))
+    assert job.result == {"rest": "", "secret length": len(SECRET)}
+
+
+def test_stop_lets_a_task_take_away_what_it_had_half_written(jobs: Jobs) -> None:
+    job = start(jobs, "work")
+    half = jobs.folder(job.id) / "half"
+    until(half.exists)
+    began = time.monotonic()
+    ended = runner.stop(job.id, jobs)
+    assert time.monotonic() - began < 2
+    assert ended.state == "stopped"
+    assert not half.exists()
+
+
+def test_stop_ends_a_task_that_does_not_listen_and_what_it_started(jobs: Jobs) -> None:
+    job = start(jobs, "stubborn")
+    until(lambda: jobs.get(job.id).what == "Not listening")
+    grandchild = int((jobs.folder(job.id) / "grandchild").read_text())
+    began = time.monotonic()
+    assert runner.stop(job.id, jobs).state == "stopped"
+    assert time.monotonic() - began < 2
+    assert job.pid is not None
+    until(lambda: not still_runs(job.pid, None) and not still_runs(grandchild, None), 2)
+    time.sleep(0.2)
+    assert jobs.get(job.id).state == "stopped", "the watcher does not overwrite it"
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.05, 0.5])
+def test_stop_right_after_the_start_is_a_stop_and_no_failure(jobs: Jobs, wait_seconds: float) -> None:
+    job = start(jobs, "work")
+    time.sleep(wait_seconds)
+    assert runner.stop(job.id, jobs).state == "stopped"
+    time.sleep(0.1)
+    assert jobs.get(job.id).state == "stopped"
+
+
+def test_stop_of_an_ended_job_changes_nothing(jobs: Jobs) -> None:
+    job = wait(jobs, start(jobs, "fail"))
+    assert runner.stop(job.id, jobs).state == "failed"
+
+
+def test_stop_does_not_kill_a_stranger_with_the_same_number(jobs: Jobs) -> None:
+    job = jobs.create("protect", "old", {"do": "x"})
+    stranger = runner.subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        jobs.start(job.id, stranger.pid)
+        assert runner.stop(job.id, jobs).state == "stopped"
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_the_same_request_does_not_run_twice_at_once(jobs: Jobs) -> None:
+    first = start(jobs, "work")
+    with pytest.raises(runner.JobRunningError, match=first.id) as caught:
+        start(jobs, "work")
+    assert caught.value.job.id == first.id
+    assert len(jobs.recent()) == 1
+    runner.stop(first.id, jobs)
+    again = start(jobs, "work")
+    assert again.id != first.id, "once it is over, it may be started again"
+
+
+def test_two_starts_at_the_same_moment_make_one_job(jobs: Jobs) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def attempt(_: int) -> str:
+        try:
+            return start(jobs, "work").id
+        except runner.JobRunningError:
+            return "refused"
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(attempt, range(4)))
+    assert outcomes.count("refused") == 3
+
+
+def test_unknown_kinds_are_refused(jobs: Jobs) -> None:
+    with pytest.raises(IrwmError, match="no such task"):
+        runner.start("os", "x", {}, None, jobs)
+    with pytest.raises(IrwmError, match="no such task"):
+        child._task("runner")
+    assert jobs.recent() == []
+
+
+def test_what_is_no_plain_json_is_refused_without_quoting_it(jobs: Jobs) -> None:
+    with pytest.raises(RecordValueError) as caught:
+        runner.start("protect", "x", {"do": "work"}, {"key": SECRET.encode()}, jobs)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert jobs.recent() == []
+
+
+def test_the_childs_environment_has_switches_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    environment = runner.child_environment()
+    assert not {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "OPENAI_API_KEY"} & set(environment)
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert int(environment["OMP_NUM_THREADS"]) >= 1
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 8, (100).to_bytes(8, "big") + b"{}"])
+def test_a_message_that_is_cut_short_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="standard input"):
+        child.read_message(io.BytesIO(data))
+
+
+class Table:
+    """Stands for the jobs table and counts the writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder
+        self.writes: list[tuple[int, int, str]] = []
+        self.lines: list[str] = []
+        self.runs = True
+
+    def folder(self, id: str) -> Path:
+        return self.home
+
+    def progress(self, id: str, done: int, total: int, what: str) -> bool:
+        self.writes.append((done, total, what))
+        return self.runs
+
+    def log(self, id: str, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_progress_is_written_five_times_a_second_and_the_last_one_surely(tmp_path: Path) -> None:
+    table, now = Table(tmp_path), [0.0]
+    report = JobReporter(table, "a" * 16, clock=lambda: now[0])  # type: ignore[arg-type]
+    for step in range(1000):
+        now[0] = step / 1000
+        report.progress(step, 1000, "Copying")
+    assert len(table.writes) == 5
+    report.flush()
+    assert table.writes[-1] == (999, 1000, "Copying")
+    assert len(table.lines) == 1, "a step is logged once"
+
+
+def test_progress_ends_a_task_that_was_stopped(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    report = JobReporter(table, "a" * 16)  # type: ignore[arg-type]
+    report.progress(1, 2, "Copying")
+    report.cancel()
+    assert report.cancelled()
+    with pytest.raises(CancelledError):
+        report.progress(2, 2, "Copying")
+
+
+def test_a_task_whose_row_says_stopped_ends_too(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.runs = False
+    report = JobReporter(table, "a" * 16)  # type: ignore[arg-type]
+    with pytest.raises(CancelledError):
+        report.progress(1, 2, "Copying")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ui.components.browsing import Limits, list_folder
+from ui.components.path_picker import listing_html, place_name, recent_html, start_folder
+from ui.recent import KEPT, RecentPaths
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> Limits:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"x")
+    (tmp_path / "plain").mkdir()
+    return Limits((tmp_path,))
+
+
+def test_a_model_is_picked_by_its_line_and_can_be_opened_beside_it(limits: Limits, tmp_path: Path) -> None:
+    page = listing_html(list_folder(tmp_path, limits), limits, "model")
+    assert f'class="entry entry-model" data-act="pick" data-place="{tmp_path}/model"' in page
+    assert f'class="inside" data-act="open" data-place="{tmp_path}/model"' in page
+    assert f'class="entry entry-folder" data-act="open" data-place="{tmp_path}/plain"' in page
+
+
+def test_the_shown_folder_can_be_used_where_that_makes_sense(limits: Limits, tmp_path: Path) -> None:
+    def has_button(folder: Path, kind: str) -> bool:
+        return "Use this folder" in listing_html(list_folder(folder, limits, kind=kind), limits, kind)
+
+    assert has_button(tmp_path, "folder")
+    assert has_button(tmp_path / "model", "model")
+    assert not has_button(tmp_path, "model")
+
+
+def test_names_are_inert(limits: Limits, tmp_path: Path) -> None:
+    (tmp_path / "<img src=x onerror=alert(1)>").mkdir()
+    (tmp_path / "a\"onfocus='x'\n\x1b").mkdir()
+    page = listing_html(list_folder(tmp_path, limits), limits, "model")
+    assert "<img" not in page
+    assert "\x1b[" not in page
+    assert "a\\x1b" not in page
+    assert 'a"onfocus' not in page
+
+
+def test_an_empty_folder_says_so(limits: Limits, tmp_path: Path) -> None:
+    page = listing_html(list_folder(tmp_path / "plain", limits), limits, "model")
+    assert "no folders or weights here" in page
+    assert "Up one level" in page
+
+
+def test_it_opens_at_what_is_in_the_field(limits: Limits, tmp_path: Path) -> None:
+    assert start_folder("", limits) == tmp_path
+    assert start_folder("/etc", limits) == tmp_path
+    assert start_folder(str(tmp_path / "plain"), limits) == tmp_path / "plain"
+    assert start_folder(str(tmp_path / "model"), limits) == tmp_path, "beside a chosen model"
+    assert start_folder(str(tmp_path / "model" / "model.safetensors"), limits) == tmp_path / "model"
+
+
+def test_places_have_names() -> None:
+    assert place_name(Path.home()) == "Home"
+    assert place_name(Path("/srv/models")) == "models"
+    assert place_name(Path("/")) == "/"
+
+
+def test_recent_paths_are_the_last_ones_that_still_exist(tmp_path: Path) -> None:
+    recent = RecentPaths(tmp_path)
+    folders = [tmp_path / f"m{n}" for n in range(KEPT + 2)]
+    for folder in folders:
+        folder.mkdir()
+        recent.add("original", folder)
+    recent.add("original", folders[3])
+    paths = RecentPaths(tmp_path).paths("original")
+    assert len(paths) == KEPT
+    assert paths[:2] == (str(folders[3]), str(folders[-1]))
+    folders[3].rmdir()
+    assert str(folders[3]) not in recent.paths("original")
+    assert recent.paths("suspect") == ()
+    assert (tmp_path / "recent.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"original": 5}', b'{"original": [1, "a\\u0000b"]}', b"\xff"])
+def test_a_damaged_list_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "recent.json").write_bytes(content)
+    recent = RecentPaths(tmp_path)
+    assert recent.paths("original") == ()
+    recent.add("original", tmp_path)
+    assert recent.paths("original") == (str(tmp_path),)
+
+
+def test_recent_paths_are_inert() -> None:
+    assert "<img" not in recent_html(["/models/<img src=x>"])
+    assert recent_html([]) == ""

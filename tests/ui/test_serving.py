@@ -1,0 +1,236 @@
+"""The real app in its own process, asked by a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.ui.serving import PASSPHRASE, REPOSITORY, RunningApp, start_app
+
+EVIL = "http://evil.example"
+
+
+def handler(client: httpx.Client, name: str) -> int:
+    """Number of the handler of this function name."""
+    config = client.get("/config").json()
+    return int(next(d["id"] for d in config["dependencies"] if d["api_name"] == name))
+
+
+def join(client: httpx.Client, name: str, data: list[Any], **headers: str) -> httpx.Response:
+    body = {"data": data, "fn_index": handler(client, name), "session_hash": uuid.uuid4().hex}
+    return client.post("/gradio_api/queue/join", json=body, headers=headers)
+
+
+def call(client: httpx.Client, name: str, data: list[Any], session: str | None = None) -> dict[str, Any]:
+    """Runs a handler as the page does, and returns its last message."""
+    session = session or uuid.uuid4().hex
+    body = {"data": data, "fn_index": handler(client, name), "session_hash": session}
+    assert client.post("/gradio_api/queue/join", json=body).status_code == 200
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data:") and (message := json.loads(line[5:]))["msg"] == "process_completed":
+                return dict(message)
+    raise AssertionError("no answer")
+
+
+def is_open(client: httpx.Client, session: str | None = None) -> bool:
+    """Whether this program sees the desk."""
+    data = call(client, "arrive", [False], session)["output"]["data"]
+    return bool(data[2]["visible"])
+
+
+def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        for host in ("evil.example", f"evil.example:{running_app.port}", "127.0.0.1.evil.example", "", "0.0.0.0"):
+            assert client.get("/", headers={"host": host}).status_code == 400, host
+            answer = join(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], host=host)
+            assert answer.status_code == 400, host
+    assert not (running_app.home / "vault.sqlite3").exists()
+
+
+def test_an_evil_origin_is_refused_and_nothing_done(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        for origin in (EVIL, "null", f"http://localhost:{running_app.port + 1}"):
+            answer = join(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], origin=origin)
+            assert answer.status_code == 403, origin
+            assert client.get("/gradio_api/queue/data?session_hash=x", headers={"origin": origin}).status_code == 403
+        for path in ("run/do_create", "api/do_create", "call/do_create", "upload", "cancel"):
+            assert client.post(f"/gradio_api/{path}", json={}, headers={"origin": EVIL}).status_code == 403
+        form = client.post("/gradio_api/queue/join", files={"a": b"x"}, headers={"origin": EVIL})
+        assert form.status_code == 403
+    assert not (running_app.home / "vault.sqlite3").exists()
+
+
+def test_a_form_of_another_page_cannot_pass_for_json(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        body = json.dumps({"data": [PASSPHRASE, PASSPHRASE, 0], "fn_index": handler(client, "do_create")})
+        answer = client.post("/gradio_api/queue/join", content=body, headers={"content-type": "text/plain"})
+        assert 400 <= answer.status_code < 500
+    assert not (running_app.home / "vault.sqlite3").exists()
+
+
+def test_files_of_the_app_and_of_others_are_not_handed_out(running_app: RunningApp) -> None:
+    (running_app.home / "probe.txt").write_text("sealed")
+    env = REPOSITORY / "ui" / "style.css"
+    targets = [str(running_app.home / "probe.txt"), str(running_app.home), "/etc/passwd", str(env), "app.py"]
+    with running_app.client() as client:
+        for target in targets:
+            for path in (
+                f"/gradio_api/file={target}",
+                f"/gradio_api/file=x/../../../../../..{target}",
+                f"/gradio_api/file={target.replace('/', '%2f')}",
+                f"/gradio_api/file=%2e%2e/%2e%2e{target}",
+                f"/gradio_api/file/{target}",
+                f"/file={target}",
+                f"/static/../../../../../../../..{target}",
+                f"/studio/..%2f..%2f..%2f..%2f..{target}",
+                f"/studio/fonts/%2e%2e/%2e%2e{target}",
+                f"/assets/%2e%2e/%2e%2e/%2e%2e{target}",
+            ):
+                answer = client.get(path)
+                assert answer.status_code in (403, 404), path
+                assert b"sealed" not in answer.content
+
+
+def test_no_address_is_fetched_for_anybody(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        for path in ("file=http://example.com/", "file=https://example.com/", "proxy=https://a.hf.space/"):
+            assert client.get(f"/gradio_api/{path}").status_code in (403, 404)
+
+
+def test_our_own_files_are_served(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        font = client.get("/studio/fonts/ibm-plex-sans-latin-400-normal.woff2")
+        assert font.status_code == 200
+        assert font.content[:4] == b"wOF2"
+        assert "javascript" in client.get("/studio/studio.js").headers["content-type"]
+        assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
+        assert "IBM Plex Sans" in client.get("/theme.css").text
+
+
+def test_the_page_says_what_a_browser_may_do_with_it(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        answer = client.get("/")
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "HttpOnly" in answer.headers["set-cookie"]
+
+
+def test_what_gradio_would_show_beyond_the_app_is_off(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        for path in ("/monitoring", "/monitoring/summary", "/gradio_api/runs", "/docs", "/openapi.json"):
+            assert client.get(path).status_code == 404, path
+        config = client.get("/config").json()
+    assert config["run_history"] is False
+    assert config["analytics_enabled"] is False
+    assert config["footer_links"] == []
+    assert config["show_error"] is False
+    assert config["max_file_size"] == 1024**3
+
+
+def test_it_listens_on_this_computer_only(running_app: RunningApp) -> None:
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    listening = [line.split()[1] for line in lines if line.split()[3] == "0A"]
+    assert [a for a in listening if a.endswith(f":{running_app.port:04X}")] == [f"0100007F:{running_app.port:04X}"]
+
+
+def test_a_large_body_is_refused(running_app: RunningApp) -> None:
+    with running_app.client() as client:
+        answer = client.post("/gradio_api/queue/join", content=b"x" * (8 * 1024 * 1024 + 1))
+    assert answer.status_code == 413
+
+
+def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: RunningApp) -> None:
+    session = uuid.uuid4().hex
+    with running_app.client() as client, running_app.client() as other:
+        client.get("/")
+        assert not is_open(client)
+        refused = call(client, "do_create", ["short", "short", 0])
+        assert "too short" in json.dumps(refused)
+        assert not (running_app.home / "vault.sqlite3").exists()
+        call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0])
+        assert (running_app.home / "vault.sqlite3").exists(), "the checks above could have failed"
+        assert is_open(client)
+        assert is_open(client, uuid.uuid4().hex), "after a reload, which changes the session but not the cookie"
+
+        other.get("/")
+        assert not is_open(other), "a second browser"
+        assert not is_open(other, session)
+        wrong = call(other, "do_unlock", ["not the passphrase", 0])
+        assert "does not open the vault" in json.dumps(wrong)
+        assert not is_open(other)
+        assert is_open(client)
+        call(other, "do_unlock", [PASSPHRASE, 0])
+        assert is_open(other)
+
+        call(client, "do_lock", [0])
+        assert (is_open(client), is_open(other)) == (False, True)
+    for path in running_app.home.parent.rglob("*"):  # home, log and temp folder
+        if path.is_file():
+            assert PASSPHRASE.encode() not in path.read_bytes(), path
+
+
+def test_handlers_are_private_and_those_that_show_the_disk_refuse_a_stranger(running_app: RunningApp) -> None:
+    (running_app.root / "nordwind").mkdir(exist_ok=True)
+    with running_app.client() as stranger:
+        stranger.get("/")
+        config = stranger.get("/config").json()
+        assert [d["api_name"] for d in config["dependencies"] if d["api_visibility"] == "public"] == []
+        browsed = call(stranger, "toggle", [None, ""])
+        settled = call(stranger, "settle", [str(running_app.root / "nordwind")])
+    for answer in (browsed, settled):
+        assert answer["success"] is False
+        assert "locked for this browser" in json.dumps(answer)
+        assert "nordwind" not in json.dumps(answer)
+
+
+def refusal(folder: Path, cwd: Path = REPOSITORY, **values: str) -> subprocess.CompletedProcess[str]:
+    for name in ("home", "tmp"):
+        (folder / name).mkdir(exist_ok=True, mode=0o700)
+    environment = {**os.environ, "IRWM_HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), **values}
+    return subprocess.run(
+        [sys.executable, str(REPOSITORY / "app.py")],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_a_bad_setting_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
+    ended = refusal(tmp_path, IRWM_PORT="seven")
+    assert ended.returncode == 2
+    assert "IRWM_PORT is not a port number" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_home_that_the_server_could_hand_out_stops_the_start(tmp_path: Path) -> None:
+    ended = refusal(tmp_path, tmp_path)
+    assert ended.returncode == 2
+    assert "inside the working folder" in ended.stderr
+
+
+def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_app: RunningApp) -> None:
+    ended = refusal(tmp_path, IRWM_PORT=str(running_app.port))
+    assert ended.returncode == 2
+    assert f"port {running_app.port} is in use" in ended.stderr
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_its_upload_folder_goes_with_it(tmp_path: Path, end: signal.Signals) -> None:
+    with start_app(tmp_path) as app:
+        assert len(list((tmp_path / "tmp").glob("irwm-uploads-*"))) == 1
+        app.process.send_signal(end)
+        assert app.process.wait(30) == 0
+    assert list((tmp_path / "tmp").glob("irwm-uploads-*")) == []

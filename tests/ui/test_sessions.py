@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from storage.encryption import Cost
+from storage.errors import VaultExistsError, VaultMissingError, WrongPassphraseError
+from ui import sessions as module
+from ui.sessions import SessionLockedError, Sessions, cookie_name, new_session_id, session_of
+
+PASSPHRASE = "four unrelated plain words"
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sessions(tmp_path: Path, clock: Clock) -> Sessions:
+    return Sessions(tmp_path / "home", cost=CHEAP, monotonic=clock)
+
+
+def test_the_first_passphrase_opens_the_vault_for_this_browser_only(sessions: Sessions) -> None:
+    assert not sessions.vault_exists()
+    sessions.create("a", PASSPHRASE)
+    assert sessions.vault_exists()
+    assert sessions.is_open("a")
+    assert sessions.vault("a").is_unlocked
+    assert not sessions.is_open("b")
+    with pytest.raises(SessionLockedError):
+        sessions.vault("b")
+
+
+def test_a_second_browser_must_prove_it_and_a_wrong_try_locks_nobody_out(sessions: Sessions) -> None:
+    sessions.create("a", PASSPHRASE)
+    with pytest.raises(WrongPassphraseError):
+        sessions.unlock("b", "wrong")
+    assert not sessions.is_open("b")
+    assert sessions.is_open("a")
+    sessions.unlock("b", PASSPHRASE)
+    assert sessions.is_open("b")
+
+
+def test_locking_one_leaves_the_other_open(sessions: Sessions) -> None:
+    sessions.create("a", PASSPHRASE)
+    sessions.unlock("b", PASSPHRASE)
+    sessions.lock("a")
+    assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
+
+
+def test_an_idle_browser_is_locked_and_asking_is_no_use(sessions: Sessions, clock: Clock) -> None:
+    sessions.create("a", PASSPHRASE)
+    sessions.unlock("b", PASSPHRASE)
+    for _ in range(20):
+        clock.now += 60
+        sessions.is_open("a")
+        if sessions.is_open("b"):
+            sessions.vault("b").keys()
+    assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
+
+
+def test_nobody_gets_in_without_an_identity(sessions: Sessions) -> None:
+    with pytest.raises(SessionLockedError):
+        sessions.create(None, PASSPHRASE)
+    assert not sessions.vault_exists()
+    with pytest.raises(SessionLockedError):
+        sessions.unlock(None, PASSPHRASE)
+    assert not sessions.is_open(None)
+
+
+def test_there_is_one_vault(sessions: Sessions) -> None:
+    with pytest.raises(VaultMissingError):
+        sessions.unlock("a", PASSPHRASE)
+    sessions.create("a", PASSPHRASE)
+    with pytest.raises(VaultExistsError):
+        sessions.create("b", "another good passphrase")
+    assert not sessions.is_open("b")
+
+
+def test_knocking_by_many_locks_nobody_out(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 4)
+    sessions.create("a", PASSPHRASE)
+    for n in range(10):
+        with pytest.raises(WrongPassphraseError):
+            sessions.unlock(f"stranger {n}", "wrong")
+    assert sessions.is_open("a")
+    assert len(sessions._views) == 4
+
+
+def request(cookies: dict[str, str] | None, session_hash: str | None) -> SimpleNamespace:
+    web = None if cookies is None else SimpleNamespace(cookies=cookies)
+    return SimpleNamespace(request=web, session_hash=session_hash)
+
+
+def test_a_browser_is_known_by_its_cookie_and_a_program_by_its_session() -> None:
+    name = cookie_name(7860)
+    assert session_of(request({name: "x"}, "h"), 7860) == "cookie:x"
+    assert session_of(request({name: "x"}, "h"), 7861) == "hash:h", "another port's cookie is not ours"
+    assert session_of(request({}, "h"), 7860) == "hash:h"
+    assert session_of(request({}, "cookie:x"), 7860) == "hash:cookie:x", "one cannot pass for the other"
+    assert session_of(request(None, None), 7860) is None
+    assert session_of(None, 7860) is None
+
+
+def test_identifiers_cannot_be_guessed() -> None:
+    assert len({new_session_id() for _ in range(100)}) == 100
+    assert len(new_session_id()) >= 43

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from ui.server import FONTS, STATIC, STYLE
+from ui.theme import DARK, FACES, LIGHT, Palette, face_file, theme
+
+# WCAG 2.2, success criteria 1.4.3 (text) and 1.4.11 (borders of controls, figures).
+TEXT, GRAPHIC = 4.5, 3.0
+BACKGROUNDS = ("paper", "surface", "raised")
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_measure_is_right() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("text", "ground"),
+    [
+        *itertools.product(("ink", "quiet", "accent", "fault"), (*BACKGROUNDS, "accent_soft", "fault_soft")),
+        ("on_accent", "accent"),
+        ("on_accent", "accent_hover"),
+    ],
+)
+def test_text_can_be_read(palette: Palette, text: str, ground: str) -> None:
+    assert contrast(getattr(palette, text), getattr(palette, ground)) >= TEXT
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("line", ["edge", "null", "accent"])
+def test_borders_of_controls_and_lines_of_figures_can_be_seen(palette: Palette, line: str) -> None:
+    assert contrast(getattr(palette, line), palette.paper) >= GRAPHIC
+
+
+def test_the_typeface_is_ours_with_its_licence() -> None:
+    for family, stem, weight, _ in FACES:
+        data = (FONTS / face_file(stem, weight)).read_bytes()
+        assert data[:4] == b"wOF2", family
+        assert len(data) < 40_000, "a subset is small"
+    for name in ("OFL-IBM-Plex-Sans.txt", "OFL-IBM-Plex-Mono.txt"):
+        assert "SIL OPEN FONT LICENSE Version 1.1" in (FONTS / name).read_text("utf-8")
+
+
+def test_nothing_in_the_style_points_outside() -> None:
+    texts = [theme()._get_theme_css(), STYLE.read_text("utf-8")]
+    texts += [path.read_text("utf-8") for path in STATIC.iterdir()]
+    for text in texts:
+        addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)
+        assert [a for a in addresses if "www.w3.org" not in a] == [], "only the name of the SVG namespace"
+
+
+def test_gradio_loads_no_stylesheet_of_its_own_for_the_fonts() -> None:
+    assert theme()._stylesheets == []
+
+
+def test_style_uses_only_colours_of_the_palette() -> None:
+    # A tick in an image cannot use a variable.
+    text = re.sub(r'url\(".*?"\)', "", STYLE.read_text("utf-8"))
+    assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])", text) == []

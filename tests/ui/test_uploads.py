@@ -1,0 +1,67 @@
+"""What a handler with an upload gets to see, on a small app served as the real one is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.ui.serving import RunningApp, start_app
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    with start_app(tmp_path_factory.mktemp("uploads"), ("tests/ui/upload_app.py",)) as app:
+        (app.home / "vault.sqlite3").write_text("sealed")
+        yield app
+
+
+@pytest.fixture
+def client(app: RunningApp) -> Iterator[httpx.Client]:
+    (app.home / "reached").unlink(missing_ok=True)
+    with app.client() as client:
+        yield client
+
+
+def post(client: httpx.Client, file: Any) -> httpx.Response:
+    return client.post("/gradio_api/run/take", json={"data": [file]})
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "{home}/vault.sqlite3", "../../../../etc/passwd", "pyproject.toml", "{home}/../home/vault.sqlite3"],
+)
+@pytest.mark.parametrize("more", [{}, {"meta": {"_type": "gradio.FileData"}}, {"url": "file:///etc/passwd", "size": 1}])
+def test_a_posted_path_that_was_not_uploaded_reaches_no_handler(
+    app: RunningApp, client: httpx.Client, path: str, more: dict[str, Any]
+) -> None:
+    answer = post(client, {"path": path.format(home=app.home), **more})
+    assert answer.status_code >= 400
+    assert not (app.home / "reached").exists()
+    assert "root:" not in answer.text
+
+
+def test_an_address_is_not_fetched(app: RunningApp, client: httpx.Client) -> None:
+    for more in ({}, {"url": "https://example.com/x"}):
+        answer = post(client, {"path": "https://example.com/x", "meta": {"_type": "gradio.FileData"}, **more})
+        assert answer.status_code >= 400
+        assert "Addresses are not fetched" in answer.text
+    assert not (app.home / "reached").exists()
+
+
+def test_an_uploaded_file_reaches_the_handler(app: RunningApp, client: httpx.Client) -> None:
+    uploaded = client.post("/gradio_api/upload", files={"files": ("a.txt", b"my suspect")}).json()
+    answer = post(client, {"path": uploaded[0], "meta": {"_type": "gradio.FileData"}})
+    assert answer.json()["data"] == ["my suspect"], "the refusals above could have had another cause"
+    assert (app.home / "reached").read_text().endswith("a.txt")
+    folder = next(parent for parent in Path(uploaded[0]).parents if parent.name.startswith("irwm-uploads-"))
+    assert folder.stat().st_mode & 0o077 == 0, "nobody else on this computer can read it"
+
+
+def test_a_name_with_a_path_in_it_stays_in_the_upload_folder(client: httpx.Client) -> None:
+    uploaded = client.post("/gradio_api/upload", files={"files": ("../../../evil.txt", b"x")}).json()
+    assert Path(uploaded[0]).name == "evil.txt"
+    assert Path(uploaded[0]).parent.parent.name.startswith("irwm-uploads-")

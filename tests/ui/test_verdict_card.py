@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from markupsafe import Markup
+
+from ui.components.icons import icon
+from ui.components.verdict_card import WORDS, Figure, VerdictCard, verdict_html
+
+FIGURES = (
+    Figure("48 of 50", "Passes", "ρ = 0.2"),
+    Figure("2 in 10⁷⁷", "Chance", "p"),
+    Figure("10⁶² : 1", "Ratio", "LR"),
+)
+
+
+@pytest.mark.parametrize(("verdict", "word"), list(WORDS.items()))
+def test_each_verdict_has_a_word_and_an_icon_of_its_own(verdict: str, word: str) -> None:
+    page = verdict_html(VerdictCard(verdict, "The sentence.", FIGURES))
+    assert f"<span>{word}</span>" in page
+    assert f'aria-label="Verdict: {word}"' in page
+    assert icon(verdict) in page
+    assert [icon(verdict) == icon(other) for other in WORDS].count(True) == 1
+
+
+def test_the_order_is_word_sentence_figures_why() -> None:
+    page = verdict_html(VerdictCard("found", "The sentence.", FIGURES, ("First.", "Second.")))
+    places = [
+        page.index(text) for text in ("Found", "The sentence.", "48 of 50", "10⁷⁷", "10⁶²", "Why", "First.", "Second.")
+    ]
+    assert places == sorted(places)
+    for figure in FIGURES:
+        for text in (figure.value, figure.label, figure.help):
+            assert text in page
+
+
+def test_every_text_is_escaped() -> None:
+    nasty = "<img src=x onerror=alert(1)>&\"'{0}"
+    card = VerdictCard("found", nasty, (Figure(nasty, nasty, nasty),) * 3, (nasty,), nasty)
+    page = verdict_html(card)
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;&amp;&#34;&#39;{0}") == 12
+
+
+def test_why_takes_markup_that_was_made_by_us() -> None:
+    page = verdict_html(VerdictCard("found", "S.", FIGURES, (Markup("<b>{}</b>").format("<i>"),)))
+    assert "<p><b>&lt;i&gt;</b></p>" in page
+
+
+def test_without_why_there_is_no_heading() -> None:
+    assert "Why" not in verdict_html(VerdictCard("found", "S.", FIGURES))
+
+
+def test_tags_are_balanced() -> None:
+    page = verdict_html(VerdictCard("inconclusive", "S.", FIGURES, ("W.",), "about"))
+    stack: list[str] = []
+    for closing, tag, single in re.findall(r"<(/?)(\w+)[^>]*?(/?)>", page):
+        if single:
+            continue
+        if closing:
+            assert stack.pop() == tag
+        else:
+            stack.append(tag)
+    assert stack == []
+
+
+@pytest.mark.parametrize("figures", [(), FIGURES[:2], (*FIGURES, FIGURES[0])])
+def test_a_verdict_has_three_figures(figures: tuple[Figure, ...]) -> None:
+    with pytest.raises(ValueError, match="3 figures"):
+        VerdictCard("found", "S.", figures)
+
+
+def test_there_is_no_fourth_verdict() -> None:
+    with pytest.raises(ValueError, match="no such verdict"):
+        VerdictCard("probably", "S.", FIGURES)

@@ -21,13 +21,13 @@ import gradio as gr
 from irwm.errors import IrwmError
 from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
-from ui import server
+from ui import quiet, server
 from ui.components.header import NAME, device_label, header
 from ui.components.lock_gate import lock_gate, wire
 from ui.context import Context
 from ui.pages import investigate, protect, vault
 from ui.sessions import Sessions
-from ui.settings import Settings
+from ui.settings import REPOSITORY, Settings
 
 # Name in the address, label, page.
 PAGES: tuple[tuple[str, str, ModuleType], ...] = (
@@ -39,6 +39,7 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
 
 def build(context: Context, device: str) -> gr.Blocks:
     """Header, gate and tabs; serves nothing yet."""
+    quiet.private_uploads()
     with gr.Blocks(title=NAME, analytics_enabled=False) as blocks:
         lock = header(device)
         gate = lock_gate(context)
@@ -59,6 +60,9 @@ def main() -> int:
         settings = Settings.from_environment()
         named = bool(os.environ.get(HOME_VARIABLE))
         temp = Path(tempfile.gettempdir())
+        # Gradio can hand out what lies in the working folder, so that is ours, wherever the app was started; settings
+        # and temp folder were told from there.
+        os.chdir(REPOSITORY)
         for warning in check_home(settings.home, Path.cwd(), temp, allow_temp=named):
             print(f"Note: {warning}", file=sys.stderr)
         jobs = Jobs(settings.home)

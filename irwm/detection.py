@@ -173,6 +173,7 @@ class _Task:
             marked_rows=self.choices.marked_rows,
             seed=self.seed,
             keys_tried=self.keys_tried,
+            faults=faults,
             warnings=warnings,
         )
 

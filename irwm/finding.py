@@ -63,6 +63,7 @@ class Finding:
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
         keys_tried: how many keys the verdict pays for.
+        faults: what makes the suspect itself faulty, so that no key can be judged on it.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
 
@@ -77,7 +78,13 @@ class Finding:
     marked_rows: NDArray[np.int64]
     seed: int
     keys_tried: int
+    faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether this suspect could be judged at all, by this key or any other."""
+        return self.alignment.aligned and not self.faults and self.reading.present > 0
 
     @property
     def ranks(self) -> NDArray[np.float64]:

@@ -123,9 +123,10 @@ def layer0_scores(
 ) -> torch.Tensor:
     """A_m before standardising, (t, d) float64 on the CPU.
 
-    q is computed for the t query tokens and k for the d references only, in the weights' precision (float32 for a
-    checkpoint); their products are summed in float64. Queries that share a key head are summed before the product,
-    which is exact because the product is linear in them.
+    Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
+    and a report can be reproduced. That is affordable because q is needed for the t query tokens only, queries that
+    share a key head are summed first, and W_k is then applied to these t sums instead of to the d reference tokens
+    (all exact, because the score is linear in q and k). Only a norm on k forces k itself to be computed.
 
     Args:
         added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
@@ -142,14 +143,12 @@ def layer0_scores(
     group = layout.heads // layout.kv_heads
     q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.heads, device)(inputs(queries))
     # Query head h reads key head h // group, so a group's heads lie side by side.
-    q = q.cpu().double().view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
-    scores = torch.empty(len(queries), len(references), dtype=torch.float64)
+    q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
     keys = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.kv_heads, device)
+    scores = torch.empty(len(queries), len(references), dtype=torch.float64)
     for start in range(0, len(references), REFERENCE_BLOCK):
         block = references[start : start + REFERENCE_BLOCK]
-        # To the CPU first: some devices have no float64.
-        k = keys(inputs(block)).cpu().double().flatten(1)
-        scores[:, start : start + len(block)] = q @ k.T
+        scores[:, start : start + len(block)] = keys.products(q, inputs(block)).cpu()
     return scores
 
 
@@ -198,7 +197,7 @@ class _Inputs:
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
         """(n,) token ids to (n, hidden_size)."""
-        x = self._model.embedding(tokens, self._device)
+        x = self._model.embedding(tokens, self._device).double()
         if self._added is not None:
             x = x + self._added(tokens).to(device=x.device, dtype=x.dtype)
         x = x * self._scale
@@ -215,8 +214,8 @@ class _Projection:
     def __init__(
         self, model: Weights, weight: TensorRef, bias: TensorRef | None, norm: Norm | None, heads: int, device: Device
     ) -> None:
-        self._weight = model.read(weight, device=device)
-        self._bias = model.read(bias, device=device) if bias is not None else None
+        self._weight = model.read(weight, device=device).double()
+        self._bias = model.read(bias, device=device).double() if bias is not None else None
         self._norm = _NormFunction(model, norm, device) if norm is not None else None
         self._heads = heads
 
@@ -225,6 +224,13 @@ class _Projection:
         y = torch.nn.functional.linear(x, self._weight, self._bias).view(len(x), self._heads, -1)
         return self._norm(y) if self._norm is not None else y
 
+    def products(self, q: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """(t, n) products of q (t, heads * head_dim) with this projection of x (n, hidden_size)."""
+        if self._norm is not None:
+            return q @ self(x).flatten(1).T
+        scores = (q @ self._weight) @ x.T
+        return scores if self._bias is None else scores + (q @ self._bias)[:, None]
+
 
 class _NormFunction:
     """A `Norm` with its weights read."""
@@ -232,8 +238,8 @@ class _NormFunction:
     def __init__(self, model: Weights, norm: Norm, device: Device) -> None:
         self._layer = norm.kind == "layer"
         self._eps = norm.eps
-        self._gain = norm.offset + model.read(norm.weight, device=device) if norm.weight is not None else None
-        self._bias = model.read(norm.bias, device=device) if norm.bias is not None else None
+        self._gain = norm.offset + model.read(norm.weight, device=device).double() if norm.weight is not None else None
+        self._bias = model.read(norm.bias, device=device).double() if norm.bias is not None else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._layer:

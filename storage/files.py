@@ -35,10 +35,14 @@ def new_private_file(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, PRIVATE_FILE)
 
 
+def open_to_append(path: Path) -> int:
+    """A descriptor that writes to the end of a private file, which is created if need be; links are not followed."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_FOLLOW | _BINARY, PRIVATE_FILE)
+
+
 def append_private(path: Path, data: bytes) -> None:
-    """Adds bytes to the end of a private file, which is created if need be; links are not followed."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_FOLLOW | _BINARY, PRIVATE_FILE)
-    with os.fdopen(descriptor, "wb", buffering=0) as stream:
+    """Adds bytes to the end of a private file; see `open_to_append`."""
+    with os.fdopen(open_to_append(path), "wb", buffering=0) as stream:
         # One write for the whole piece: O_APPEND keeps the pieces of two processes from mixing.
         stream.write(data)
 

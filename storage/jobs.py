@@ -238,6 +238,18 @@ class Jobs:
         with self._file.reading() as db:
             return self._row(db, id)
 
+    def is_alive(self, id: str) -> bool:
+        """Whether the process that runs a running job is there, as far as the system tells.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.reading() as db:
+            rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
+        if not rows:
+            raise _unknown(id)
+        return rows[0]["state"] == RUNNING and not _dead(rows[0])
+
     def recent(self, limit: int = 50) -> list[Job]:
         """The newest jobs, newest first by sequence."""
         with self._file.reading() as db:

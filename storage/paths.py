@@ -21,6 +21,9 @@ JOBS_NAME = "jobs.sqlite3"
 SIDECARS = ("-wal", "-shm")
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# Windows has neither: there a file's mode says nothing about who may read it, and `platformdirs` names a folder below
+# the account's own.
+MODES_AND_OWNERS = hasattr(os, "geteuid")
 # SQLite's write-ahead log needs shared memory and working locks; its authors rule network drives out
 # (https://www.sqlite.org/wal.html, "disadvantages").
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -79,11 +82,11 @@ def check_home(
             file=home,
             advice=f"set {HOME_VARIABLE} to the real folder, {home.resolve()}",
         )
-    _refuse_inside(home, working_folder or Path.cwd(), "working folder", "start the app from another folder")
+    _refuse_inside(home, working_folder or Path.cwd(), "working folder")
     temp = temp_folder or Path(tempfile.gettempdir())
     warnings: list[str] = []
     if not allow_temp:
-        _refuse_inside(home, temp, "temp folder", "choose a folder that is not cleared")
+        _refuse_inside(home, temp, "temp folder")
     elif _is_inside(home, temp):
         warnings.append(f"The vault lies in {temp}, which may be cleared at any time: the keys would be lost.")
     warnings += _folder_warnings(home)
@@ -98,19 +101,19 @@ def _is_inside(home: Path, folder: Path) -> bool:
     return folder.exists() and any(parent.exists() and parent.samefile(folder) for parent in (real, *real.parents))
 
 
-def _refuse_inside(home: Path, folder: Path, name: str, remedy: str) -> None:
+def _refuse_inside(home: Path, folder: Path, name: str) -> None:
     if _is_inside(home, folder):
         raise UnsafeHomeError(
             f"the vault would lie inside the {name}, from which the web server can hand out files",
             file=home,
             expected=f"a folder outside {folder}",
-            advice=f"{remedy}, or set {HOME_VARIABLE} to a folder elsewhere",
+            advice=f"set {HOME_VARIABLE} to a folder elsewhere",
         )
 
 
 def _folder_warnings(home: Path) -> list[str]:
     warnings = []
-    if os.name == "posix":
+    if MODES_AND_OWNERS:
         state = home.stat()
         if state.st_mode & OTHERS_WRITE:
             raise UnsafeHomeError(
@@ -151,7 +154,7 @@ def secure_file(path: Path) -> list[str]:
                 found="a link" if stat.S_ISLNK(mode) else "a folder, pipe, socket or device",
                 advice="put the real file in its place",
             )
-    if os.name != "posix" or not path.exists():
+    if not MODES_AND_OWNERS or not path.exists():
         return []
     if not path.stat().st_mode & OTHERS:
         return []

@@ -6,6 +6,7 @@ Nothing here imports a third party: it has to run first, in the app and in every
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import shutil
 import tempfile
@@ -54,8 +55,12 @@ def apply() -> None:
         os.environ[name] = ",".join([*known, *(host for host in LOCAL if host not in known)])
 
 
+@functools.cache
 def private_uploads() -> str:
     """Gives Gradio an upload folder of this process's own, mode 0700, removed when the process ends.
+
+    To be called before any component is made, since each remembers the folder of that moment; called again, it
+    returns the same one.
 
     Its default, /tmp/gradio, is shared by every Gradio app and readable by other accounts, and what lies there can
     be downloaded.

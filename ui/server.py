@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +140,8 @@ def launch(
     if block:
         print(f"IRWM Studio is at {url}", flush=True)
         try:
-            threading.Event().wait()
+            while True:  # a wait without end is deaf to Ctrl+C on Windows
+                time.sleep(60)
         except KeyboardInterrupt:
             blocks.close(verbose=False)
     return served

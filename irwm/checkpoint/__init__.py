@@ -18,6 +18,8 @@ Publishing, from an opened checkpoint to a new folder:
     publish            copy, hash, verify, rename
     manifest           SHA256SUMS, for `sha256sum -c`
 
+Below both is `platform`, what POSIX and Windows do differently with files.
+
 Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. Tensor names, file names and config
 values are a stranger's text: keys here, never paths, and to be escaped where they are shown.
 """

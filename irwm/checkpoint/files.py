@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from irwm.checkpoint.platform import ALWAYS, NO_TERMINAL, NO_WAIT, read_at
 from irwm.errors import (
     CheckpointChangedError,
     CheckpointError,
@@ -27,8 +28,8 @@ from irwm.errors import (
 
 # Big enough that the cost of a system call vanishes, small enough that Stop answers at once and memory stays flat.
 CHUNK = 8 * 1024 * 1024
-# O_NONBLOCK so that a FIFO swapped in after the stat cannot block; O_NOCTTY so that a terminal cannot attach itself.
-_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+# Not to wait, so that a FIFO swapped in after the stat cannot block; no terminal, so that one cannot attach itself.
+_OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
 # The kernel has no handle left to give: the machine's state, not the file's fault.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
 _KINDS = (
@@ -164,7 +165,7 @@ def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> N
     done = 0
     while done < len(target):
         try:
-            count = os.preadv(descriptor, [target[done : done + CHUNK]], offset + done)
+            count = read_at(descriptor, target[done : done + CHUNK], offset + done)
         except OSError as error:
             raise CheckpointError(
                 "The disk could not deliver the file's bytes", file=path, found=error.strerror, advice="Check the disk"

@@ -7,7 +7,6 @@ so a partial folder whose lock is free belongs to a dead run and may be removed.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -18,6 +17,16 @@ from threading import Event
 
 from irwm.checkpoint.files import unreadable
 from irwm.checkpoint.manifest import LOCK_NAME
+from irwm.checkpoint.platform import (
+    ALWAYS,
+    FOLDERS_OPEN,
+    NO_FOLLOW,
+    NO_WAIT,
+    OPEN_FILES_STAY,
+    patiently,
+    try_lock,
+    unlock_and_close,
+)
 from irwm.errors import OutputExistsError, PublishError
 
 PARTIAL_SUFFIX = ".partial"
@@ -25,19 +34,53 @@ PARTIAL_SUFFIX = ".partial"
 # instant: tried again, with pauses in seconds, for a quarter of a second in all.
 _ATTEMPTS = 25
 _PAUSE = 0.01
-_HELD_ELSEWHERE = {errno.EAGAIN, errno.EACCES}
 # Listing a folder to remove it takes descriptors; these are held back for it, in case the process runs out of them.
 _SPARE_DESCRIPTORS = 6
 # File systems that cannot fsync a folder say so with one of these; their renames are as safe as they get.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+_COMPLETE = b"complete, about to get its name\n"
+
+
+class _Lock:
+    """The lock of a partial folder, held until it is released.
+
+    A folder that holds an open file cannot be renamed on Windows, so there the lock has to go before the folder gets
+    its name. What is written into the lock file first keeps others out until the file is gone, and a folder that has
+    content but no lock file is nobody's to take.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._file = path / LOCK_NAME
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Lets others have it; may be called again."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            unlock_and_close(descriptor)
+
+    def free_folder(self) -> None:
+        """Makes the folder one that can be renamed, and that stays ours."""
+        if OPEN_FILES_STAY and self._descriptor is not None:
+            os.write(self._descriptor, _COMPLETE)
+            self.release()
+            patiently(os.unlink, self._file)
+
+    def remove_file(self) -> None:
+        """Removes the lock file; the lock is held until then, where an open file can be removed."""
+        if OPEN_FILES_STAY:
+            self.release()
+        with suppress(FileNotFoundError):
+            os.unlink(self._file)
 
 
 class Partial:
     """A partial folder whose lock this process holds; made by `partial_folder`."""
 
-    def __init__(self, out: Path, path: Path) -> None:
+    def __init__(self, out: Path, path: Path, lock: _Lock) -> None:
         self.path = path
         self._out = out
+        self._lock = lock
         self._published = False
 
     @property
@@ -53,7 +96,12 @@ class Partial:
         """
         sync_folder(self.path)
         require_absent(self._out)
-        os.rename(self.path, self._out)
+        self._lock.free_folder()
+        try:
+            patiently(os.rename, self.path, self._out)
+        except FileExistsError:
+            require_absent(self._out)
+            raise
         try:
             sync_folder(self._out.parent)
         except BaseException:
@@ -76,11 +124,11 @@ def partial_folder(out: Path) -> Iterator[Partial]:
     """
     path = out.with_name(out.name + PARTIAL_SUFFIX)
     with ExitStack() as spare:
-        for _ in range(_SPARE_DESCRIPTORS):
+        for _ in range(_SPARE_DESCRIPTORS if FOLDERS_OPEN else 0):
             spare.callback(os.close, os.open(out.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         lock = _acquire(path)
         try:
-            partial = Partial(out, path)
+            partial = Partial(out, path, lock)
             try:
                 require_absent(out)  # a publisher may have finished between the caller's look and our lock
                 _clear(path)
@@ -88,9 +136,9 @@ def partial_folder(out: Path) -> Iterator[Partial]:
             finally:
                 if not partial.published:
                     spare.close()
-                    _remove(path)
+                    _remove(path, lock)
         finally:
-            os.close(lock)
+            lock.release()
 
 
 def require_absent(out: Path) -> None:
@@ -128,22 +176,24 @@ def sweep_partials(folder: str | Path) -> list[Path]:
                 os.rmdir(path)
                 swept.append(path)
                 continue
-            lock = _try_lock(path)
+            lock = _try_lock(path, create=False)
         except OSError:
             continue  # gone meanwhile, or not to be removed by us
         if lock is None:
             continue
         try:
-            _remove(path)
+            _remove(path, lock)
             if not os.path.lexists(path):
                 swept.append(path)
         finally:
-            os.close(lock)
+            lock.release()
     return swept
 
 
 def sync_folder(path: Path) -> None:
     """Makes the names in a folder durable, where the file system can."""
+    if not FOLDERS_OPEN:
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -154,8 +204,8 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _acquire(path: Path) -> int:
-    """Makes the partial folder, or takes over a dead run's, and returns the descriptor that holds its lock."""
+def _acquire(path: Path) -> _Lock:
+    """Makes the partial folder, or takes over a dead run's, and returns its lock."""
     held = False
     for _ in range(_ATTEMPTS):
         with suppress(FileExistsError):
@@ -167,7 +217,7 @@ def _acquire(path: Path) -> int:
                     file=path,
                     advice="Move it away, or choose another name for the release",
                 )
-            lock = _try_lock(path)
+            lock = _try_lock(path, create=not os.listdir(path))
         except FileNotFoundError:
             continue  # a sweeper or a finishing publisher took the folder away
         except OSError:
@@ -195,24 +245,39 @@ def _is_ours(path: Path) -> bool:
     return not names or LOCK_NAME in names
 
 
-def _try_lock(path: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another process holds it.
+def _try_lock(path: Path, *, create: bool) -> _Lock | None:
+    """The folder's lock; None where another process holds it.
+
+    Args:
+        create: the folder is empty, so that its lock file has to be made.
 
     Raises:
-        FileNotFoundError: folder or lock file were just removed.
+        FileNotFoundError: folder or lock file were just removed, or the folder is not empty any more.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    lock = os.open(path / LOCK_NAME, flags, 0o600)
+    flags = os.O_RDWR | (os.O_CREAT if create else 0) | NO_FOLLOW | NO_WAIT | ALWAYS
+    descriptor = os.open(path / LOCK_NAME, flags, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Locked, but is it still the file of that name? Its last holder may have removed it before letting go.
-        if not os.path.samestat(os.stat(path / LOCK_NAME), os.fstat(lock)):
-            raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
-    except OSError as error:
-        os.close(lock)
-        if error.errno in _HELD_ELSEWHERE:
-            return None
+        locked = try_lock(descriptor)
+    except BaseException:
+        os.close(descriptor)
         raise
+    if not locked:
+        os.close(descriptor)
+        return None
+    lock = _Lock(path, descriptor)
+    try:
+        # Locked, but is it still the file of that name? Its last holder may have removed it before letting go.
+        if not os.path.samestat(os.stat(path / LOCK_NAME), os.fstat(descriptor)):
+            raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
+        if create and os.listdir(path) != [LOCK_NAME]:
+            raise FileNotFoundError(errno.ENOENT, "the folder was filled meanwhile", str(path))
+        complete = os.fstat(descriptor).st_size > 0
+    except BaseException:
+        lock.release()
+        raise
+    if complete:
+        lock.release()
+        return None
     return lock
 
 
@@ -227,12 +292,12 @@ def _clear(path: Path) -> None:
             os.unlink(entry.path)
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, lock: _Lock) -> None:
     """Removes the folder, the lock file last, so that a removal cut short can be taken up again.
 
     What cannot be removed stays for the next sweep; the error that led here matters more than this one.
     """
     with suppress(OSError):
         _clear(path)
-        os.unlink(path / LOCK_NAME)
+        lock.remove_file()
         os.rmdir(path)

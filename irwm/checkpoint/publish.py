@@ -19,6 +19,7 @@ from irwm.checkpoint.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.checkpoint.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
 from irwm.checkpoint.patches import Patch, checked_patches, overlay
+from irwm.checkpoint.platform import ALWAYS, NO_FOLLOW
 from irwm.checkpoint.selection import SourceFile, select_files
 from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
 
@@ -242,7 +243,7 @@ def _copy(file: SourceFile, target: Path, patches: Sequence[Patch], meter: _Mete
 
 
 # O_EXCL: in our own empty folder a file that is there already means a disk that does not tell names apart.
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | ALWAYS
 
 
 def _write_file(target: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 # Two cores share the app, its tasks and the browser.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=30_000)
 
 
 def fill_path(page: Page, purpose: str, path: Path | str) -> None:
@@ -94,13 +94,10 @@ def run_investigation(page: Page, name: str) -> dict[str, Any]:
 
 
 def download(page: Page, button: str) -> str:
-    """The text behind a download button. A busy Chromium now and then gives up a download before it begins."""
-    for _ in range(3):
-        with page.expect_download() as event:
-            page.click(f"#{button}")
-        if event.value.failure() is None:
-            return Path(event.value.path()).read_text(encoding="utf-8")
-    raise AssertionError(f"{button}: {event.value.failure()}")
+    """The text behind a download button."""
+    with page.expect_download() as event:
+        page.click(f"#{button}")
+    return Path(event.value.path()).read_text(encoding="utf-8")
 
 
 def place(model: Path, root: Path, name: str) -> Path:

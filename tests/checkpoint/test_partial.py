@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from irwm.checkpoint import sweep_partials
 from irwm.checkpoint.partial import partial_folder
+from irwm.checkpoint.platform import ALWAYS, lock, unlock_and_close
 from irwm.errors import NotACheckpointError, OutputExistsError
 from tests.checkpoint.builders import tree
 
@@ -75,12 +75,12 @@ def test_sweeping_removes_dead_runs_only(tmp_path: Path) -> None:
     dead = [dead_run(tmp_path, "a"), dead_run(tmp_path, "b")]
     (tmp_path / "c.partial").mkdir()  # a run that died before its lock existed
     live = dead_run(tmp_path, "live")
-    lock = os.open(live / LOCK, os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    descriptor = os.open(live / LOCK, os.O_RDWR | ALWAYS)
+    lock(descriptor)
     try:
         assert sweep_partials(tmp_path) == [*dead, tmp_path / "c.partial"]
     finally:
-        os.close(lock)
+        unlock_and_close(descriptor)
     assert os.listdir(tmp_path) == ["live.partial"]
     assert (live / "model.safetensors").exists()
     assert sweep_partials(tmp_path) == [live]

@@ -112,9 +112,12 @@ def running_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp
         yield app
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A real browser; each test opens its own context, which starts with an empty profile."""
+    """A real browser; each test opens its own context, which starts with an empty profile.
+
+    Not for the whole session: while Playwright's synchronous interface is open, `asyncio.run` fails in this thread.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
         yield browser

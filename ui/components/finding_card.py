@@ -52,9 +52,10 @@ def _keys(evaluation: Mapping[str, Any]) -> str:
 def _why(document: Mapping[str, Any]) -> list[str]:
     lines = [document["verdict"]["reason"], *(f"Note: {warning}." for warning in document["verdict"]["warnings"])]
     undone = document["alignment"]["undone"]
-    lines.append(
-        "Undone: " + "; ".join(undone) + "." if undone else "Nothing had to be undone: coordinates stand in place."
-    )
+    if undone:
+        lines.append("Undone: " + "; ".join(undone) + ".")
+    elif document["alignment"]["aligned"]:
+        lines.append("Nothing had to be undone: rows and columns stand in place.")
     paper = document["paper"]
     if paper is not None:
         rule = "is met" if paper["rule_met"] else "is not met"

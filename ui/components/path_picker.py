@@ -142,7 +142,9 @@ def path_picker(
 
     private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     browse.click(toggle, [shown, field], [shown, panel, listing, browse], **private)
-    gr.on([field.submit, field.blur], settle, field, [field, note, chosen], **private)
+    # Leaving the field and Enter may follow each other within a moment; the last text counts, never the first.
+    last = {**private, "trigger_mode": "always_last"}
+    gr.on([field.submit, field.blur], settle, field, [field, note, chosen], **last)
     for source in (listing, recent):
         source.chosen(choose, None, [field, note, chosen, shown, panel, browse, listing], **private)
 

@@ -91,6 +91,7 @@ def settings_form(context: Context) -> SettingsForm:
         guarded(draw),
         [context.dark, *form.inputs],
         [said, figure],
+        trigger_mode="always_last",
         **private,
     )
     return form

@@ -49,10 +49,16 @@ def main(job_id: str) -> int:
 
     from pathlib import Path
 
+    from storage.files import open_to_append
     from storage.jobs import Jobs
     from ui.jobs.reporter import JobReporter
 
     jobs = Jobs(Path(home))
+    # Windows hands down no append mode, so what libraries print would overwrite lines that were logged meanwhile.
+    log = open_to_append(jobs.log_path(job_id))
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
     reporter = JobReporter(jobs, job_id)
     signal.signal(signal.SIGTERM, lambda *_: reporter.cancel())
     return _run(jobs, job_id, request, secrets, reporter)

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from irwm.checkpoint.platform import lock, unlock_and_close
 from irwm.errors import IrwmError
 from storage.canonical import json_bytes
 from storage.errors import RecordValueError
-from storage.files import new_private_file
+from storage.files import open_to_append
 from storage.jobs import RUNNING, Job, Jobs
 from storage.processes import process_mark, still_runs
 from ui import quiet
@@ -35,6 +36,8 @@ SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRI
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _STARTING = threading.Lock()
+# A console of its own, without a window, so that neither Ctrl+C nor closing the app's window ends the task.
+_WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 # Jobs that `stop` is ending; their end is its to tell, whatever signal they die of.
 _STOPPING: set[str] = set()
 
@@ -82,7 +85,7 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
         # It waits for its message, so the row says "running" before the task can say "done".
         job = jobs.start(job.id, process.pid)
     except RecordValueError:  # stopped in this very moment
-        _end_group(process.pid)
+        _end_all(process.pid)
         job = jobs.get(job.id)
     threading.Thread(target=_attend, args=(process, message, job.id, jobs), daemon=True, name=f"job {job.id}").start()
     return job
@@ -91,7 +94,7 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
 def stop(job_id: str, jobs: Jobs) -> Job:
     """Ends a job with all that it started, within two seconds, and returns its row.
 
-    SIGTERM first, so that the task can take away what it had half-written; SIGKILL soon after.
+    It is asked first, so that the task can take away what it had half-written, and ended the hard way soon after.
 
     Raises:
         RecordNotFoundError: no such job.
@@ -101,8 +104,10 @@ def stop(job_id: str, jobs: Jobs) -> Job:
         return job
     _STOPPING.add(job_id)
     try:
-        if job.state == RUNNING and job.pid is not None and _is_ours(job):
-            _end_group(job.pid)
+        if job.state == RUNNING and job.pid is not None and _is_ours(job, jobs):
+            if not hasattr(os, "killpg"):
+                jobs.finish(job_id, "stopped")  # instead of a signal: `JobReporter.flush` sees it in the row
+            _end_all(job.pid)
         return jobs.finish(job_id, "stopped")
     finally:
         _STOPPING.discard(job_id)
@@ -122,19 +127,16 @@ def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any])
 def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
     """Holds off other starts, of this app and of another one on the same home folder, between look and start."""
     with _STARTING:
-        path = jobs.home / LOCK_NAME
+        descriptor = open_to_append(jobs.home / LOCK_NAME)
         try:
-            descriptor = new_private_file(path)
-        except FileExistsError:
-            descriptor = os.open(path, os.O_RDWR)
+            lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
         try:
-            with contextlib.suppress(ImportError):  # Windows has none; one app is then still safe
-                import fcntl
-
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            unlock_and_close(descriptor)
 
 
 def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
@@ -157,6 +159,7 @@ def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
                 cwd=REPOSITORY,
                 env=child_environment(),
                 start_new_session=True,
+                creationflags=_WINDOWS_FLAGS,
             )
     except OSError as error:
         jobs.finish(job.id, "failed", error={"problem": "the task's process could not be started", "found": str(error)})
@@ -167,8 +170,9 @@ def child_environment() -> dict[str, str]:
     """This process's environment without what looks like a secret, with the network off and threads bounded."""
     kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
     # All cores but one, so that the pages stay quick.
-    threads = str(max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 1))
-    return dict.fromkeys(THREAD_VARIABLES, threads) | kept | quiet.SWITCHES | {"PYTHONUNBUFFERED": "1"}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    streams = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
+    return dict.fromkeys(THREAD_VARIABLES, str(max(1, cores - 1))) | kept | quiet.SWITCHES | streams
 
 
 def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs: Jobs) -> None:
@@ -186,9 +190,10 @@ def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs:
 
 
 def _sudden_end(code: int) -> dict[str, str]:
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    name = signal.Signals(-code).name if code < 0 else None
+    how = f"signal {name}" if name else f"exit status {code}"
     advice = "look at the log, then start it again"
-    if code == -signal.SIGKILL:
+    if name == "SIGKILL":
         advice = "as a rule the computer ran out of memory: close other programs, then start it again"
     return {
         "problem": "the process that worked on this ended without saying how; nothing was published",
@@ -197,11 +202,10 @@ def _sudden_end(code: int) -> dict[str, str]:
     }
 
 
-def _is_ours(job: Job) -> bool:
+def _is_ours(job: Job, jobs: Jobs) -> bool:
     """Whether the process with this number is still the job's, so that no stranger is ended in its place."""
-    assert job.pid is not None
-    if process_mark(os.getpid()) is None:
-        return True  # no /proc here to ask
+    if not os.path.exists("/proc/self/cmdline"):
+        return jobs.is_alive(job.id)
     try:
         with open(f"/proc/{job.pid}/cmdline", "rb") as stream:
             return job.id.encode() in stream.read().split(b"\0")
@@ -209,12 +213,27 @@ def _is_ours(job: Job) -> bool:
         return False
 
 
-def _end_group(pid: int) -> None:
-    mark = process_mark(pid)
+def _end_all(pid: int) -> None:
+    """Ends a process and what it started."""
+    mark, groups = process_mark(pid), hasattr(os, "killpg")
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGTERM)
+        if groups:
+            os.killpg(pid, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline and still_runs(pid, mark):
             time.sleep(0.02)
-        # Also when the task itself has ended: what it started may not have.
-        os.killpg(pid, signal.SIGKILL)
+        if groups:
+            # Also when the task itself has ended: what it started may not have.
+            os.killpg(pid, signal.SIGKILL)
+        elif still_runs(pid, mark):
+            _end_tree_on_windows(pid)
+
+
+def _end_tree_on_windows(pid: int) -> None:
+    # By its full path, for Windows looks into the working folder first.
+    program = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")
+    command = [program, "/PID", str(pid), "/T", "/F"]
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, creationflags=_WINDOWS_FLAGS)
+    except OSError:
+        os.kill(pid, signal.SIGTERM)  # on Windows that ends it at once, but not what it started

@@ -211,7 +211,14 @@ def build(context: Context) -> None:
     inputs = [received, original.chosen, keys, title, note, statistic, invariant, seed]
     start.click(begin, inputs, [job.job_id, box], **PRIVATE)
     shown = [box, verdict, html_file, json_file, table, *plots]
-    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **PRIVATE)
+    gr.on(
+        [job.ended.change, context.dark.change],
+        show,
+        [job.ended, context.dark],
+        shown,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
 
 
 def key_label(record: KeyRecord) -> str:

@@ -154,7 +154,14 @@ def build(context: Context) -> None:
     to_setting.click(check_names, owner, steps, **PRIVATE)
     to_place.click(check_setting, list(form.inputs), steps, **PRIVATE)
     place = [original.chosen, folder.field, name]
-    gr.on([folder.field.change, name.change, original.chosen.change], check_place, place, check, **PRIVATE)
+    gr.on(
+        [folder.field.change, name.change, original.chosen.change],
+        check_place,
+        place,
+        check,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
     inputs = [original.chosen, owner, recipient, label, folder.field, name, *form.inputs]
     start.click(_with_request(begin), inputs, [job.job_id, receipt], **PRIVATE)
     job.ended.change(show, job.ended, receipt, **PRIVATE)

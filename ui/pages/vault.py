@@ -128,7 +128,7 @@ def build(context: Context) -> None:
         return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
 
     shown = [empty, damaged, keys, releases, cases, chosen, head]
-    gr.on([context.opened.change, refresh.click], fill, None, shown, **PRIVATE)
+    gr.on([context.opened.change, refresh.click], fill, None, shown, trigger_mode="always_last", **PRIVATE)
     chosen.change(export, chosen, commitment, **PRIVATE)
     check.click(check_all, None, checked, **PRIVATE)
     backup.click(back_up, None, backed_up, **PRIVATE)

@@ -93,9 +93,9 @@ def _publish(temporary: Path, path: Path) -> None:
 
 def _sync(folder: Path) -> None:
     """Put the names on the disk too; only POSIX opens a folder for that."""
-    if os.name != "posix":
+    if not hasattr(os, "O_DIRECTORY"):
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

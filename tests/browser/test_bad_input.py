@@ -1,0 +1,200 @@
+"""Bad input on the pages: each gets a clear message, changes nothing, and the app goes on."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.attacks.rewrite import rewrite
+from tests.browser.studio import (
+    choose_original,
+    fill_path,
+    investigate,
+    open_tab,
+    place,
+    protect,
+    set_up_release,
+    type_into,
+)
+from tests.conftest import write_llama
+from tests.ui.serving import PASSPHRASE, RunningApp
+
+pytestmark = pytest.mark.browser
+EMBEDDING = "model.embed_tokens.weight"
+
+
+@pytest.fixture(scope="module")
+def model(tiny_path: Path, running_app: RunningApp) -> Path:
+    return place(tiny_path, running_app.root, "tiny")
+
+
+@pytest.fixture(scope="module")
+def release(model: Path, running_app: RunningApp, page: Page) -> Path:
+    out = running_app.root / "tiny-marked"
+    protect(page, model, out)
+    return out
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file() and not file.is_symlink()}
+
+
+@pytest.mark.parametrize("make", ["missing", "a text file", "an empty folder", "an unreadable shard", "outside"])
+def test_a_path_that_is_not_a_model_is_said(running_app: RunningApp, page: Page, make: str) -> None:
+    path = running_app.root / make.replace(" ", "-")
+    expected = "nothing at this path"
+    if make == "a text file":
+        path = path.with_suffix(".safetensors")
+        path.write_text("<!doctype html><p>not found</p>", encoding="utf-8")
+        expected = "web page"
+    elif make == "an empty folder":
+        path.mkdir()
+        expected = "no"
+    elif make == "an unreadable shard":
+        path.mkdir()
+        path.joinpath("config.json").write_text("{}", encoding="utf-8")
+        path.joinpath("model.safetensors").symlink_to("/proc/self/mem")
+        expected = "File"
+    elif make == "outside":
+        path = Path("/etc/passwd")
+        expected = "not among the folders"
+    page.reload()
+    open_tab(page, "protect")
+    fill_path(page, "original", path)
+    notice = page.locator("#page-protect .notice-fault, #picker-original .notice-fault").first
+    expect(notice).to_contain_text(expected, ignore_case=True)
+    expect(page.locator("#to-names")).to_be_disabled()
+
+
+def test_a_release_folder_that_exists_is_refused_and_untouched(
+    model: Path, release: Path, running_app: RunningApp, page: Page
+) -> None:
+    before = contents(running_app.root)
+    page.reload()
+    set_up_release(page, model, release.parent, release.name, "Example Labs", "")
+    expect(page.locator("#preflight .notice-fault")).to_contain_text("exists already")
+    page.click("#start-protect")
+    expect(page.locator(".toast-wrap")).to_contain_text("exists already")
+    assert contents(running_app.root) == before
+
+
+@pytest.fixture
+def small_disk(running_app: RunningApp) -> Iterator[Path]:
+    """A real file system too small for the release."""
+    folder = running_app.root / "small-disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path, page: Page) -> None:
+    page.reload()
+    set_up_release(page, model, small_disk, "out", "Example Labs", "")
+    expect(page.locator("#preflight .notice-fault")).to_contain_text("not enough room")
+    expect(page.locator("#preflight .notice-fault")).to_contain_text("MB free")
+    assert not list(small_disk.iterdir())
+
+
+def test_an_owner_is_asked_for(model: Path, page: Page) -> None:
+    page.reload()
+    open_tab(page, "protect")
+    choose_original(page, model)
+    page.click("#to-names")
+    page.click("#to-setting")
+    expect(page.locator(".toast-wrap")).to_contain_text("owner is missing")
+    expect(page.locator("#owner")).to_be_visible()
+
+
+def test_a_suspect_of_another_shape_is_inconclusive(
+    model: Path, release: Path, running_app: RunningApp, page: Page
+) -> None:
+    other = write_llama(running_app.root / "wide", hidden_size=128)
+    document = investigate(page, other, model)
+    assert document["verdict"]["word"] == "inconclusive"
+    expect(page.locator("#verdict")).to_contain_text("128 coordinates")
+
+
+def test_nan_in_the_embedding_is_inconclusive(model: Path, release: Path, running_app: RunningApp, page: Page) -> None:
+    def spoil(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name == EMBEDDING:
+            tensor = tensor.clone()
+            tensor[17, 3] = float("nan")
+        return tensor
+
+    broken = rewrite(release, running_app.root / "broken", spoil)
+    document = investigate(page, broken, model)
+    assert document["verdict"]["word"] == "inconclusive"
+    expect(page.locator("#verdict")).to_contain_text("NaN or Inf")
+    expect(page.locator("#verdict")).to_contain_text("17")
+
+
+def test_an_original_without_keys_is_said(running_app: RunningApp, page: Page) -> None:
+    stranger = write_llama(running_app.root / "stranger", seed=5)
+    page.reload()
+    open_tab(page, "investigate")
+    fill_path(page, "original-of", stranger)
+    expect(page.locator("#page-investigate")).to_contain_text("No key fits this original")
+    expect(page.locator("#start-investigate")).to_be_disabled()
+
+
+def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app: RunningApp, page: Page) -> None:
+    files = [release / "model.safetensors", release / "config.json"]
+    page.reload()
+    open_tab(page, "investigate")
+    page.locator("#upload-suspect button").first.click()
+    page.locator("#suspect-files input[type=file]").set_input_files(files)
+    expect(page.locator("#suspect-model .model-card")).to_be_visible()
+    fill_path(page, "original-of", model)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    page.click("#start-investigate")
+    expect(page.locator("#finding")).to_be_hidden()
+    expect(page.locator("#verdict .verdict-word")).to_have_text("Found")
+    assert list(running_app.home.glob("received/*/model.safetensors"))
+
+
+def test_stop_leaves_nothing(minilm_path: Path, running_app: RunningApp, page: Page) -> None:
+    """A model large enough to be caught in the middle; Stop, and neither release nor partial folder is left."""
+    big = running_app.root / "big"
+    big.mkdir()
+    tensors = load_file(minilm_path / "model.safetensors")
+    tensors["ballast"] = torch.zeros(400 << 20, dtype=torch.uint8)
+    save_file(tensors, big / "model.safetensors")
+    for name in ("config.json", "tokenizer.json"):
+        (big / name).write_bytes((minilm_path / name).read_bytes())
+    page.reload()
+    set_up_release(page, big, running_app.root, "stopped", "Example Labs", "")
+    page.click("#start-protect")
+    partial = running_app.root / "stopped.partial"
+    deadline = 600
+    while not partial.exists() and deadline:
+        page.wait_for_timeout(50)
+        deadline -= 1
+    page.click("#job-protect .job-stop")
+    expect(page.locator("#job-protect")).to_contain_text("Stopped")
+    assert not (running_app.root / "stopped").exists()
+    assert not partial.exists()
+
+
+def test_a_wrong_passphrase_is_refused_and_the_right_one_still_works(page: Page) -> None:
+    page.click("#lock")
+    for _ in range(2):
+        type_into(page, "passphrase", "not the passphrase at all")
+        page.click("#unlock-vault")
+        expect(page.locator("#passphrase input, #passphrase textarea").first).to_have_value("")
+        expect(page.locator(".notice-fault")).to_contain_text("does not open the vault")
+        expect(page.locator("#pages")).to_be_hidden()
+    type_into(page, "passphrase", PASSPHRASE)
+    page.click("#unlock-vault")
+    expect(page.locator("#pages")).to_be_visible()
+
+
+def test_the_release_made_first_is_still_whole(release: Path) -> None:
+    assert irwm.checkpoint.verify_manifest(release).ok

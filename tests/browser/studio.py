@@ -21,7 +21,10 @@ def fill_path(page: Page, purpose: str, path: Path | str) -> None:
 
 
 def type_into(page: Page, element: str, text: str) -> None:
-    page.locator(f"#{element} input, #{element} textarea").first.fill(text)
+    """Types and goes on to the next field, as a person does."""
+    field = page.locator(f"#{element} input, #{element} textarea").first
+    field.fill(text)
+    field.press("Tab")
 
 
 def open_tab(page: Page, name: str) -> None:

@@ -29,6 +29,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import filelock  # noqa: F401
 import platformdirs  # noqa: F401
 
 OURS = ("irwm", "storage", "ui", "app", "__main__")
@@ -60,7 +61,7 @@ KEPT_FLAGS = {"O_RDONLY", "O_WRONLY", "O_RDWR", "O_APPEND", "O_CREAT", "O_EXCL",
 ABSENT = {
     os: {name for name in dir(os) if name.startswith(("O_", "sched_", "posix_", "getpg", "setpg"))} - KEPT_FLAGS
     | {"killpg", "getuid", "geteuid", "getgid", "getegid", "getsid", "setsid", "pread", "preadv", "pwrite", "pwritev"}
-    | {"readv", "writev", "chown", "lchown", "fchown", "fchmod", "fchdir", "mkfifo", "mknod", "statvfs", "fstatvfs"}
+    | {"readv", "writev", "chown", "lchown", "fchown", "fchmod", "fchdir", "mkfifo", "mknod"}
     | {"fdatasync", "sync", "nice", "fork", "forkpty", "getloadavg", "chroot", "wait", "wait3", "wait4"},
     signal: {"SIGKILL", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGSTOP", "SIGCONT"},
     time: {name for name in dir(time) if name.startswith(("CLOCK_", "clock_", "pthread_"))},
@@ -212,6 +213,7 @@ def start_without_flags(self: Any, *args: Any, creationflags: int = 0, **kwargs:
 
 ctypes.WinDLL = Kernel32  # type: ignore[attr-defined]
 os.kill = kill
+subprocess.Popen.terminate = subprocess.Popen.kill = lambda self: None if self.poll() else kill(self.pid, 0)  # type: ignore
 subprocess.Popen.__init__ = start_without_flags  # type: ignore[method-assign]
 
 if more := os.environ.get("WITHOUT_POSIX_THEN"):  # another sitecustomize

@@ -155,7 +155,7 @@ def build(context: Context) -> None:
     to_place.click(check_setting, list(form.inputs), steps, **PRIVATE)
     place = [original.chosen, folder.field, name]
     gr.on(
-        [folder.field.change, name.change, original.chosen.change],
+        [folder.field.change, folder.chosen.change, name.change, name.blur, original.chosen.change],
         check_place,
         place,
         check,

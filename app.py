@@ -45,8 +45,8 @@ def build(context: Context, device: str) -> gr.Blocks:
         gate = lock_gate(context)
         with gr.Column(visible=False, elem_id="desk") as desk, gr.Tabs(elem_id="pages") as tabs:
             for name, label, page in PAGES:
-                with gr.Tab(label, id=name, elem_id=f"page-{name}"):
-                    page.build(context)
+                with gr.Tab(label, id=name, elem_id=f"page-{name}") as tab:
+                    page.build(context, tab)
         wire(gate, context, blocks, desk, lock, tabs)
     return blocks
 

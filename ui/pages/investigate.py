@@ -39,7 +39,7 @@ NO_KEY = notices.empty_html(
 )
 
 
-def build(context: Context) -> None:
+def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
     with gr.Row(equal_height=False):

@@ -31,7 +31,7 @@ Writes a copy of your model that carries a mark only your key can show. The orig
 """
 
 
-def build(context: Context) -> None:
+def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
     with gr.Walkthrough(selected=1, elem_id="protect-steps") as steps:

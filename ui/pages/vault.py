@@ -30,7 +30,7 @@ NO_KEYS = notices.empty_html(
 )
 
 
-def build(context: Context) -> None:
+def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
     refresh = gr.Button("Refresh", elem_id="vault-refresh")
@@ -128,7 +128,7 @@ def build(context: Context) -> None:
         return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
 
     shown = [empty, damaged, keys, releases, cases, chosen, head]
-    gr.on([context.opened.change, refresh.click], fill, None, shown, trigger_mode="always_last", **PRIVATE)
+    gr.on([context.opened.change, tab.select, refresh.click], fill, None, shown, trigger_mode="always_last", **PRIVATE)
     chosen.change(export, chosen, commitment, **PRIVATE)
     check.click(check_all, None, checked, **PRIVATE)
     backup.click(back_up, None, backed_up, **PRIVATE)

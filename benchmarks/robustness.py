@@ -1,0 +1,80 @@
+"""What survives: share of positions with rank below 0.2 after attacks, by statistic, on the two trained models.
+
+    python benchmarks/robustness.py
+
+One mark (l = 50, t = 10) per model and scale; chance is 0.2. Noise is Gaussian on every matrix, as a share of that
+matrix's own deviation. Columns: the paper's reading (`sum`, A of the suspect), `joint` with A of the suspect, `joint`
+with A of the original (the verdict's).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import irwm  # noqa: E402
+from benchmarks.calibration import models  # noqa: E402
+from irwm.attacks.rewrite import rewrite  # noqa: E402
+
+READINGS = (("sum", "suspect"), ("joint", "suspect"), ("joint", "original"))
+
+
+def noise(share: float) -> Callable[[Path, Path], Path]:
+    """White noise of `share` deviations on every matrix."""
+
+    def attack(release: Path, out: Path) -> Path:
+        generator = torch.Generator().manual_seed(7)
+
+        def add(_name: str, x: torch.Tensor) -> torch.Tensor:
+            if x.ndim < 2:
+                return x
+            return x.float() + share * x.float().std() * torch.randn(x.shape, generator=generator)
+
+        return rewrite(release, out, add)
+
+    return attack
+
+
+ATTACKS: dict[str, Callable[[Path, Path], Path]] = {
+    "none": lambda release, out: Path(shutil.copytree(release, out)),
+    "int8": lambda release, out: irwm.attacks.quantize(release, out, 8),
+    "int4, groups of 32": lambda release, out: irwm.attacks.quantize(release, out, 4),
+    "int3, groups of 32": lambda release, out: irwm.attacks.quantize(release, out, 3),
+    "pruned 30 %": lambda release, out: irwm.attacks.prune(release, out, 0.3),
+    "pruned 50 %": lambda release, out: irwm.attacks.prune(release, out, 0.5),
+    "pruned 70 %": lambda release, out: irwm.attacks.prune(release, out, 0.7),
+    "noise 0.1": noise(0.1),
+    "noise 0.3": noise(0.3),
+    "noise 0.5": noise(0.5),
+    "noise 1.0": noise(1.0),
+}
+
+
+def main() -> None:
+    for name, path in models().items():
+        model = irwm.open_checkpoint(path)
+        for scale in (1000.0, "auto"):
+            key = irwm.generate_key(model, irwm.Parameters(scale=scale), secret=bytes(range(32)))
+            print(f"\n{name}, scale {key.scale:.0f}{' (auto)' if scale == 'auto' else ''}\n")
+            print("| attack | `sum`, A(suspect) | `joint`, A(suspect) | `joint`, A(original) | verdict | log10 p |")
+            print("|---|---|---|---|---|---|")
+            with tempfile.TemporaryDirectory() as folder:
+                release = irwm.insert(model, key, Path(folder) / "release").path
+                for label, attack in ATTACKS.items():
+                    suspect = irwm.open_checkpoint(attack(release, Path(folder) / "attacked"))
+                    found = [irwm.detect(suspect, model, key, statistic=s, invariant=a) for s, a in READINGS]
+                    shares = " | ".join(f"{f.count / f.present:.2f}" for f in found)
+                    print(f"| {label} | {shares} | {found[-1].verdict} | {found[-1].log10_p:.0f} |")
+                    shutil.rmtree(Path(folder) / "attacked")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Walk through the app in a real Chromium and keep the pictures that README and docs show, light and dark.
+
+    python tools/screenshots.py [EMPTY_FOLDER]
+
+Starts the app on a copy of the demo model in a throw-away folder, or in the one given, whose name the pictures then
+show; writes docs/images/*.png at 1280 x 800.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.browser.studio import (  # noqa: E402
+    choose_original,
+    fill_path,
+    open_tab,
+    place,
+    protect,
+    type_into,
+)
+from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as throw_away:
+        take_pictures(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(throw_away))
+
+
+def take_pictures(folder: Path) -> None:
+    with start_app(folder) as app, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        model = place(ROOT / "assets" / "demo", app.root, "demo-model")
+        release = app.root / "demo-model-marked"
+        for scheme in ("light", "dark"):
+            context = browser.new_context(viewport=VIEWPORT, color_scheme=scheme)
+            page = context.new_page()
+            page.goto(app.url)
+            page.wait_for_selector("#first-passphrase input, #passphrase input")
+            keep(page, f"gate-{scheme}")
+            pass_the_gate(page)
+            walk(page, model, release, scheme)
+            context.close()
+        browser.close()
+
+
+def walk(page: Page, model: Path, release: Path, scheme: str) -> None:
+    """The officer's story, once per colour scheme."""
+    if not release.exists():
+        protect(page, model, release, owner="Example Labs", recipient="Early access 7")
+        page.reload()
+        expect(page.locator("#pages")).to_be_visible()
+    open_tab(page, "protect")
+    choose_original(page, model)
+    keep(page, f"protect-original-{scheme}")
+    page.click("#to-names")
+    expect(page.locator("#owner")).to_be_visible()
+    type_into(page, "owner", "Example Labs")
+    type_into(page, "recipient", "Early access 7")
+    page.click("#to-setting")
+    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    keep(page, f"protect-setting-{scheme}")
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", release)
+    fill_path(page, "original-of", model)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    keep(page, f"investigate-{scheme}")
+    page.click("#start-investigate")
+    expect(page.locator("#finding")).to_be_hidden()
+    expect(page.locator("#figure-positions .plotly")).to_be_visible()
+    page.locator("#verdict").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
+    keep(page, f"verdict-{scheme}")
+    page.locator("#figures").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 120)")
+    keep(page, f"figure-{scheme}")
+    open_tab(page, "vault")
+    page.click("#vault-refresh")
+    expect(page.locator("#vault-keys")).to_contain_text("Example Labs")
+    page.evaluate("scrollTo(0, 0)")
+    keep(page, f"vault-{scheme}")
+
+
+def keep(page: Page, name: str) -> None:
+    page.wait_for_timeout(1200)  # transitions and plotly's first draw
+    page.screenshot(path=IMAGES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -139,16 +140,15 @@ def layer0_scores(
     layout = model.layout
     queries, references = _ids(query_tokens), _ids(reference_tokens)
     _check_tokens(layout, queries, references)
-    inputs = _Inputs(model, device, added)
+    layer = _layer(model, str(device))
     group = layout.heads // layout.kv_heads
-    q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.heads, device)(inputs(queries))
+    q = layer.q(layer.inputs(queries, added))
     # Query head h reads key head h // group, so a group's heads lie side by side.
     q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
-    keys = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.kv_heads, device)
     scores = torch.empty(len(queries), len(references), dtype=torch.float64)
     for start in range(0, len(references), REFERENCE_BLOCK):
         block = references[start : start + REFERENCE_BLOCK]
-        scores[:, start : start + len(block)] = keys.products(q, inputs(block)).cpu()
+        scores[:, start : start + len(block)] = layer.k.products(q, layer.inputs(block, added)).cpu()
     return scores
 
 
@@ -186,8 +186,8 @@ def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Ten
 class _Inputs:
     """The vectors that layer 0's q and k are applied to, for tokens at position 0; the small tensors are read once."""
 
-    def __init__(self, model: Weights, device: Device, added: Added | None) -> None:
-        self._model, self._device, self._added = model, device, added
+    def __init__(self, model: Weights, device: Device) -> None:
+        self._model, self._device = model, device
         layout = model.layout
         self._scale = layout.embedding_scale
         tables = (layout.token_type, layout.position)
@@ -195,11 +195,11 @@ class _Inputs:
         norms = (layout.embedding_norm, layout.input_norm)
         self._norms = [_NormFunction(model, norm, device) for norm in norms if norm is not None]
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, added: Added | None) -> torch.Tensor:
         """(n,) token ids to (n, hidden_size)."""
         x = self._model.embedding(tokens, self._device).double()
-        if self._added is not None:
-            x = x + self._added(tokens).to(device=x.device, dtype=x.dtype)
+        if added is not None:
+            x = x + added(tokens).to(device=x.device, dtype=x.dtype)
         x = x * self._scale
         for table in self._tables:
             x = x + table
@@ -230,6 +230,21 @@ class _Projection:
             return q @ self(x).flatten(1).T
         scores = (q @ self._weight) @ x.T
         return scores if self._bias is None else scores + (q @ self._bias)[:, None]
+
+
+class _Layer:
+    """All of layer 0 that the scores need, read once."""
+
+    def __init__(self, model: Weights, device: Device) -> None:
+        layout = model.layout
+        self.inputs = _Inputs(model, device)
+        self.q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.heads, device)
+        self.k = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.kv_heads, device)
+
+
+@lru_cache(maxsize=2)  # an original and a suspect: many keys are tried on the same two
+def _layer(model: Weights, device: str) -> _Layer:
+    return _Layer(model, device)
 
 
 class _NormFunction:

@@ -13,6 +13,7 @@ PRIVATE_FOLDER = 0o700
 PARTIAL = ".partial"
 # A partial older than this belongs to a process that was killed: creating a vault takes about a second.
 STALE_SECONDS = 3600.0
+REPLACE_TRIES = 50
 _OURS = re.compile(r"(vault|jobs)\..*\.[0-9a-f]{16}\.partial(-wal|-shm|-journal)?")
 # Absent on Windows; there the flags are simply not set.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -60,9 +61,18 @@ def replace_private(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(partial, path)
+        _replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _replace(partial: Path, path: Path) -> None:
+    for _ in range(REPLACE_TRIES):
+        try:
+            return os.replace(partial, path)
+        except PermissionError:  # on Windows, while a reader has the old file open
+            time.sleep(0.01)
+    os.replace(partial, path)
 
 
 def publish_new(partial: Path, final: Path) -> None:

@@ -1,7 +1,8 @@
 """The folder `NAME.partial` in which a release grows until it is complete, and what dead runs leave of it.
 
 A lock file inside is held by the running publisher. The kernel lets go of it when the process ends, however it ends,
-so a partial folder whose lock is free belongs to a dead run and may be removed.
+so a partial folder whose lock is free belongs to a dead run and may be removed. Windows renames no folder that holds
+an open file, so there the lock that is held is one beside the folder, and the file inside only says whose it is.
 """
 
 from __future__ import annotations
@@ -38,49 +39,14 @@ _PAUSE = 0.01
 _SPARE_DESCRIPTORS = 6
 # File systems that cannot fsync a folder say so with one of these; their renames are as safe as they get.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-_COMPLETE = b"complete, about to get its name\n"
-
-
-class _Lock:
-    """The lock of a partial folder, held until it is released.
-
-    A folder that holds an open file cannot be renamed on Windows, so there the lock has to go before the folder gets
-    its name. What is written into the lock file first keeps others out until the file is gone, and a folder that has
-    content but no lock file is nobody's to take.
-    """
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._file = path / LOCK_NAME
-        self._descriptor: int | None = descriptor
-
-    def release(self) -> None:
-        """Lets others have it; may be called again."""
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            unlock_and_close(descriptor)
-
-    def free_folder(self) -> None:
-        """Makes the folder one that can be renamed, and that stays ours."""
-        if OPEN_FILES_STAY and self._descriptor is not None:
-            os.write(self._descriptor, _COMPLETE)
-            self.release()
-            patiently(os.unlink, self._file)
-
-    def remove_file(self) -> None:
-        """Removes the lock file; the lock is held until then, where an open file can be removed."""
-        if OPEN_FILES_STAY:
-            self.release()
-        with suppress(FileNotFoundError):
-            os.unlink(self._file)
 
 
 class Partial:
     """A partial folder whose lock this process holds; made by `partial_folder`."""
 
-    def __init__(self, out: Path, path: Path, lock: _Lock) -> None:
+    def __init__(self, out: Path, path: Path) -> None:
         self.path = path
         self._out = out
-        self._lock = lock
         self._published = False
 
     @property
@@ -96,7 +62,6 @@ class Partial:
         """
         sync_folder(self.path)
         require_absent(self._out)
-        self._lock.free_folder()
         try:
             patiently(os.rename, self.path, self._out)
         except FileExistsError:
@@ -128,7 +93,7 @@ def partial_folder(out: Path) -> Iterator[Partial]:
             spare.callback(os.close, os.open(out.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         lock = _acquire(path)
         try:
-            partial = Partial(out, path, lock)
+            partial = Partial(out, path)
             try:
                 require_absent(out)  # a publisher may have finished between the caller's look and our lock
                 _clear(path)
@@ -136,9 +101,9 @@ def partial_folder(out: Path) -> Iterator[Partial]:
             finally:
                 if not partial.published:
                     spare.close()
-                    _remove(path, lock)
+                    _remove(path)
         finally:
-            lock.release()
+            _let_go(path, lock)
 
 
 def require_absent(out: Path) -> None:
@@ -176,17 +141,17 @@ def sweep_partials(folder: str | Path) -> list[Path]:
                 os.rmdir(path)
                 swept.append(path)
                 continue
-            lock = _try_lock(path, create=False)
+            lock = _try_lock(path)
         except OSError:
             continue  # gone meanwhile, or not to be removed by us
         if lock is None:
             continue
         try:
-            _remove(path, lock)
+            _remove(path)
             if not os.path.lexists(path):
                 swept.append(path)
         finally:
-            lock.release()
+            _let_go(path, lock)
     return swept
 
 
@@ -204,8 +169,8 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _acquire(path: Path) -> _Lock:
-    """Makes the partial folder, or takes over a dead run's, and returns its lock."""
+def _acquire(path: Path) -> int:
+    """Makes the partial folder, or takes over a dead run's, and returns the descriptor that holds its lock."""
     held = False
     for _ in range(_ATTEMPTS):
         with suppress(FileExistsError):
@@ -217,7 +182,7 @@ def _acquire(path: Path) -> _Lock:
                     file=path,
                     advice="Move it away, or choose another name for the release",
                 )
-            lock = _try_lock(path, create=not os.listdir(path))
+            lock = _try_lock(path)
         except FileNotFoundError:
             continue  # a sweeper or a finishing publisher took the folder away
         except OSError:
@@ -245,40 +210,45 @@ def _is_ours(path: Path) -> bool:
     return not names or LOCK_NAME in names
 
 
-def _try_lock(path: Path, *, create: bool) -> _Lock | None:
-    """The folder's lock; None where another process holds it.
-
-    Args:
-        create: the folder is empty, so that its lock file has to be made.
+def _try_lock(path: Path) -> int | None:
+    """A descriptor that holds the folder's lock; None where another process holds it.
 
     Raises:
-        FileNotFoundError: folder or lock file were just removed, or the folder is not empty any more.
+        FileNotFoundError: folder or lock file were just removed.
     """
-    flags = os.O_RDWR | (os.O_CREAT if create else 0) | NO_FOLLOW | NO_WAIT | ALWAYS
-    descriptor = os.open(path / LOCK_NAME, flags, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT | ALWAYS
+    file = _lock_file(path)
+    lock = os.open(file, flags, 0o600)
     try:
-        locked = try_lock(descriptor)
-    except BaseException:
-        os.close(descriptor)
+        locked = try_lock(lock)
+    except OSError:
+        os.close(lock)
         raise
     if not locked:
-        os.close(descriptor)
+        os.close(lock)
         return None
-    lock = _Lock(path, descriptor)
     try:
         # Locked, but is it still the file of that name? Its last holder may have removed it before letting go.
-        if not os.path.samestat(os.stat(path / LOCK_NAME), os.fstat(descriptor)):
+        if not os.path.samestat(os.stat(file), os.fstat(lock)):
             raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
-        if create and os.listdir(path) != [LOCK_NAME]:
-            raise FileNotFoundError(errno.ENOENT, "the folder was filled meanwhile", str(path))
-        complete = os.fstat(descriptor).st_size > 0
-    except BaseException:
-        lock.release()
+        if OPEN_FILES_STAY:
+            os.close(os.open(path / LOCK_NAME, flags, 0o600))
+    except OSError:
+        _let_go(path, lock)
         raise
-    if complete:
-        lock.release()
-        return None
     return lock
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock") if OPEN_FILES_STAY else path / LOCK_NAME
+
+
+def _let_go(path: Path, lock: int) -> None:
+    """Releases the folder's lock, and removes the lock file that lies beside the folder."""
+    unlock_and_close(lock)
+    if OPEN_FILES_STAY:
+        with suppress(OSError):  # refused while somebody else has it open, and then it is theirs
+            os.unlink(_lock_file(path))
 
 
 def _clear(path: Path) -> None:
@@ -292,12 +262,12 @@ def _clear(path: Path) -> None:
             os.unlink(entry.path)
 
 
-def _remove(path: Path, lock: _Lock) -> None:
+def _remove(path: Path) -> None:
     """Removes the folder, the lock file last, so that a removal cut short can be taken up again.
 
     What cannot be removed stays for the next sweep; the error that led here matters more than this one.
     """
     with suppress(OSError):
         _clear(path)
-        lock.remove_file()
+        os.unlink(path / LOCK_NAME)
         os.rmdir(path)

@@ -9,7 +9,6 @@ import pytest
 
 from irwm.checkpoint import sweep_partials
 from irwm.checkpoint.partial import partial_folder
-from irwm.checkpoint.platform import ALWAYS, lock, unlock_and_close
 from irwm.errors import NotACheckpointError, OutputExistsError
 from tests.checkpoint.builders import tree
 
@@ -74,16 +73,14 @@ def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> 
 def test_sweeping_removes_dead_runs_only(tmp_path: Path) -> None:
     dead = [dead_run(tmp_path, "a"), dead_run(tmp_path, "b")]
     (tmp_path / "c.partial").mkdir()  # a run that died before its lock existed
-    live = dead_run(tmp_path, "live")
-    descriptor = os.open(live / LOCK, os.O_RDWR | ALWAYS)
-    lock(descriptor)
-    try:
+    with partial_folder(tmp_path / "live") as live:
+        (live.path / "model.safetensors").write_bytes(b"half")
         assert sweep_partials(tmp_path) == [*dead, tmp_path / "c.partial"]
-    finally:
-        unlock_and_close(descriptor)
-    assert os.listdir(tmp_path) == ["live.partial"]
-    assert (live / "model.safetensors").exists()
-    assert sweep_partials(tmp_path) == [live]
+        assert tree(tmp_path) == {
+            "live.partial": None,
+            f"live.partial/{LOCK}": b"",
+            "live.partial/model.safetensors": b"half",
+        }
 
 
 def test_links_in_a_dead_run_are_removed_and_not_followed(tmp_path: Path) -> None:

@@ -64,5 +64,5 @@ def test_without_proc_the_number_alone_is_asked(tmp_path: Path, monkeypatch: pyt
         child.kill()
         child.wait()
     assert not still_runs(child.pid, None, tmp_path)
-    monkeypatch.setattr("storage.processes.os.name", "nt")
+    monkeypatch.delattr("os.killpg")
     assert still_runs(child.pid, None, tmp_path), "where asking would kill, nobody is called dead"

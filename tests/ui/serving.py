@@ -56,9 +56,12 @@ class RunningApp:
 
 @contextlib.contextmanager
 def start_app(
-    folder: Path, command: tuple[str, ...] = ("app.py",), extra: Mapping[str, str] | None = None
+    folder: Path,
+    command: tuple[str, ...] = (str(REPOSITORY / "app.py"),),
+    extra: Mapping[str, str] | None = None,
+    cwd: Path = REPOSITORY,
 ) -> Iterator[RunningApp]:
-    """Runs `python app.py` with home, temp folder and root below `folder`, until the block ends.
+    """Runs `python app.py` in `cwd` with home, temp folder and root below `folder`, until the block ends.
 
     The temp folder is set because a home inside the real one, where pytest's folders are, is refused by the app.
     """
@@ -77,7 +80,7 @@ def start_app(
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *command], cwd=REPOSITORY, env=environment, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, *command], cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
     app = RunningApp(port, home, root, log, process)
     try:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
@@ -194,13 +195,13 @@ def test_handlers_are_private_and_those_that_show_the_disk_refuse_a_stranger(run
         assert "nordwind" not in json.dumps(answer)
 
 
-def refusal(folder: Path, cwd: Path = REPOSITORY, **values: str) -> subprocess.CompletedProcess[str]:
+def refusal(folder: Path, **values: str) -> subprocess.CompletedProcess[str]:
     for name in ("home", "tmp"):
         (folder / name).mkdir(exist_ok=True, mode=0o700)
     environment = {**os.environ, "IRWM_HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), **values}
     return subprocess.run(
         [sys.executable, str(REPOSITORY / "app.py")],
-        cwd=cwd,
+        cwd=REPOSITORY,
         env=environment,
         capture_output=True,
         text=True,
@@ -216,9 +217,31 @@ def test_a_bad_setting_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_home_that_the_server_could_hand_out_stops_the_start(tmp_path: Path) -> None:
-    ended = refusal(tmp_path, tmp_path)
+    with tempfile.TemporaryDirectory(dir=REPOSITORY, prefix=".home-") as inside:
+        ended = refusal(tmp_path, IRWM_HOME=inside)
+        assert os.listdir(inside) == []
     assert ended.returncode == 2
     assert "inside the working folder" in ended.stderr
+
+
+def test_it_starts_from_the_users_home_folder_with_its_data_below(tmp_path: Path) -> None:
+    person = tmp_path / "person"
+    person.mkdir(mode=0o700)
+    data = person / "data"
+    unset = {"IRWM_HOME": "", "IRWM_ROOTS": "", "HOME": str(person), "XDG_DATA_HOME": str(data)}
+    with start_app(tmp_path, extra=unset, cwd=person) as app, app.client() as client:
+        call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0])
+        assert (data / "irwm-studio" / "vault.sqlite3").exists()
+        assert Path(f"/proc/{app.process.pid}/cwd").resolve() == REPOSITORY
+        (person / "diary.txt").write_text("private")
+        for name in ("diary.txt", str(person / "diary.txt"), str(data / "irwm-studio" / "vault.sqlite3")):
+            assert client.get(f"/gradio_api/file={name}").status_code == 403
+
+
+def test_a_relative_home_is_meant_from_where_the_app_was_started(tmp_path: Path) -> None:
+    with start_app(tmp_path, extra={"IRWM_HOME": "kept"}, cwd=tmp_path) as app, app.client() as client:
+        call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0])
+    assert (tmp_path / "kept" / "vault.sqlite3").exists()
 
 
 def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_app: RunningApp) -> None:

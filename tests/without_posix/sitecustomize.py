@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio  # noqa: F401  # as every import here that is not used: told by os.name or by msvcrt, it chooses POSIX
 import builtins
+import contextlib
 import ctypes
 import errno
 import fcntl
 import io
 import multiprocessing.util  # noqa: F401
 import os
-import runpy
 import shutil
 import signal
 import subprocess
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ for module, names in ABSENT.items():
     for name in names & set(dir(module)):
         delattr(module, name)
 os.O_BINARY = 1 << 28  # type: ignore[attr-defined]
-shutil._use_fd_functions = tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
+shutil._use_fd_functions = False  # type: ignore[attr-defined]
+tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # type: ignore[misc]
 subprocess.CREATE_NEW_PROCESS_GROUP, subprocess.CREATE_NO_WINDOW = 0x200, 0x0800_0000  # type: ignore[attr-defined]
 
 
@@ -98,7 +100,9 @@ def os_open(path: Any, flags: int, mode: int = 0o777) -> int:
     return real.open(path, flags & ~os.O_BINARY, mode)
 
 
-def file_open(file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *args: Any, **kw: Any) -> Any:
+def file_open(
+    file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *args: Any, **kw: Any
+) -> Any:
     if is_proc(file):
         raise FileNotFoundError(errno.ENOENT, "no /proc here", str(file))
     if "b" not in mode and encoding in (None, "locale") and caller() in OURS:
@@ -106,16 +110,20 @@ def file_open(file: Any, mode: str = "r", buffering: int = -1, encoding: str | N
     return real.file(file, mode, buffering, encoding, *args, **kw)
 
 
+def open_files() -> Iterator[str]:
+    """Paths of all files that any process has open."""
+    for pid in filter(str.isdigit, real.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            for number in real.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    yield real.readlink(f"/proc/{pid}/fd/{number}")
+
+
 def require_closed(path: Any) -> None:
     """Refuses where a process has the file open, or one below it."""
     place = os.path.join(os.path.realpath(os.path.dirname(os.fspath(path)) or "."), os.path.basename(os.fspath(path)))
-    for pid in filter(str.isdigit, real.listdir("/proc")):
-        try:
-            targets = [real.readlink(f"/proc/{pid}/fd/{number}") for number in real.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue  # ended meanwhile, or its list of files changed: nothing that a test waits for
-        if any(target == place or target.startswith(place + "/") for target in targets):
-            raise refused(path)
+    if any(name == place or name.startswith(place + "/") for name in open_files()):
+        raise refused(path)
 
 
 def removing(call: Any) -> Any:
@@ -204,6 +212,11 @@ def kill(pid: int, number: int) -> None:
     real.kill(pid, 9)
 
 
+def end_process(self: Any) -> None:
+    if self.poll() is None:
+        real.kill(self.pid, 9)
+
+
 start_process = subprocess.Popen.__init__
 
 
@@ -213,8 +226,8 @@ def start_without_flags(self: Any, *args: Any, creationflags: int = 0, **kwargs:
 
 ctypes.WinDLL = Kernel32  # type: ignore[attr-defined]
 os.kill = kill
-subprocess.Popen.terminate = subprocess.Popen.kill = lambda self: None if self.poll() else kill(self.pid, 0)  # type: ignore
+subprocess.Popen.terminate = subprocess.Popen.kill = end_process  # type: ignore[method-assign]
 subprocess.Popen.__init__ = start_without_flags  # type: ignore[method-assign]
 
-if more := os.environ.get("WITHOUT_POSIX_THEN"):  # another sitecustomize
-    runpy.run_path(more)
+if more := os.environ.get("WITHOUT_POSIX_THEN"):  # another sitecustomize, of which a process can have only one
+    exec(compile(Path(more).read_text("utf-8"), more, "exec"), {"__name__": "more"})

@@ -1,0 +1,279 @@
+"""The app with Python's POSIX half missing. An approximation of Windows, for no Windows machine was at hand.
+
+The scripts below run in processes that tests/without_posix/sitecustomize.py has changed: modules, flags, signals and
+/proc are gone, and files, locks and processes behave as strictly as on Windows, as far as its documentation tells. So
+this shows that nothing we use is missing there, that the ways around it work and fit together, and that no open file is
+renamed or removed. It does not show that Windows behaves as its documentation says. Libraries here are those built for
+POSIX, paths have no drive letters, and names are told apart by case.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.ui.serving import PASSPHRASE, start_app
+from tests.ui.test_serving import call, is_open
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+WITHOUT = REPOSITORY / "tests" / "without_posix"
+FAKE_TASKS = REPOSITORY / "tests" / "ui" / "fake_tasks" / "sitecustomize.py"
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> dict[str, str]:
+    """What the environment of a process without POSIX has in addition, with a taskkill.exe to be found."""
+    program = tmp_path / "windows" / "System32" / "taskkill.exe"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!{sys.executable} -SE\n{(WITHOUT / 'taskkill.py').read_text('utf-8')}", "utf-8")
+    program.chmod(0o755)
+    path = os.pathsep.join((str(WITHOUT), str(REPOSITORY)))
+    return {"PYTHONPATH": path, "SYSTEMROOT": str(tmp_path / "windows"), "USERNAME": "somebody"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, changes: dict[str, str]) -> Run:
+    """Runs a script, in which `folder` is an empty one, and returns what it printed."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def start(script: str, *arguments: object, code: int = 0, **more: str) -> str:
+        opening = f"import os, sys\nfrom pathlib import Path\nfolder = Path({str(folder)!r})\n"
+        ended = subprocess.run(
+            [sys.executable, "-c", opening + script, *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, **changes, **more},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=300,
+        )
+        assert ended.returncode == code, ended.stderr
+        return ended.stdout
+
+    return start
+
+
+def test_the_approximation_is_strict(run: Run) -> None:
+    run("""
+import errno, msvcrt, signal, subprocess
+def refused(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error:
+        return True
+for name in ("fcntl", "resource", "pwd", "grp"):
+    assert refused(ImportError, __import__, name), name
+for name in "preadv pread O_NOFOLLOW O_NONBLOCK O_CLOEXEC O_DIRECTORY O_NOCTTY killpg getpgid geteuid getuid".split():
+    assert not hasattr(os, name), name
+assert not hasattr(os, "sched_getaffinity") and not hasattr(signal, "SIGKILL")
+assert not Path("/proc/self/stat").exists()
+(folder / "a").mkdir()
+with open(folder / "a" / "b", "wb") as file:
+    assert refused(PermissionError, os.unlink, folder / "a" / "b")
+    assert refused(PermissionError, os.rename, folder / "a", folder / "c")
+os.rename(folder / "a", folder / "c")
+os.mkdir(folder / "a")
+assert refused(FileExistsError, os.rename, folder / "a", folder / "c")
+assert refused(PermissionError, os.open, folder, os.O_RDONLY | os.O_BINARY)
+assert refused(AssertionError, os.open, folder / "c" / "b", os.O_RDONLY)
+assert refused(AssertionError, (folder / "c" / "b").read_text)
+first, second = (os.open(folder / "c" / "b", os.O_RDWR | os.O_BINARY) for _ in range(2))
+msvcrt.locking(first, msvcrt.LK_NBLCK, 1)
+assert refused(PermissionError, msvcrt.locking, second, msvcrt.LK_NBLCK, 1)
+""")
+
+
+def test_every_module_can_be_imported(run: Run) -> None:
+    run("""
+import importlib, pkgutil
+for name in ("irwm", "storage", "ui"):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if module.name != "ui.jobs.child":
+            importlib.import_module(module.name)
+import app, ui.jobs.child
+from irwm.checkpoint import platform
+from storage import paths, processes
+assert platform.OPEN_FILES_STAY and not platform.FOLDERS_OPEN and platform.ALWAYS == os.O_BINARY
+assert not paths.MODES_AND_OWNERS
+assert processes.can_mark() and processes.still_runs(os.getpid(), processes.process_mark(os.getpid()))
+""")
+
+
+def test_a_model_is_protected_and_its_mark_found(run: Run, tiny_path: Path) -> None:
+    run(
+        """
+import irwm
+from irwm.checkpoint import verify_manifest
+original = irwm.open_checkpoint(sys.argv[1])
+key = irwm.generate_key(original, owner="Example Labs", recipient="Early access")
+release = irwm.insert(original, key, folder / "release")
+assert irwm.detect(irwm.open_checkpoint(release.path), original, key).verdict == "found"
+assert verify_manifest(release.path).ok
+assert os.listdir(folder) == ["release"], os.listdir(folder)
+assert not [name for name in os.listdir(release.path) if name.startswith(".")]
+""",
+        tiny_path,
+    )
+
+
+def test_of_two_publishers_one_is_told_and_a_dead_one_makes_room(run: Run, tiny_path: Path) -> None:
+    publish = """
+from irwm.checkpoint import open_checkpoint, publish, sweep_partials, verify_manifest
+from irwm.errors import OutputExistsError
+model, out = open_checkpoint(sys.argv[1]), folder / "out"
+"""
+    # Ended in the midst of it, with its name taken and its lock held.
+    run(publish + "publish(model, out, {}, verify=lambda _: os.kill(os.getpid(), 15))", tiny_path, code=-9)
+    run(publish + "publish(model, folder / 'other', {}, verify=lambda _: os.kill(os.getpid(), 15))", tiny_path, code=-9)
+    run(
+        publish
+        + """
+assert {"out.partial", "other.partial"} <= set(os.listdir(folder))
+def meanwhile(partial):
+    assert sweep_partials(folder) == [folder / "other.partial"]
+    try:
+        publish(model, out, {})
+    except OutputExistsError as error:
+        print(error)
+publish(model, out, {}, verify=meanwhile)
+assert verify_manifest(out).ok
+assert os.listdir(folder) == ["out"], os.listdir(folder)
+""",
+        tiny_path,
+    )
+
+
+def test_a_vault_is_made_unlocked_copied_and_restored(run: Run) -> None:
+    run("""
+from storage import Cost, Vault, check_home
+from storage.backup import restore
+from storage.errors import WrongPassphraseError
+home = folder / "home"
+vault = Vault.create(home, "correct horse battery staple", Cost(memory_kib=8, passes=1, lanes=1))
+case = vault.add_case("A case", "a note")
+copy = vault.backup()
+vault.lock()
+other = Vault.open(home)
+try:
+    other.unlock("not the passphrase")
+    raise SystemExit("opened")
+except WrongPassphraseError:
+    pass
+other.unlock("correct horse battery staple")
+assert [kept.title for kept in other.cases()] == ["A case"] and other.verify_audit().ok
+other.lock()
+assert restore(copy, home) is not None
+again = Vault.open(home)
+again.unlock("correct horse battery staple")
+assert [kept.title for kept in again.cases()] == ["A case"]
+assert check_home(home, folder / "elsewhere", folder / "temp") == ()
+""")
+
+
+def test_a_task_runs_in_its_own_process(run: Run, tiny_path: Path) -> None:
+    run(
+        """
+import time
+import irwm
+from storage import Cost, Jobs, Vault
+from ui.jobs import runner
+from ui.jobs.vault_access import secrets_for
+home = folder / "home"
+vault = Vault.create(home, "correct horse battery staple", Cost(memory_kib=8, passes=1, lanes=1))
+jobs = Jobs(home)
+request = {"model": sys.argv[1], "out_dir": str(folder / "release"), "parameters": irwm.Parameters().to_dict(),
+           "owner": "Example Labs", "recipient": "Early access", "label": "", "device": "cpu"}
+job = runner.start("protect", "Protect", request, secrets_for(vault), jobs)
+while not (job := jobs.get(job.id)).is_over:
+    time.sleep(0.1)
+assert job.state == "done", (job.error, jobs.log_tail(job.id))
+assert vault.releases()[0].path == str(folder / "release")
+assert jobs.interrupt_dead() == []
+""",
+        tiny_path,
+    )
+
+
+def test_tasks_are_stopped_and_strangers_are_not(run: Run) -> None:
+    run(
+        """
+import sqlite3, subprocess, time
+from contextlib import closing
+from storage import Jobs
+from storage.processes import still_runs
+from ui.jobs import runner
+jobs = Jobs(folder / "home")
+def start(do):
+    job = runner.start("protect", do, {"do": do}, {"key": "feedfacecafebeef"}, jobs)
+    while not (now := jobs.get(job.id)).what:
+        assert not now.is_over, (now.error, jobs.log_tail(job.id))
+        time.sleep(0.05)
+    return now
+def gone(pid):
+    for _ in range(100):
+        if not still_runs(pid, None):
+            return True
+        time.sleep(0.02)
+
+# One that listens takes away what it had half written.
+job = start("work")
+assert (jobs.folder(job.id) / "half").exists()
+try:
+    start("work")
+    raise SystemExit("started twice")
+except runner.JobRunningError:
+    pass
+assert runner.stop(job.id, jobs).state == "stopped"
+assert not (jobs.folder(job.id) / "half").exists()
+assert gone(job.pid)
+
+# One that does not is ended with what it started.
+job = start("stubborn")
+grandchild = int((jobs.folder(job.id) / "grandchild").read_text("utf-8"))
+assert still_runs(job.pid, None) and still_runs(grandchild, None)
+assert runner.stop(job.id, jobs).state == "stopped"
+assert gone(job.pid) and gone(grandchild)
+
+# One that was ended from outside is noticed, by its attendant or at the next start.
+job = start("work")
+os.kill(job.pid, 15)
+while not jobs.get(job.id).is_over:
+    time.sleep(0.05)
+assert jobs.get(job.id).state == "failed"
+
+# A process that has got the number of one that is gone is left alone.
+stranger = subprocess.Popen(["sleep", "60"])
+job = jobs.start(jobs.create("protect", "old", {"do": "x"}).id, stranger.pid)
+assert jobs.is_alive(job.id)
+with closing(sqlite3.connect(folder / "home" / "jobs.sqlite3")) as db, db:
+    db.execute("UPDATE jobs SET process = '1' WHERE id = ?", [job.id])
+assert not jobs.is_alive(job.id)
+assert runner.stop(job.id, jobs).state == "stopped"
+assert stranger.poll() is None
+stranger.kill()
+stranger.wait()
+""",
+        WITHOUT_POSIX_THEN=str(FAKE_TASKS),
+    )
+
+
+def test_the_app_starts_and_keeps_a_vault(tmp_path: Path, changes: dict[str, str]) -> None:
+    with start_app(tmp_path, extra=changes) as app, app.client() as client:
+        session = uuid.uuid4().hex
+        client.get("/")
+        call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], session)
+        assert (app.home / "vault.sqlite3").exists()
+        assert is_open(client, session)
+        call(client, "do_lock", [0], session)
+        assert not is_open(client, session)
+        call(client, "do_unlock", [PASSPHRASE, 0], session)
+        assert is_open(client, session)
+    assert "Traceback" not in app.log.read_text("utf-8")

@@ -16,7 +16,7 @@ from irwm.errors import CheckpointError, ParameterError
 from irwm.finding import Finding, Reading
 from irwm.invariant import InvariantError
 from irwm.invariant import invariant as compute_invariant
-from irwm.keys import Choices, Key, check_original
+from irwm.keys import Choices, Key, check_derivation, check_geometry, check_original
 from irwm.keystream import null_permutations
 from irwm.lineage import lineage
 from irwm.parameters import Parameters, chance_of_counting
@@ -82,6 +82,8 @@ def detect_each(
     tried = len(keys) if keys_tried is None else keys_tried
     if tried < 1:
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(tried))
+    for key in keys:
+        check_geometry(key, model)
     chosen = [(key, key.choices()) for key in keys]
     for key, choices in chosen:
         check_original(key, choices, model)
@@ -114,16 +116,23 @@ class _Task:
         faults: tuple[str, ...] = _broken_rows(self.alignment)
         warnings: tuple[str, ...] = ()
         rows, lost = _suspect_rows(self.suspect, self.alignment, self.choices.marked_rows)
+        spoiled = int((~np.isfinite(rows).all(axis=1)).sum()) - lost.size
+        if spoiled:
+            faults += (f"NaN or Inf in {spoiled} of the marked rows",)
         if lost.size:
             warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         tokens = self.choices.query_tokens, self.choices.reference_tokens
         own = compute_invariant(self.model, *tokens, device=self.device).cpu().numpy()
+        check_derivation(self.key, self.choices, own, self.model)
         theirs = None
         try:
             theirs, stood_in = _suspect_invariant(self.suspect, self.alignment, self.choices, own, self.device)
             warnings += stood_in
         except InvariantError as error:
-            faults += (f"its layer-0 scores are not finite ({error.problem})",)
+            if "not finite" in error.problem and "constant" not in error.problem:
+                faults += (f"its layer-0 scores are not finite ({error.problem})",)
+            else:
+                warnings += (f"the paper's own reading is not possible: {error.problem}",)
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
         paper = self._read("sum", "suspect", rows, theirs) if theirs is not None else None

@@ -23,6 +23,7 @@ from irwm.finding import FOUND, Finding, Reading
 from irwm.invariant import invariant
 from irwm.keys import Choices, Key, check_original
 from irwm.keystream import null_permutations
+from irwm.parameters import FEWEST_PERMUTATIONS
 from irwm.values import marked_values
 from irwm.verdict import FOUND_LOG10_RISK, log10_risk
 
@@ -31,7 +32,6 @@ Progress = Callable[[int, int, str], None]
 # Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; less
 # means that the dtype or the scale has eaten the margin that robustness needs.
 LEAST_SHARE = 0.9
-_VERIFY_PERMUTATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ def insert(
         if not torch.equal(copy.embedding(choices.marked_rows), rows.float()):
             raise MarginError("the marked rows read back differ from what was written", file=written)
         finding = detect(copy, model, key, device=device)
-        if finding.verdict != FOUND and key.parameters.permutations >= _VERIFY_PERMUTATIONS:
+        if finding.verdict != FOUND:
             raise MarginError("the written mark is not found again", file=written, found=finding.reason)
         found.append(finding)
 
@@ -130,6 +130,13 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     Raises:
         MarginError: rounding, overflow or the scale leaves too little of the mark to prove it later.
     """
+    if key.parameters.permutations < FEWEST_PERMUTATIONS:
+        raise MarginError(
+            "with so few permutations the mark could never be proved",
+            expected=f"at least {FEWEST_PERMUTATIONS}",
+            found=str(key.parameters.permutations),
+            advice="Generate the key with more permutations",
+        )
     a_m = invariant(model, choices.query_tokens, choices.reference_tokens, device=device).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
     originals = model.embedding(choices.marked_rows).double().numpy()
@@ -154,7 +161,7 @@ def _margin(rounded: torch.Tensor, permuted: NDArray[np.float64], choices: Choic
     rows = rounded.double().numpy()
     shuffled = stat.normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
     weights = stat.joint_map(permuted, key.scale)
-    count = max(key.parameters.permutations, _VERIFY_PERMUTATIONS)
+    count = key.parameters.permutations  # the key's own number: with it every later detection must find the mark
     null = stat.null_lengths(weights, shuffled, null_permutations(0, count, rows.shape[1]))
     return reading_of("joint", "original", stat.lengths(weights, shuffled), null, key.parameters)
 

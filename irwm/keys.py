@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from irwm import keystream
 from irwm.checkpoint import Checkpoint
 from irwm.condition import well_conditioned
+from irwm.derivation import Derivation, binding, canonical
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.invariant import invariant
 from irwm.parameters import AUTO_SCALE, Parameters
-from irwm.row_pool import RowPool, check_ranges, require, row_pool
+from irwm.row_pool import RowPool, check_ranges, row_pool
 from irwm.values import natural_scale
 
 FORMAT = "irwm-key"
@@ -94,8 +96,9 @@ class Key:
 
     def choices(self) -> Choices:
         """Derive every index vector of this key."""
-        derivation = _Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient)
         p = self.parameters
+        bound = binding(p, self.pool, self.hidden_size)
+        derivation = Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
         query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
         return Choices(
             query_tokens=query,
@@ -122,8 +125,7 @@ class Key:
             "owner": self.owner,
             "recipient": self.recipient,
         }
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode("utf-8")
+        return canonical(values)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Key:
@@ -140,45 +142,6 @@ class Key:
             raise KeyFormatError(
                 "these bytes are not a watermark key", found=type(error).__name__, advice="Open the vault's own record"
             ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Derivation:
-    """HKDF with one purpose per choice; the recipient enters only what is the recipient's own."""
-
-    secret: bytes
-    fingerprint: str
-    owner: str
-    recipient: str
-
-    def _key(self, purpose: str, *, recipient: bool) -> bytes:
-        info = b"irwm/v1"
-        for part in (self.owner, self.recipient if recipient else "", purpose):
-            raw = part.encode("utf-8")
-            info += len(raw).to_bytes(4, "little") + raw  # lengths keep ("ab", "c") apart from ("a", "bc")
-        return keystream.derive(self.secret, bytes.fromhex(self.fingerprint), info)
-
-    def tokens(self, pool: RowPool, t: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Query (t,) and reference (d,) tokens: of the owner's key of this model, whoever the recipient is."""
-        frequent = pool.frequent(t + d)
-        require(frequent.size, t + d, "invariant's tokens", "Use fewer constraints or a model with more tokens")
-        order = keystream.permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
-        drawn = frequent[order]
-        return drawn[d : d + t], drawn[:d]
-
-    def marked_rows(
-        self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
-    ) -> NDArray[np.int64]:
-        rest = np.setdiff1d(pool.usable(), np.concatenate((query, reference)))
-        require(rest.size, count, "marked positions", "Use fewer positions")
-        order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
-        return rest[order[:count]]
-
-    def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
-        return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
-
-    def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
-        return keystream.permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
 
 
 def generate_key(
@@ -204,7 +167,7 @@ def generate_key(
         CheckpointError: the model's embedding or layer 0 cannot be used.
     """
     params = params or Parameters()
-    secret = os.urandom(SECRET_BYTES) if secret is None else bytes(secret)
+    secret = os.urandom(SECRET_BYTES) if secret is None else secret
     _check_secret_and_names(secret, owner, recipient)
     if params.noise_coordinates:
         raise ParameterError(
@@ -216,7 +179,7 @@ def generate_key(
     if t >= d:
         raise ParameterError("more constraints than coordinates", expected=f"below {d}", found=str(t))
     pool = row_pool(model)
-    derivation = _Derivation(secret, model.fingerprint, owner, recipient)
+    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d))
     query, reference = derivation.tokens(pool, t, d)
     marked = derivation.marked_rows(pool, query, reference, params.positions)
     a_m = invariant(model, query, reference, device=device).cpu().numpy()
@@ -261,22 +224,61 @@ def rows_digest(model: Checkpoint, *rows: NDArray[np.int64]) -> str:
     return hashlib.sha256(b"irwm/v1/rows\0" + values.astype("<f4", copy=False).tobytes()).hexdigest()
 
 
+def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
+    """Refuse a key whose try or scale was chosen instead of derived.
+
+    Args:
+        a_m: (t, d) invariant of the original `model`.
+
+    Raises:
+        KeyMismatchError: `attempt` is not the first stable try, or `scale` is not what the parameters say.
+    """
+    p = key.parameters
+    derivation = Derivation(
+        key.secret, key.model_fingerprint, key.owner, key.recipient, binding(p, key.pool, key.hidden_size)
+    )
+    first, permuted = well_conditioned(
+        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
+    )
+    expected = p.scale
+    if p.scale == AUTO_SCALE:
+        rows = model.embedding(choices.marked_rows).double().numpy()
+        expected = natural_scale(rows, permuted, choices.row_permutations)
+    if first == key.attempt and math.isclose(float(expected), key.scale, rel_tol=1e-6) and not p.noise_coordinates:
+        return
+    raise KeyMismatchError(
+        "this key was not derived as keys are: its try or its scale was chosen",
+        expected=f"attempt {first}, scale {float(expected):.6g}, no noise coordinates",
+        found=f"attempt {key.attempt}, scale {key.scale:.6g}, noise coordinates {p.noise_coordinates}",
+        advice="Do not rely on it; ask for the key as the vault holds it",
+    )
+
+
+def check_geometry(key: Key, model: Checkpoint) -> None:
+    """Refuse an original of another size, before anything of the key's size is computed.
+
+    Raises:
+        KeyMismatchError: another geometry.
+    """
+    shape = (model.vocab_size, model.hidden_size)
+    if shape != (key.vocab_size, key.hidden_size):
+        raise _mismatch(model, f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}")
+
+
 def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
     """Refuse an original that is not the one the key was made for.
 
     Raises:
         KeyMismatchError: another geometry or other rows.
     """
-    shape = (model.vocab_size, model.hidden_size)
-    if shape == (key.vocab_size, key.hidden_size):
-        digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
-        if digest == key.rows_digest:
-            return
-        found = f"rows with digest {digest[:16]}"
-        expected = f"the original's rows, digest {key.rows_digest[:16]}"
-    else:
-        expected, found = f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}"
-    raise KeyMismatchError(
+    check_geometry(key, model)
+    digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
+    if digest != key.rows_digest:
+        raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
+
+
+def _mismatch(model: Checkpoint, expected: str, found: str) -> KeyMismatchError:
+    return KeyMismatchError(
         "this key was made for another original model",
         file=model.path,
         tensor=model.layout.embedding.name,
@@ -287,11 +289,19 @@ def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
 
 
 def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
-    if len(secret) != SECRET_BYTES:
-        raise ParameterError("the secret has the wrong length", expected="32 bytes", found=f"{len(secret)} bytes")
+    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
+        raise ParameterError("the secret is not a secret", expected="32 bytes", found=type(secret).__name__)
     for what, name in (("owner", owner), ("recipient", recipient)):
-        if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise ParameterError(f"the {what}'s name is too long", expected=f"at most {MAX_NAME} characters")
+        if not isinstance(name, str) or len(name) > MAX_NAME or (not name.isascii() and not _encodes(name)):
+            raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
+
+
+def _encodes(name: str) -> bool:
+    """Whether a name has a UTF-8 form; a lone surrogate has none."""
+    try:
+        return bool(name.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
 
 
 def _parse(data: bytes) -> Key:
@@ -323,7 +333,8 @@ def _parse(data: bytes) -> Key:
         recipient=values["recipient"],
     )
     _check_secret_and_names(key.secret, key.owner, key.recipient)
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d, key.attempt))
+    numbers = (size, d, key.attempt, *(edge for pair in excluded for edge in pair))
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
     if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24 or key.attempt < 0:
         raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}, attempt {key.attempt}")
     if not check_ranges(excluded, size) or not 0.0 < key.scale < float("inf"):

@@ -82,7 +82,13 @@ class Parameters:
 def chance_of_counting(params: Parameters) -> float:
     """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
     steps = 1 + params.permutations
-    return (math.ceil(params.rank_threshold * steps) - 1) / steps
+    # Counted with the very comparison that readings use: rounding of beta * steps must not understate the odds.
+    below = math.floor(params.rank_threshold * steps)
+    while below > 0 and not below / steps < params.rank_threshold:
+        below -= 1
+    while (below + 1) / steps < params.rank_threshold:
+        below += 1
+    return below / steps
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

@@ -50,7 +50,8 @@ def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     d = rows.shape[1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         deviation = rows.std(axis=1, keepdims=True) * math.sqrt(d / (d - 1))
-        scaled = rows / np.where(deviation > 0, deviation, np.nan)
+        varied = np.ptp(rows, axis=1, keepdims=True) > 0
+        scaled = rows / np.where(varied & (deviation > 0), deviation, np.nan)
     scaled[~np.isfinite(scaled).all(axis=1)] = np.nan
     return scaled
 
@@ -100,7 +101,8 @@ def ranks(observed: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[n
     """
     usable = np.isfinite(observed)
     result = np.full(observed.shape, np.nan)
-    below = (null[usable] <= observed[usable, None]).sum(axis=1)
+    # A hair of tolerance: equal values that two routines rounded differently still count against the mark.
+    below = (null[usable] <= observed[usable, None] + 1e-9 * np.abs(observed[usable, None])).sum(axis=1)
     result[usable] = (1 + below) / (1 + null.shape[1])
     return result
 

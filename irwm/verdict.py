@@ -56,7 +56,8 @@ def judge(
         )
     if reading.present == 0 and reading.statistic == "difference":
         return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
-    fewest = reading.present * math.log10(chance_of_counting(params))
+    chance = chance_of_counting(params)  # 0 where beta is finer than the permutations: then no position can count
+    fewest = reading.present * math.log10(chance) if chance > 0 else 0.0
     floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
     if floor + math.log10(COMBINATIONS * keys_tried) > FOUND_LOG10_RISK:
         return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."

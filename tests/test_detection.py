@@ -104,9 +104,58 @@ def test_permuted_columns_are_put_back(tmp_path: Path, marked) -> None:
     )
     found = irwm.detect(irwm.open_checkpoint(out), model, key)
     assert found.alignment.uniqueness == 1.0
+    assert found.alignment.aligned
     assert any("reordered" in sentence for sentence in found.alignment.undone)
     assert found.verdict == "found"
     assert found.count >= 49
+
+
+DISGUISES = {
+    "4 % of the columns swapped": lambda e, order: e[:, order],
+    "45 % of the columns permuted": lambda e, order: e[:, order],
+    "every sign flipped": lambda e, _: -e,
+    "half the signs flipped": lambda e, _: e * (torch.arange(e.shape[1]) % 2 * 2 - 1),
+    "a constant added to every entry": lambda e, _: e + 0.5 * e.float().abs().mean(),
+    "a constant added to each column": lambda e, _: e + e.float().abs().mean() * torch.linspace(-3, 3, e.shape[1]),
+    "one planted row of huge numbers": lambda e, _: torch.cat((torch.full_like(e[:1], 1e6), e[1:])),
+    "scaled up": lambda e, _: e * 1e4,
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_cheap_disguises_do_not_hide_the_mark(marked, tmp_path: Path, disguise: str) -> None:
+    model, key, release = marked
+    rng, d, name = np.random.default_rng(4), model.hidden_size, model.layout.embedding.name
+    share = {"4": 0.04, "45": 0.45}.get(disguise.split()[0], 0.0)
+    moved = rng.choice(d, int(share * d), replace=False)
+    order = np.arange(d)
+    order[moved] = np.roll(moved, 1)
+    change = DISGUISES[disguise]
+    out = irwm.attacks.rewrite.rewrite(
+        release.path, tmp_path / "x", lambda n, x: change(x.float(), torch.from_numpy(order)) if n == name else x
+    )
+    found = irwm.detect(irwm.open_checkpoint(out), model, key)
+    assert found.verdict == "found"
+    assert found.log10_p < -40
+
+
+@pytest.mark.parametrize("rows", [4, 40, 400, 4000])
+@pytest.mark.parametrize("d", [64, 256])
+def test_unrelated_embeddings_are_never_derived(rows: int, d: int) -> None:
+    """Columns are matched and scored on different rows: the best of many resembles anything on its own rows."""
+
+    class Random:
+        def __init__(self, seed: int) -> None:
+            self.vocab_size, self.hidden_size = rows, d
+            self.values = torch.randn(rows, d, generator=torch.Generator().manual_seed(seed))
+
+        def embedding(self, ids, device="cpu"):
+            return self.values[torch.as_tensor(ids)]
+
+    for seed in range(5):
+        alignment = irwm.align(Random(seed), Random(seed + 100))
+        assert not alignment.aligned
+        assert irwm.lineage.lineage(alignment).status != "derived"
 
 
 def test_keys_tried_are_paid_for(marked) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,12 @@ def plain_choices(key: dict) -> dict[str, list]:
     d, p = key["hidden_size"], key["parameters"]
     t, l = p["constraints"], p["positions"]
 
+    facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size")}
+    canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    bound = hashlib.sha256(b"irwm/v1/binding\0" + canonical).digest()
+
     def stream(purpose: str, recipient: str, count: int) -> list[int]:
-        info = b"irwm/v1"
+        info = b"irwm/v1" + bound
         for part in (key["owner"], recipient, purpose):
             raw = part.encode()
             info += struct.pack("<I", len(raw)) + raw
@@ -178,6 +183,8 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
         lambda v: v | {"attempt": True},
         lambda v: v | {"scale": 0.0},
         lambda v: v | {"excluded_rows": [[5, 3]]},
+        lambda v: v | {"excluded_rows": [[0.0, 4.0]]},
+        lambda v: v | {"excluded_rows": [[False, 4]]},
         lambda v: v | {"excluded_rows": [[0, 10**9]]},
         lambda v: v | {"vocab_size": 10**12},
         lambda v: v | {"hidden_size": "16"},
@@ -215,6 +222,33 @@ def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
         irwm.detect(model, other, key)
 
 
+def test_the_pool_and_the_parameters_are_bound_into_every_choice() -> None:
+    """A pool bent row by row would let a forger steer each permutation onto a row that ranks low by chance."""
+    plain = a_key().choices()
+    for changed in (
+        a_key(pool=RowPool(160, ((0, 3), (40, 42), (150, 160)))),
+        a_key(parameters=irwm.Parameters(positions=12, constraints=3, required_positions=8)),
+    ):
+        assert changed.choices().row_permutations.tolist() != plain.row_permutations.tolist()
+        assert changed.choices().query_tokens.tolist() != plain.query_tokens.tolist()
+
+
+@pytest.mark.parametrize("change", [{"attempt": 7}, {"scale": 500.0}])
+def test_a_key_whose_try_or_scale_was_chosen_is_refused(tiny_path, change: dict) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    key = replace(irwm.generate_key(model, secret=bytes(32)), **change)
+    with pytest.raises(KeyMismatchError, match="chosen"):
+        irwm.detect(model, model, key)
+
+
+def test_a_key_of_absurd_size_is_refused_before_anything_is_computed(tiny_path) -> None:
+    key = a_key(
+        hidden_size=2**20, vocab_size=2**25, pool=RowPool(2**25, ()), parameters=irwm.Parameters(positions=5000)
+    )
+    with pytest.raises(KeyMismatchError, match="another original"):
+        irwm.detect(irwm.open_checkpoint(tiny_path), irwm.open_checkpoint(tiny_path), key)
+
+
 def test_fresh_secrets_differ(tiny_path) -> None:
     model = irwm.open_checkpoint(tiny_path)
     assert irwm.generate_key(model).secret != irwm.generate_key(model).secret
@@ -224,6 +258,8 @@ def test_fresh_secrets_differ(tiny_path) -> None:
     "bad",
     [
         {"secret": b"short"},
+        {"secret": 32},
+        {"owner": "\ud800"},
         {"owner": "x" * 201},
         {"params": irwm.Parameters(positions=600)},
         {"params": irwm.Parameters(constraints=64)},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from irwm.errors import ParameterError
-from irwm.parameters import Parameters
+from irwm.parameters import Parameters, chance_of_counting
 
 
 def test_the_papers_values_are_the_defaults() -> None:
@@ -37,6 +40,16 @@ def test_values_outside_their_range_are_refused_by_name(bad: dict) -> None:
     with pytest.raises(ParameterError) as caught:
         Parameters(**bad)
     assert next(iter(bad)) in str(caught.value) or "required_positions" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("beta", "permutations"),
+    [(0.2, 1000), (0.2, 199), (0.01, 99), (0.001, 999), (1e-9, 100), (math.nextafter(2 / 103, 1), 102), (0.3, 99)],
+)
+def test_the_chance_of_counting_is_what_a_comparison_of_ranks_gives(beta: float, permutations: int) -> None:
+    params = Parameters(rank_threshold=beta, permutations=permutations)
+    ranks = np.arange(1, permutations + 2) / (permutations + 1)
+    assert chance_of_counting(params) == (ranks < beta).mean()
 
 
 def test_a_round_trip_keeps_every_value() -> None:

@@ -150,6 +150,9 @@ class Guard:
         # Unquoted once more than the server did: a name that changes was quoted twice, and means to slip by.
         if "\0" in name or unquote(name) != name:
             raise refused
+        # Another computer's file to Windows, which would log in there before it could say where the file lies.
+        if re.match(r"[/\\]{2}", name):
+            raise refused
         try:
             inside = Path(name).resolve(strict=True).is_relative_to(self.uploads.resolve())
         except (OSError, RuntimeError, ValueError):

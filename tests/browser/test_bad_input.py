@@ -43,7 +43,8 @@ def release(model: Path, running_app: RunningApp, page: Page) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file() and not file.is_symlink()}
+    files = (file for file in sorted(root.rglob("*")) if file.is_file() and not file.is_symlink())
+    return {str(file): file.read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("make", ["missing", "a text file", "an empty folder", "an unreadable shard", "outside"])

@@ -109,7 +109,7 @@ def test_values_that_make_no_sense_are_refused(jobs: Jobs, action: Callable[[Job
 
 @pytest.mark.parametrize("id", ["", "../../etc", "0" * 15, "0" * 16 + "\n", "A" * 16, None, "' OR 1=1 --"])
 def test_what_is_no_identifier_never_becomes_a_path(jobs: Jobs, id: str) -> None:
-    for action in (jobs.folder, jobs.log_path, jobs.log_tail, jobs.get, lambda id: jobs.log(id, "x")):
+    for action in (jobs.folder, jobs.log_path, jobs.log_tail, jobs.get, jobs.is_alive, lambda id: jobs.log(id, "x")):
         with pytest.raises(RecordNotFoundError):
             action(id)
 
@@ -191,7 +191,9 @@ def test_a_process_number_that_was_used_again_is_not_the_job(jobs: Jobs, sql: Sq
     job = jobs.start(jobs.create("lab", "t", {}).id, os.getpid())
     mark = sql("SELECT process FROM jobs", name="jobs.sqlite3")[0][0]
     boot, ticks = mark.split(":")
+    assert jobs.is_alive(job.id)
     sql("UPDATE jobs SET process = ?", f"{boot}:{int(ticks) - 1}", name="jobs.sqlite3")
+    assert not jobs.is_alive(job.id)
     assert [dead.id for dead in jobs.interrupt_dead()] == [job.id]
 
 

@@ -28,7 +28,7 @@ FIGURES = (
 )
 
 
-def build(context: Context) -> None:
+def build(context: Context, tab: gr.Tab) -> None:
     gr.Markdown("# Bench")
     suspect = path_picker(
         context, label="Suspect", info="A model's folder, or one weights file", purpose="suspect", kind="model"

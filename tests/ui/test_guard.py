@@ -132,6 +132,8 @@ def test_only_uploaded_files_are_handed_out(harness: Harness, tmp_path: Path) ->
         f"{base}/uploads/link.txt",
         f"{base}/uploads/missing.txt",
         f"{base}/uploads/a%00.txt",
+        f"/gradio_api/file=/{tmp_path}/uploads/a.txt",
+        "/gradio_api/file=%5C%5Cevil.example%5Cshare%5Cx",
         "/gradio_api/file=/etc/passwd",
         "/gradio_api/file=etc/passwd",
         "/gradio_api/file=.env",

@@ -1,0 +1,75 @@
+"""From one secret to every choice of a mark (docs/key-format.md): HKDF per purpose, bound to all that a key says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm import keystream
+from irwm.parameters import Parameters
+from irwm.row_pool import RowPool, require
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """HKDF with one purpose per choice; the recipient enters only what is the recipient's own."""
+
+    secret: bytes
+    fingerprint: str
+    owner: str
+    recipient: str
+    bound: bytes
+
+    def _key(self, purpose: str, *, recipient: bool) -> bytes:
+        info = b"irwm/v1" + self.bound
+        for part in (self.owner, self.recipient if recipient else "", purpose):
+            raw = part.encode("utf-8")
+            info += len(raw).to_bytes(4, "little") + raw  # lengths keep ("ab", "c") apart from ("a", "bc")
+        return keystream.derive(self.secret, bytes.fromhex(self.fingerprint), info)
+
+    def tokens(self, pool: RowPool, t: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Query (t,) and reference (d,) tokens: of the owner's key of this model, whoever the recipient is."""
+        frequent = pool.frequent(t + d)
+        require(frequent.size, t + d, "invariant's tokens", "Use fewer constraints or a model with more tokens")
+        order = keystream.permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
+        drawn = frequent[order]
+        return drawn[d : d + t], drawn[:d]
+
+    def marked_rows(
+        self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
+    ) -> NDArray[np.int64]:
+        rest = np.setdiff1d(pool.usable(), np.concatenate((query, reference)))
+        require(rest.size, count, "marked positions", "Use fewer positions")
+        order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
+        return rest[order[:count]]
+
+    def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
+        return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
+
+    def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
+        return keystream.permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
+
+
+def binding(params: Parameters, pool: RowPool, hidden_size: int) -> bytes:
+    """32 bytes that tie a derivation to everything about a key that is not its secret.
+
+    Without it the pool of usable rows could be bent until every marked row happens to rank low; with it any change
+    re-derives all choices, so that a key can only be searched as a whole.
+    """
+    facts = {
+        "parameters": params.to_dict(),
+        "excluded_rows": [list(pair) for pair in pool.excluded],
+        "vocab_size": pool.size,
+        "hidden_size": hidden_size,
+    }
+    return hashlib.sha256(b"irwm/v1/binding\0" + canonical(facts)).digest()
+
+
+def canonical(values: dict[str, Any]) -> bytes:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")

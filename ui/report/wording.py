@@ -80,8 +80,9 @@ def limitations(
         "a copy made before the mark, or under another key, does not carry this one.",
         "“Found” identifies a copy, not a person. Who passed it on, when, and whether they were entitled to is outside "
         "this examination.",
-        "The key and the original were taken as presented. That the key existed before the dispute, and was not searched "
-        "for until it fitted, rests on other evidence, such as a commitment that was published or deposited earlier.",
+        "The key and the original were taken as presented. That the key existed before the dispute, and was not "
+        "searched for until it fitted, rests on other evidence, such as a commitment that was published or deposited "
+        "earlier.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
         "A likelihood ratio is not given: this version has no validated model of how a marked copy looks after being "

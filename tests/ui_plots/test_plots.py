@@ -38,7 +38,19 @@ def an_alignment(n=500) -> Alignment:
     cosines = np.clip(rng.normal(0.9, 0.05, n), -1, 1) if n else np.empty(0)
     decoys = rng.normal(0, 0.05, n) if n else np.empty(0)
     none = np.empty(0, dtype=np.int64)
-    return Alignment(n > 0, np.arange(n), np.arange(8), 1.0, cosines, decoys, none, (), "said by the alignment")
+    return Alignment(
+        aligned=n > 0,
+        rows=np.arange(n),
+        columns=np.arange(8),
+        signs=np.ones(8),
+        offsets=np.zeros(8),
+        uniqueness=1.0,
+        cosines=cosines,
+        decoy_cosines=decoys,
+        broken_rows=none,
+        undone=(),
+        reason="said by the alignment",
+    )
 
 
 FIGURES = {

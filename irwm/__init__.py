@@ -1,9 +1,9 @@
 """Invariant-based robust weights watermark for language models.
 
-The folder tree is the paper: `invariant` (Algorithm 1), `keys`, `condition`, `values` and `insertion` (Algorithm 2),
-`alignment`, `statistic` and `detection` (Algorithm 3), `probability` (equations 1 to 3); `lineage`, `finding` and
-`verdict` say what a detection means. `checkpoint` opens and publishes files, `families` knows where each model family
-keeps its weights, `attacks` are what a thief would do.
+The folder tree is the paper: `invariant` (Algorithm 1), `keys` and `derivation`, `condition`, `values` and
+`insertion` (Algorithm 2), `alignment`, `statistic` and `detection` (Algorithm 3), `probability` (equations 1 to 3);
+`lineage`, `finding` and `verdict` say what a detection means. `checkpoint` opens and publishes files, `families` knows
+where each model family keeps its weights, `attacks` are what a thief would do.
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 """

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import kstest
 
 # Keys per seed. All keys of a seed are ranked among the same permutations, so one seed for a thousand keys would show
-# that seed's own chance error (about 0.005 in the share below beta) and not the method's.
+# that seed's own chance error and not the method's.
 BATCH = 50
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

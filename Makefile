@@ -3,13 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test screenshots lint clean
+# Tests run side by side, one thread each; a session's fixtures are made once per worker.
+WORKERS ?= 2
+MINUTES ?= 5
+TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
+
+.PHONY: run test reproduce fuzz screenshots lint clean
 run: $(VENV)/.app
 	$(BIN)/python app.py
 
 test: $(VENV)/.dev
 	sh tools/need_chromium.sh
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+
+# What `make test` samples, in full: every family in every format.
+reproduce: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --every tests/test_every_family.py
+
+# Every parser fuzzed for MINUTES each; `make test` gives them seconds.
+fuzz: $(VENV)/.dev
+	for target in $(TARGETS); do $(BIN)/python tests/fuzz/run.py $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
 
 screenshots: $(VENV)/.dev
 	sh tools/need_chromium.sh
@@ -29,6 +42,6 @@ $(VENV)/.app: requirements.txt constraints.txt $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -c constraints.txt
 	touch $@
 
-$(VENV)/.dev: requirements-dev.txt requirements.txt constraints.txt $(VENV)/bin/python
+$(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements.txt constraints.txt $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -c constraints.txt
 	touch $@ $(VENV)/.app

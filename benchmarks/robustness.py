@@ -15,32 +15,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import irwm  # noqa: E402
 from benchmarks.calibration import models  # noqa: E402
-from irwm.attacks.rewrite import rewrite  # noqa: E402
 
 READINGS = (("sum", "suspect"), ("joint", "suspect"), ("joint", "original"))
 
 
 def noise(share: float) -> Callable[[Path, Path], Path]:
     """White noise of `share` deviations on every matrix."""
-
-    def attack(release: Path, out: Path) -> Path:
-        generator = torch.Generator().manual_seed(7)
-
-        def add(_name: str, x: torch.Tensor) -> torch.Tensor:
-            if x.ndim < 2:
-                return x
-            return x.float() + share * x.float().std() * torch.randn(x.shape, generator=generator)
-
-        return rewrite(release, out, add)
-
-    return attack
+    return lambda release, out: irwm.attacks.add_noise(release, out, share, seed=7)
 
 
 ATTACKS: dict[str, Callable[[Path, Path], Path]] = {

@@ -1,9 +1,11 @@
 """Invariant-based robust weights watermark for language models.
 
 The folder tree is the paper: `invariant` (Algorithm 1), `keys` and `derivation`, `condition`, `values` and
-`insertion` (Algorithm 2), `alignment`, `statistic` and `detection` (Algorithm 3), `probability` (equations 1 to 3);
-`lineage`, `finding` and `verdict` say what a detection means. `checkpoint` opens and publishes files, `families` knows
-where each model family keeps its weights, `attacks` are what a thief would do.
+`insertion` (Algorithm 2), `alignment` (Permutation_Recover, and rotations and moved rows beyond it), `statistic` and
+`detection` (Algorithm 3), `basis`, `noise` and `embedding_bytes` (Algorithms 4 and 5), `tracing` (who leaked a copy,
+beyond Algorithm 6), `probability` (equations 1 to 3); `attention`, `lineage`, `finding` and `verdict` say what a
+detection means. `checkpoint` opens and publishes files, `families` knows where each model family keeps its weights,
+`attacks` are what a thief would do, `attacks.equivalence` without changing what the model computes.
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 """
@@ -19,6 +21,7 @@ from irwm.keys import Key, decoy_key, generate_key
 from irwm.lineage import Lineage
 from irwm.parameters import Parameters
 from irwm.probability import random_user_probability, success_probability, wrong_user_probability
+from irwm.tracing import Trace, Tracing, trace
 
 __version__ = "0.1.0"
 
@@ -33,6 +36,8 @@ __all__ = [
     "Parameters",
     "Reading",
     "Release",
+    "Trace",
+    "Tracing",
     "align",
     "attacks",
     "decoy_key",
@@ -43,5 +48,6 @@ __all__ = [
     "open_checkpoint",
     "random_user_probability",
     "success_probability",
+    "trace",
     "wrong_user_probability",
 ]

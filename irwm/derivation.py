@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Derivation:
     bound: bytes
 
     def _key(self, purpose: str, *, recipient: bool) -> bytes:
-        info = b"irwm/v1" + self.bound
+        info = b"irwm/v2" + self.bound
         for part in (self.owner, self.recipient if recipient else "", purpose):
             raw = part.encode("utf-8")
             info += len(raw).to_bytes(4, "little") + raw  # lengths keep ("ab", "c") apart from ("a", "bc")
@@ -51,23 +52,37 @@ class Derivation:
     def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
         return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
 
+    def basis_key(self) -> bytes:
+        """Purpose key of B, which belongs to the release: one for all recipients."""
+        return self._key("basis", recipient=False)
+
+    def noise_key(self) -> bytes:
+        """Purpose key of the recipient's noise."""
+        return self._key("noise", recipient=True)
+
+    def decoy_noise_key(self, number: int) -> bytes:
+        """Purpose key of the noise of a decoy: a recipient who was never issued a copy, whatever anybody's name is."""
+        return self._key(f"decoy-noise/{number}", recipient=False)
+
     def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
         return keystream.permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
 
 
-def binding(params: Parameters, pool: RowPool, hidden_size: int) -> bytes:
+@lru_cache(maxsize=16)  # the same for all recipients of a release
+def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str) -> bytes:
     """32 bytes that tie a derivation to everything about a key that is not its secret.
 
-    Without it the pool of usable rows could be bent until every marked row happens to rank low; with it any change
-    re-derives all choices, so that a key can only be searched as a whole.
+    Without it the pool of usable rows, or layer 0's q and k, could be bent until every marked row happens to rank low;
+    with it any change re-derives all choices, so that a key can only be searched as a whole.
     """
     facts = {
         "parameters": params.to_dict(),
         "excluded_rows": [list(pair) for pair in pool.excluded],
         "vocab_size": pool.size,
         "hidden_size": hidden_size,
+        "layer0_digest": layer0_digest,
     }
-    return hashlib.sha256(b"irwm/v1/binding\0" + canonical(facts)).digest()
+    return hashlib.sha256(b"irwm/v2/binding\0" + canonical(facts)).digest()
 
 
 def canonical(values: dict[str, Any]) -> bytes:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irwm import statistic as stat
-from irwm.alignment import Alignment, align
+from irwm.alignment import Alignment, alignments, misplaced, settled, with_embedding
+from irwm.attention import attention
+from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
 from irwm.condition import permute_rows
 from irwm.errors import CheckpointError, ParameterError
-from irwm.finding import Finding, Reading
+from irwm.finding import FOUND, Finding, Reading
 from irwm.invariant import InvariantError
 from irwm.invariant import invariant as compute_invariant
 from irwm.keys import Choices, Key, check_derivation, check_geometry, check_original
 from irwm.keystream import null_permutations
-from irwm.lineage import lineage
+from irwm.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.parameters import Parameters, chance_of_counting
 from irwm.probability import LN10, binomial_tail_log, fisher_log10
-from irwm.verdict import judge
+from irwm.verdict import judge, log10_risk
 
 INVARIANTS = ("original", "suspect")
+NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
+BORROWED = Lineage(
+    CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
+)
 
 
 def detect(
@@ -87,42 +96,88 @@ def detect_each(
     chosen = [(key, key.choices()) for key in keys]
     for key, choices in chosen:
         check_original(key, choices, model)
-    alignment = align(suspect, model, device=device)
+    # Each tensor that may be the embedding is read.
+    readings = [_Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
     null: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
     for key, choices in chosen:
         if len(null) != key.parameters.permutations:
             null = null_permutations(seed, key.parameters.permutations, model.hidden_size)
-        task = _Task(suspect, model, key, choices, alignment, null, device, seed, tried)
-        yield task.finding(statistic, invariant)
+        placed = [each.placed(choices) for each in readings]
+        tasks = (_Task(each, model, key, choices, null, device, seed, tried, len(readings)) for each in placed)
+        yield max((task.finding(statistic, invariant) for task in tasks), key=_strength)
+
+
+def _strength(finding: Finding) -> tuple[bool, float]:
+    return finding.verdict == FOUND, -log10_risk(finding.reading)
+
+
+@dataclass(frozen=True, eq=False)
+class _Aligned:
+    """A suspect with one of its tensors taken for the embedding, aligned."""
+
+    suspect: Checkpoint
+    model: Checkpoint
+    alignment: Alignment
+    lineage: Lineage
+    device: str
+
+    @classmethod
+    def of(cls, suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str) -> _Aligned:
+        suspect = with_embedding(suspect, alignment.embedding)
+        if not holds_embedding(suspect):
+            return cls(suspect, model, alignment, BORROWED, device)
+        agreement = attention(suspect, model, alignment, device) if alignment.aligned else None
+        return cls(suspect, model, alignment, lineage(alignment, agreement), device)
+
+    def placed(self, choices: Choices) -> _Aligned:
+        """The same with all rows looked for, if those that a key reads were moved; the same for any order of keys."""
+        tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
+        return self._settled if misplaced(self.suspect, self.model, self.alignment, tokens, self.device) else self
+
+    @cached_property
+    def _settled(self) -> _Aligned:
+        alignment = settled(self.suspect, self.model, self.alignment, self.device)
+        return _Aligned.of(self.suspect, self.model, alignment, self.device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
     """One key on one aligned suspect."""
 
-    suspect: Checkpoint
+    aligned: _Aligned
     model: Checkpoint
     key: Key
     choices: Choices
-    alignment: Alignment
     null: NDArray[np.int64]
     device: str
     seed: int
     keys_tried: int
+    tensors_read: int
+
+    @property
+    def suspect(self) -> Checkpoint:
+        return self.aligned.suspect
+
+    @property
+    def alignment(self) -> Alignment:
+        return self.aligned.alignment
 
     def finding(self, statistic: str, invariant: str) -> Finding:
-        if self.suspect.hidden_size != self.model.hidden_size:
-            return self._conclude(self._unread(statistic, invariant), None, (), ())
+        if self.suspect.hidden_size != self.model.hidden_size and self.alignment.rotation is None:
+            return self._conclude(self._unread(statistic, invariant), None, (), self._several_tensors())
         faults: tuple[str, ...] = _broken_rows(self.alignment)
-        warnings: tuple[str, ...] = ()
-        rows, lost = _suspect_rows(self.suspect, self.alignment, self.choices.marked_rows)
+        if not holds_embedding(self.suspect):
+            faults += (NO_EMBEDDING,)
+        warnings = self._several_tensors()
+        rows, lost = _suspect_rows(self.suspect, self.model, self.alignment, self.choices.marked_rows)
         spoiled = int((~np.isfinite(rows).all(axis=1)).sum()) - lost.size
         if spoiled:
             faults += (f"NaN or Inf in {spoiled} of the marked rows",)
         if lost.size:
             warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         tokens = self.choices.query_tokens, self.choices.reference_tokens
-        own = compute_invariant(self.model, *tokens, device=self.device).cpu().numpy()
+        noise = self.key.noise(self.model, self.choices)
+        own = compute_invariant(self.model, *tokens, device=self.device, added=noise.added(self.model)).cpu().numpy()
         check_derivation(self.key, self.choices, own, self.model)
         theirs = None
         try:
@@ -135,22 +190,26 @@ class _Task:
                 warnings += (f"the paper's own reading is not possible: {error.problem}",)
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
-        paper = self._read("sum", "suspect", rows, theirs) if theirs is not None else None
+        paper = self._read("sum", "suspect", rows, theirs, noise.basis) if theirs is not None else None
         if (statistic, invariant) == ("sum", "suspect") and paper is not None:
             reading = paper
         elif invariant == "original":
-            reading = self._read(statistic, invariant, rows, own)
+            reading = self._read(statistic, invariant, rows, own, noise.basis)
         elif theirs is not None:
-            reading = self._read(statistic, invariant, rows, theirs)
+            reading = self._read(statistic, invariant, rows, theirs, noise.basis)
         else:
             reading = self._unread(statistic, invariant)
         return self._conclude(reading, paper, faults, warnings)
 
-    def _read(self, statistic: str, invariant: str, rows: NDArray[np.float64], a_m: NDArray[np.float64]) -> Reading:
+    def _read(
+        self, statistic: str, invariant: str, rows: NDArray[np.float64], a_m: NDArray[np.float64], basis: Basis
+    ) -> Reading:
         permuted = permute_rows(a_m, self.choices.constraint_permutations)
         order, scale = self.choices.row_permutations, self.key.scale
+        marked = self.choices.marked_rows
+        rows = basis.into(rows, marked)
         if statistic == "difference":
-            originals = self.model.embedding(self.choices.marked_rows).double().numpy()
+            originals = basis.into(self.model.embedding(marked).double().numpy(), marked)
             observed, null = stat.difference(rows, originals, permuted, order, scale, self.null, self.device)
         else:
             weights = stat.joint_map(permuted, scale) if statistic == "joint" else stat.sum_map(permuted, scale)
@@ -166,22 +225,29 @@ class _Task:
         nothing = np.full((params.positions, 1 + params.permutations), np.nan)
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)
 
+    def _several_tensors(self) -> tuple[str, ...]:
+        if self.tensors_read == 1:
+            return ()
+        return (f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown",)
+
     def _conclude(
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]
     ) -> Finding:
-        verdict, reason = judge(reading, self.key.parameters, self.alignment, faults, self.keys_tried)
+        comparisons = self.keys_tried * self.tensors_read
+        verdict, reason = judge(reading, self.key.parameters, self.alignment, faults, comparisons)
         return Finding(
             verdict=verdict,
             reason=reason,
             reading=reading,
             paper=paper,
             alignment=self.alignment,
-            lineage=lineage(self.alignment),
+            lineage=self.aligned.lineage,
             parameters=self.key.parameters,
             commitment=self.key.commitment,
             marked_rows=self.choices.marked_rows,
             seed=self.seed,
             keys_tried=self.keys_tried,
+            tensors_read=self.tensors_read,
             faults=faults,
             warnings=warnings,
         )
@@ -209,13 +275,15 @@ def reading_of(
 
 
 def _suspect_rows(
-    suspect: Checkpoint, alignment: Alignment, marked: NDArray[np.int64]
+    suspect: Checkpoint, model: Checkpoint, alignment: Alignment, marked: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(l, d) rows of the suspect in the original's columns, NaN where gone, and the ids that are gone."""
+    """(l, d) rows of the suspect in the original's coordinates, NaN where gone, and the ids that are gone."""
     where = alignment.rows[marked]
-    rows = np.full((marked.size, suspect.hidden_size), np.nan)
-    if (where >= 0).any():
-        rows[where >= 0] = alignment.restore(suspect.embedding(where[where >= 0]).double().numpy())
+    rows = np.full((marked.size, model.hidden_size), np.nan)
+    here = where >= 0
+    if here.any():
+        originals = model.embedding(marked[here]).double().numpy()
+        rows[here] = alignment.restore(suspect.embedding(where[here]).double().numpy(), originals)
     return rows, marked[where < 0]
 
 
@@ -235,6 +303,12 @@ def _suspect_invariant(
         kept = own[np.ix_(q, r)]
         mixed[np.ix_(q, r)] = part * kept.std(axis=1, keepdims=True) + kept.mean(axis=1, keepdims=True)
     return mixed, said
+
+
+def holds_embedding(suspect: Checkpoint) -> bool:
+    """Whether the embedding is in the suspect's own files; that of most adapters is its base's, which we gave it."""
+    parts = suspect.tensors[suspect.layout.embedding.name].parts
+    return {Path(part.file) for part in parts} <= set(suspect.shards)
 
 
 def _broken_rows(alignment: Alignment) -> tuple[str, ...]:

@@ -107,6 +107,10 @@ class UnknownFamilyError(CheckpointError):
     """No known family fits; the tensor names tried are in the message."""
 
 
+class NotApplicableError(IrwmError):
+    """A function-preserving transform would change what this model computes, or its weights are not understood."""
+
+
 class InsertionError(IrwmError):
     """A mark could not be inserted; nothing was published."""
 

@@ -63,7 +63,8 @@ class Finding:
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
         keys_tried: how many keys the verdict pays for.
-        faults: what makes the suspect itself faulty, so that no key can be judged on it.
+        tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
+        faults: what about the suspect itself makes that no key can be judged on it.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
 
@@ -80,6 +81,12 @@ class Finding:
     keys_tried: int
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    tensors_read: int = 1
+
+    @property
+    def comparisons(self) -> int:
+        """How often this suspect was asked for a mark: `keys_tried` on each of `tensors_read`."""
+        return self.keys_tried * self.tensors_read
 
     @property
     def judgeable(self) -> bool:

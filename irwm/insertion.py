@@ -1,13 +1,14 @@
-"""Insertion (Algorithm 2): solve the marked rows, write them in the checkpoint's own dtype, publish, verify.
+"""Insertion (Algorithms 2 and 5): solve the marked rows, write them in the checkpoint's own dtype, publish, verify.
 
-Only the marked rows change. Every other byte of the release is the original's, copied and hashed in one pass.
+For a single owner only the marked rows change, for one of many recipients all rows of the embedding (Algorithm 4).
+Every other byte of the release is the original's, copied and hashed in one pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,18 @@ import torch
 from numpy.typing import NDArray
 
 from irwm import statistic as stat
-from irwm.checkpoint import Checkpoint, Manifest, Patch, open_checkpoint, publish
+from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint, publish
+from irwm.checkpoint.cloning import ClonedFrom
 from irwm.condition import permute_rows
 from irwm.detection import detect, reading_of
-from irwm.errors import KeyMismatchError, MarginError
+from irwm.embedding_bytes import NoisyRows, row_patches
+from irwm.errors import MarginError
 from irwm.finding import FOUND, Finding, Reading
 from irwm.invariant import invariant
 from irwm.keys import Choices, Key, check_original
 from irwm.keystream import null_permutations
 from irwm.parameters import FEWEST_PERMUTATIONS
+from irwm.tracing import traced
 from irwm.values import marked_values
 from irwm.verdict import FOUND_LOG10_RISK, log10_risk
 
@@ -40,11 +44,14 @@ class Release:
 
     Attributes:
         path: the release folder.
-        changed_rows: (l,) ids of the embedding rows that differ from the original.
+        changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; all of them, ascending, where
+            noise hides the mark.
         manifest: SHA-256 of every file, as written to SHA256SUMS.
         left_out: files of the source folder that were not copied because they would carry unmarked weights.
         bytes_written: size of the release.
         verification: the finding of a detection on what was written.
+        bytes_cloned: how many of them are shared with an earlier copy and took no room.
+        shared: what the next recipient's copy of the same original may be cloned from.
     """
 
     path: Path
@@ -53,6 +60,8 @@ class Release:
     left_out: tuple[str, ...]
     bytes_written: int
     verification: Finding
+    bytes_cloned: int = 0
+    shared: Mapping[str, ClonedFrom] = field(default_factory=dict, repr=False)
 
 
 def insert(
@@ -62,6 +71,7 @@ def insert(
     progress: Progress | None = None,
     device: str = "cpu",
     cancelled: Callable[[], bool] | None = None,
+    shared: Mapping[str, ClonedFrom] | None = None,
 ) -> Release:
     """Write a marked copy of `model` to the new folder `out_dir`.
 
@@ -72,60 +82,65 @@ def insert(
         progress: called with bytes done, bytes in all and what is being done.
         device: where the invariant is computed.
         cancelled: asked now and then; true stops the work with CancelledError.
+        shared: `Release.shared` of an earlier copy of the same original; files that are the same are cloned from there.
 
     Raises:
+        UnsupportedCheckpointError: a checkpoint that is examined but not marked, whoever the key was made with.
         KeyMismatchError: the key belongs to another original.
         MarginError: the mark would not be provable in this dtype; nothing was written.
         PublishError: the folder exists, the disk is full, ...; nothing was published.
     """
+    model.require_markable()  # a key of the same model's safetensors files fits its other formats too
     choices = check_key(model, key)
     rows = marked_rows(model, key, choices, device)
-    patches = embedding_patches(model, choices.marked_rows, rows)
+    noise = key.noise(model, choices)
+    written = NoisyRows(model, noise, choices.marked_rows, rows) if noise.coordinates else None
+    patches = written.patches() if written else row_patches(model, choices.marked_rows, rows)
     found: list[Finding] = []
 
-    def verify(written: Path) -> None:
+    def verify(folder: Path) -> None:
         if progress:
             progress(0, 1, "verifying the mark in what was written")
-        copy = open_checkpoint(written)
+        copy = open_checkpoint(folder)
         if not torch.equal(copy.embedding(choices.marked_rows), rows.float()):
-            raise MarginError("the marked rows read back differ from what was written", file=written)
+            raise MarginError("the marked rows read back differ from what was written", file=folder)
         finding = detect(copy, model, key, device=device)
         if finding.verdict != FOUND:
-            raise MarginError("the written mark is not found again", file=written, found=finding.reason)
+            raise MarginError("the written mark is not found again", file=folder, found=finding.reason)
+        if written and not traced(copy, model, key, finding.alignment).named:
+            raise MarginError(
+                "the written noise does not name its recipient",
+                file=folder,
+                advice="Use more noise coordinates, or a model with more rows",
+            )
         found.append(finding)
 
-    published = publish(model, out_dir, patches, progress=progress, verify=verify, cancelled=cancelled)
+    published = publish(model, out_dir, patches, progress=progress, verify=verify, cancelled=cancelled, shared=shared)
     return Release(
         path=published.path,
-        changed_rows=choices.marked_rows,
+        changed_rows=written.changed_rows if written else choices.marked_rows,
         manifest=published.manifest,
         left_out=published.left_out,
         bytes_written=published.bytes_written,
         verification=found[0],
+        bytes_cloned=published.bytes_cloned,
+        shared=published.shared,
     )
 
 
 def check_key(model: Checkpoint, key: Key) -> Choices:
-    """The key's choices, once `model` is known to be the key's original by its whole embedding.
+    """The key's choices, once `model` is known to be the key's original.
 
     Raises:
         KeyMismatchError: it is not.
     """
     choices = key.choices()
     check_original(key, choices, model)
-    if model.fingerprint != key.model_fingerprint:
-        raise KeyMismatchError(
-            "this key was made for another original model",
-            file=model.path,
-            expected=f"embedding fingerprint {key.model_fingerprint[:16]}",
-            found=model.fingerprint[:16],
-            advice="Choose the unmarked original that the key was generated from",
-        )
     return choices
 
 
 def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cpu") -> torch.Tensor:
-    """(l, d) marked rows, rounded to the embedding's dtype (Algorithm 2, lines 15 to 24).
+    """(l, d) marked rows, rounded to the embedding's dtype (Algorithm 2, lines 15 to 24; Algorithm 5).
 
     Raises:
         MarginError: rounding, overflow or the scale leaves too little of the mark to prove it later.
@@ -137,12 +152,15 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
             found=str(key.parameters.permutations),
             advice="Generate the key with more permutations",
         )
-    a_m = invariant(model, choices.query_tokens, choices.reference_tokens, device=device).cpu().numpy()
+    noise = key.noise(model, choices)
+    tokens = choices.query_tokens, choices.reference_tokens
+    a_m = invariant(model, *tokens, device=device, added=noise.added(model)).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
-    originals = model.embedding(choices.marked_rows).double().numpy()
-    values = marked_values(originals, permuted, choices.row_permutations, key.scale)
+    originals = noise.basis.into(model.embedding(choices.marked_rows).double().numpy(), choices.marked_rows)
+    solved = marked_values(originals, permuted, choices.row_permutations, key.scale)
+    values = noise.basis.out_of(solved, choices.marked_rows)
     rounded = torch.from_numpy(values).to(getattr(torch, model.dtype))
-    reading = _margin(rounded, permuted, choices, key)
+    reading = _margin(noise.basis.into(rounded.double().numpy(), choices.marked_rows), permuted, choices, key)
     least = max(key.parameters.required_positions, math.ceil(LEAST_SHARE * key.parameters.positions))
     if reading.count < least or log10_risk(reading) > FOUND_LOG10_RISK:
         raise MarginError(
@@ -156,29 +174,10 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     return rounded
 
 
-def _margin(rounded: torch.Tensor, permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:
-    """The verdict's own reading of the rounded rows, before anything is written."""
-    rows = rounded.double().numpy()
+def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:
+    """The verdict's own reading of the rounded rows (l, d), in the basis, before anything is written."""
     shuffled = stat.normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
     weights = stat.joint_map(permuted, key.scale)
     count = key.parameters.permutations  # the key's own number: with it every later detection must find the mark
     null = stat.null_lengths(weights, shuffled, null_permutations(0, count, rows.shape[1]))
     return reading_of("joint", "original", stat.lengths(weights, shuffled), null, key.parameters)
-
-
-def embedding_patches(model: Checkpoint, row_ids: NDArray[np.int64], rows: torch.Tensor) -> dict[Path, list[Patch]]:
-    """The byte ranges that put `rows` in place of the embedding's rows, and of a tied head stored beside it."""
-    names = [model.layout.embedding.name]
-    head = model.layout.head
-    if model.tied and head is not None and torch.equal(model.read(head, row_ids), model.embedding(row_ids)):
-        # Tied in the config and stored twice: both copies stay equal. Where they differ already, transformers
-        # unties them on loading, and the head is none of the mark's business.
-        names.append(head.name)
-    raw = rows.contiguous().view(torch.uint8).numpy()
-    patches: dict[Path, list[Patch]] = {}
-    for name in names:
-        entry = model.tensors[name]
-        width = raw.shape[1]
-        for row, data in sorted(zip(row_ids.tolist(), raw, strict=True), key=lambda pair: pair[0]):
-            patches.setdefault(Path(entry.file), []).append(Patch(entry.start + row * width, data.tobytes()))
-    return {file: sorted(items, key=lambda patch: patch.start) for file, items in patches.items()}

@@ -7,6 +7,12 @@ The paper's `e_i W_q (e_i W_k)^T` is read as METHOD.md section 1 says: t query t
 before rotary embedding, with q and k as the model itself computes them for a token at position 0. Every row is then
 standardised. A is unchanged by every function-preserving change of the residual stream, by gain folding, by any
 invertible map between q and k, and by head order.
+
+Where layer 0 has no such q and k (`Layout.scores` is "embedding": state-space models, compressed queries and keys),
+
+    A[i, k] = cosine of the embedding rows of m_i and r_k                                            (t, d)
+
+stands in, which rotations and scalings of the residual stream leave unchanged too.
 """
 
 from __future__ import annotations
@@ -29,6 +35,8 @@ REFERENCE_BLOCK = 1024
 # A deviation below this share of the largest entry is what float32 rounding makes of a constant row (its unit is
 # 6e-8, times the square root of a few thousand terms). Rows of trained models lie near 1/20.
 CONSTANT_ROW = 1e-6
+# Below the norm of any float32 row but that of zeros.
+SMALLEST_NORM = 1e-50
 # Tokens spelt out in a message.
 TOKENS_NAMED = 20
 
@@ -122,12 +130,12 @@ def layer0_scores(
     device: Device = "cpu",
     added: Added | None = None,
 ) -> torch.Tensor:
-    """A_m before standardising, (t, d) float64 on the CPU.
+    """A_m before standardising, (t, d) float64 on the CPU; of cosines where the layout says so.
 
     Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
     and a report can be reproduced. That is affordable because q is needed for the t query tokens only, queries that
     share a key head are summed first, and W_k is then applied to these t sums instead of to the d reference tokens
-    (all exact, because the score is linear in q and k). Only a norm on k forces k itself to be computed.
+    (all exact, because the score is linear in q and k). Only a norm or a limit on k forces k itself to be computed.
 
     Args:
         added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
@@ -140,6 +148,14 @@ def layer0_scores(
     layout = model.layout
     queries, references = _ids(query_tokens), _ids(reference_tokens)
     _check_tokens(layout, queries, references)
+    if layout.scores == "embedding":
+        return _cosines(model, queries, references, device, added)
+    if layout.q is None or layout.k is None:
+        raise InvariantError(
+            "layer 0's q and k are not known in this model",
+            expected="tensors under a known family's names",
+            found="; ".join(layout.notes) or None,
+        )
     layer = _layer(model, str(device))
     group = layout.heads // layout.kv_heads
     q = layer.q(layer.inputs(queries, added))
@@ -183,6 +199,29 @@ def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Ten
     return (scores - mean) / deviation
 
 
+def _cosines(
+    model: Weights, queries: torch.Tensor, references: torch.Tensor, device: Device, added: Added | None
+) -> torch.Tensor:
+    """(t, d) cosines between embedding rows; 0 where a row is zero, NaN where it is not finite."""
+
+    def directions(tokens: torch.Tensor) -> torch.Tensor:
+        x = _embedded(model, tokens, device, added)
+        return x / x.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+
+    q = directions(queries)
+    scores = torch.empty(len(queries), len(references), dtype=torch.float64)
+    for start in range(0, len(references), REFERENCE_BLOCK):
+        block = references[start : start + REFERENCE_BLOCK]
+        scores[:, start : start + len(block)] = (q @ directions(block).T).cpu()
+    return scores
+
+
+def _embedded(model: Weights, tokens: torch.Tensor, device: Device, added: Added | None) -> torch.Tensor:
+    """(n, hidden_size) float64, the tokens' rows of W_e with what is added to them."""
+    x = model.embedding(tokens, device).double()
+    return x if added is None else x + added(tokens).to(device=x.device, dtype=x.dtype)
+
+
 class _Inputs:
     """The vectors that layer 0's q and k are applied to, for tokens at position 0; the small tensors are read once."""
 
@@ -190,17 +229,18 @@ class _Inputs:
         self._model, self._device = model, device
         layout = model.layout
         self._scale = layout.embedding_scale
+        widening = layout.embedding_projection
+        self._widening = model.read(widening, device=device).double() if widening is not None else None
         tables = (layout.token_type, layout.position)
         self._tables = [_first_row(model, table, device) for table in tables if table is not None]
         norms = (layout.embedding_norm, layout.input_norm)
         self._norms = [_NormFunction(model, norm, device) for norm in norms if norm is not None]
 
     def __call__(self, tokens: torch.Tensor, added: Added | None) -> torch.Tensor:
-        """(n,) token ids to (n, hidden_size)."""
-        x = self._model.embedding(tokens, self._device).double()
-        if added is not None:
-            x = x + added(tokens).to(device=x.device, dtype=x.dtype)
-        x = x * self._scale
+        """(n,) token ids to (n, width)."""
+        x = _embedded(self._model, tokens, self._device, added) * self._scale
+        if self._widening is not None:
+            x = torch.nn.functional.linear(x, self._widening)
         for table in self._tables:
             x = x + table
         for norm in self._norms:
@@ -209,24 +249,38 @@ class _Inputs:
 
 
 class _Projection:
-    """q or k of layer 0, split into heads and normalised per head where the family does so."""
+    """q or k of layer 0, split into heads, normalised and limited where the family does so."""
 
     def __init__(
-        self, model: Weights, weight: TensorRef, bias: TensorRef | None, norm: Norm | None, heads: int, device: Device
+        self,
+        model: Weights,
+        weight: TensorRef,
+        bias: TensorRef | None,
+        norm: Norm | None,
+        clip: float | None,
+        heads: int,
+        device: Device,
     ) -> None:
         self._weight = model.read(weight, device=device).double()
         self._bias = model.read(bias, device=device).double() if bias is not None else None
         self._norm = _NormFunction(model, norm, device) if norm is not None else None
-        self._heads = heads
+        self._over_all = norm is not None and norm.over == "projection"
+        self._clip, self._heads = clip, heads
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """(n, hidden_size) to (n, heads, head_dim)."""
-        y = torch.nn.functional.linear(x, self._weight, self._bias).view(len(x), self._heads, -1)
-        return self._norm(y) if self._norm is not None else y
+        """(n, width) to (n, heads, head_dim)."""
+        y = torch.nn.functional.linear(x, self._weight, self._bias)
+        if not self._over_all:
+            y = y.view(len(x), self._heads, -1)
+        if self._norm is not None:
+            y = self._norm(y)
+        if self._clip is not None:
+            y = y.clamp(-self._clip, self._clip)
+        return y.view(len(x), self._heads, -1)
 
     def products(self, q: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """(t, n) products of q (t, heads * head_dim) with this projection of x (n, hidden_size)."""
-        if self._norm is not None:
+        """(t, n) products of q (t, heads * head_dim) with this projection of x (n, width)."""
+        if self._norm is not None or self._clip is not None:
             return q @ self(x).flatten(1).T
         scores = (q @ self._weight) @ x.T
         return scores if self._bias is None else scores + (q @ self._bias)[:, None]
@@ -238,8 +292,10 @@ class _Layer:
     def __init__(self, model: Weights, device: Device) -> None:
         layout = model.layout
         self.inputs = _Inputs(model, device)
-        self.q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.heads, device)
-        self.k = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.kv_heads, device)
+        assert layout.q is not None, "layer0_scores has checked"
+        assert layout.k is not None
+        self.q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.clip, layout.heads, device)
+        self.k = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.clip, layout.kv_heads, device)
 
 
 @lru_cache(maxsize=2)  # an original and a suspect: many keys are tried on the same two
@@ -253,7 +309,9 @@ class _NormFunction:
     def __init__(self, model: Weights, norm: Norm, device: Device) -> None:
         self._layer = norm.kind == "layer"
         self._eps = norm.eps
-        self._gain = norm.offset + model.read(norm.weight, device=device).double() if norm.weight is not None else None
+        gains = [norm.offset + model.read(ref, device=device).double() for ref in norm.weights]
+        # One gain per head, where each has a tensor of its own, makes (heads, head_dim).
+        self._gain = torch.stack(gains) if isinstance(norm.weight, tuple) else gains[0] if gains else None
         self._bias = model.read(norm.bias, device=device).double() if norm.bias is not None else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

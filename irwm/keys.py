@@ -22,12 +22,14 @@ from irwm.condition import well_conditioned
 from irwm.derivation import Derivation, binding, canonical
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.invariant import invariant
+from irwm.layer0 import layer0_digest
+from irwm.noise import Noise, noise_of
 from irwm.parameters import AUTO_SCALE, Parameters
 from irwm.row_pool import RowPool, check_ranges, row_pool
 from irwm.values import natural_scale
 
 FORMAT = "irwm-key"
-VERSION = 1
+VERSION = 2
 SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
 MAX_KEY_BYTES = 16 << 20  # far above any real pool; bounds what a hostile key file can make us parse
@@ -60,8 +62,9 @@ class Key:
         secret: 32 bytes; never shown, logged or written outside the vault.
         parameters: the mark's parameters.
         model_fingerprint: hex SHA-256 of the original's embedding; salt of every derivation.
-        rows_digest: hex SHA-256 of the original's rows that the mark reads, so that a detection can tell the
-            right original from a wrong one without reading all of it.
+        rows_digest: hex SHA-256 of the original's rows that the mark reads, so that a wrong original is told from the
+            right one before all of it is read.
+        layer0_digest: hex SHA-256 of all else that the invariant reads, `irwm.layer0`.
         vocab_size, hidden_size: s and d of the original.
         pool: the usable rows at the time the key was made.
         attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.
@@ -73,6 +76,7 @@ class Key:
     parameters: Parameters
     model_fingerprint: str
     rows_digest: str
+    layer0_digest: str
     vocab_size: int
     hidden_size: int
     pool: RowPool = field(repr=False)
@@ -84,7 +88,7 @@ class Key:
     @property
     def commitment(self) -> str:
         """Hex SHA-256 that binds the whole key and reveals nothing of it; the key's public fingerprint."""
-        return hashlib.sha256(b"irwm/v1/commitment\0" + self.to_bytes()).hexdigest()
+        return hashlib.sha256(b"irwm/v2/commitment\0" + self.to_bytes()).hexdigest()
 
     @property
     def query_tokens(self) -> NDArray[np.int64]:
@@ -94,11 +98,19 @@ class Key:
     def marked_rows(self) -> NDArray[np.int64]:
         return self.choices().marked_rows
 
+    @property
+    def derivation(self) -> Derivation:
+        """What every choice of this key is derived with."""
+        bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest)
+        return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
+
+    def noise(self, model: Checkpoint, choices: Choices) -> Noise:
+        """The noise of this key's copy of the original `model` (Algorithm 4); none for a single owner."""
+        return noise_of(self.derivation, self.parameters, model, choices.marked_rows)
+
     def choices(self) -> Choices:
         """Derive every index vector of this key."""
-        p = self.parameters
-        bound = binding(p, self.pool, self.hidden_size)
-        derivation = Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
+        p, derivation = self.parameters, self.derivation
         query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
         return Choices(
             query_tokens=query,
@@ -117,6 +129,7 @@ class Key:
             "parameters": self.parameters.to_dict(),
             "model_fingerprint": self.model_fingerprint,
             "rows_digest": self.rows_digest,
+            "layer0_digest": self.layer0_digest,
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
             "excluded_rows": [list(pair) for pair in self.pool.excluded],
@@ -169,33 +182,28 @@ def generate_key(
     params = params or Parameters()
     secret = os.urandom(SECRET_BYTES) if secret is None else secret
     _check_secret_and_names(secret, owner, recipient)
-    if params.noise_coordinates:
-        raise ParameterError(
-            "noise_coordinates belongs to the many-recipients scheme, which this version does not have yet",
-            expected="0",
-            found=str(params.noise_coordinates),
-        )
+    model.require_markable()
     d, t = model.hidden_size, params.constraints
-    if t >= d:
-        raise ParameterError("more constraints than coordinates", expected=f"below {d}", found=str(t))
+    for what, count in (("constraints", t), ("noise coordinates", params.noise_coordinates)):
+        if count >= d:
+            raise ParameterError(f"more {what} than coordinates", expected=f"below {d}", found=str(count))
     pool = row_pool(model)
-    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d))
+    layer0 = layer0_digest(model)
+    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d, layer0))
     query, reference = derivation.tokens(pool, t, d)
     marked = derivation.marked_rows(pool, query, reference, params.positions)
-    a_m = invariant(model, query, reference, device=device).cpu().numpy()
+    noise = noise_of(derivation, params, model, marked)
+    a_m = invariant(model, query, reference, device=device, added=noise.added(model)).cpu().numpy()
     attempt, permuted = well_conditioned(
         a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
     )
-    if params.scale == AUTO_SCALE:
-        rows = model.embedding(marked).double().numpy()
-        scale = natural_scale(rows, permuted, derivation.row_permutations(params.positions, d))
-    else:
-        scale = float(params.scale)
+    scale = _resolved_scale(params, model, marked, noise, permuted, derivation.row_permutations(params.positions, d))
     return Key(
         secret=secret,
         parameters=params,
         model_fingerprint=model.fingerprint,
         rows_digest=rows_digest(model, query, reference, marked),
+        layer0_digest=layer0,
         vocab_size=model.vocab_size,
         hidden_size=d,
         pool=pool,
@@ -214,44 +222,55 @@ def decoy_key(
     Its secret is public and follows from `seed` and `number`, so that anyone can run the same control again. Errors
     as `generate_key`.
     """
-    secret = keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v1/decoy/%d" % number)
+    secret = keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v2/decoy/%d" % number)
     return generate_key(model, params, secret, owner, f"decoy {number}", device)
 
 
 def rows_digest(model: Checkpoint, *rows: NDArray[np.int64]) -> str:
     """Hex SHA-256 over the float32 values of the given rows, in order."""
     values = model.embedding(np.concatenate(rows)).contiguous().numpy()
-    return hashlib.sha256(b"irwm/v1/rows\0" + values.astype("<f4", copy=False).tobytes()).hexdigest()
+    return hashlib.sha256(b"irwm/v2/rows\0" + values.astype("<f4", copy=False).tobytes()).hexdigest()
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
     """Refuse a key whose try or scale was chosen instead of derived.
 
     Args:
-        a_m: (t, d) invariant of the original `model`.
+        a_m: (t, d) invariant of the original `model` with the key's noise.
 
     Raises:
         KeyMismatchError: `attempt` is not the first stable try, or `scale` is not what the parameters say.
     """
     p = key.parameters
-    derivation = Derivation(
-        key.secret, key.model_fingerprint, key.owner, key.recipient, binding(p, key.pool, key.hidden_size)
-    )
+    derivation = key.derivation
     first, permuted = well_conditioned(
         a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
     )
-    expected = p.scale
-    if p.scale == AUTO_SCALE:
-        rows = model.embedding(choices.marked_rows).double().numpy()
-        expected = natural_scale(rows, permuted, choices.row_permutations)
-    if first == key.attempt and math.isclose(float(expected), key.scale, rel_tol=1e-6) and not p.noise_coordinates:
+    noise = key.noise(model, choices)
+    expected = _resolved_scale(p, model, choices.marked_rows, noise, permuted, choices.row_permutations)
+    if first == key.attempt and math.isclose(expected, key.scale, rel_tol=1e-6):
         return
     raise KeyMismatchError(
         "this key was not derived as keys are: its try or its scale was chosen",
-        expected=f"attempt {first}, scale {float(expected):.6g}, no noise coordinates",
-        found=f"attempt {key.attempt}, scale {key.scale:.6g}, noise coordinates {p.noise_coordinates}",
+        expected=f"attempt {first}, scale {expected:.6g}",
+        found=f"attempt {key.attempt}, scale {key.scale:.6g}",
         advice="Do not rely on it; ask for the key as the vault holds it",
     )
+
+
+def _resolved_scale(
+    params: Parameters,
+    model: Checkpoint,
+    marked_rows: NDArray[np.int64],
+    noise: Noise,
+    permuted: NDArray[np.float64],
+    row_permutations: NDArray[np.int64],
+) -> float:
+    """scale_wm as a number; "auto" makes what is stored as large as the rows' own numbers, in the basis."""
+    if params.scale != AUTO_SCALE:
+        return float(params.scale)
+    rows = noise.basis.into(model.embedding(marked_rows).double().numpy(), marked_rows)
+    return natural_scale(rows, permuted, row_permutations)
 
 
 def check_geometry(key: Key, model: Checkpoint) -> None:
@@ -269,19 +288,27 @@ def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
     """Refuse an original that is not the one the key was made for.
 
     Raises:
-        KeyMismatchError: another geometry or other rows.
+        KeyMismatchError: another geometry, other rows, or another layer 0: any of what the key's equations rest on.
     """
     check_geometry(key, model)
     digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
     if digest != key.rows_digest:
         raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
+    # The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
+    if model.fingerprint != key.model_fingerprint:
+        expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
+        raise _mismatch(model, f"embedding fingerprint {expected}", found)
+    layer0 = layer0_digest(model)
+    if layer0 != key.layer0_digest:
+        expected, found = f"layer 0 with digest {key.layer0_digest[:16]}", f"layer 0 with digest {layer0[:16]}"
+        raise _mismatch(model, expected, found, tensor=model.layout.q.name if model.layout.q else None)
 
 
-def _mismatch(model: Checkpoint, expected: str, found: str) -> KeyMismatchError:
+def _mismatch(model: Checkpoint, expected: str, found: str, tensor: str | None = None) -> KeyMismatchError:
     return KeyMismatchError(
         "this key was made for another original model",
         file=model.path,
-        tensor=model.layout.embedding.name,
+        tensor=tensor or model.layout.embedding.name,
         expected=expected,
         found=found,
         advice="Choose the unmarked original that the key was generated from",
@@ -324,6 +351,7 @@ def _parse(data: bytes) -> Key:
         parameters=Parameters.from_dict(values["parameters"]),
         model_fingerprint=_hex(values["model_fingerprint"]),
         rows_digest=_hex(values["rows_digest"]),
+        layer0_digest=_hex(values["layer0_digest"]),
         vocab_size=size,
         hidden_size=d,
         pool=RowPool(size, tuple((a, b) for a, b in excluded)),

@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 _ZERO_NONCE = bytes(16)
+# A ChaCha20 block has 64 bytes; the first bytes of what the library calls the nonce are the block's number.
+_WORDS_IN_BLOCK = 16
 
 
 def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
@@ -28,6 +30,13 @@ def words(stream_key: bytes, count: int) -> NDArray[np.uint64]:
     """
     encryptor = Cipher(algorithms.ChaCha20(stream_key, _ZERO_NONCE), mode=None).encryptor()
     return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8")
+
+
+def words32(stream_key: bytes, first: int, count: int) -> NDArray[np.uint32]:
+    """`count` little-endian uint32 words of the same keystream from word `first` on, without making those before."""
+    block, skipped = divmod(first, _WORDS_IN_BLOCK)
+    encryptor = Cipher(algorithms.ChaCha20(stream_key, block.to_bytes(16, "little")), mode=None).encryptor()
+    return np.frombuffer(encryptor.update(bytes(4 * (skipped + count))), dtype="<u4")[skipped:]
 
 
 def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:

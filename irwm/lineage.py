@@ -1,19 +1,38 @@
 """Lineage: whether the suspect descends from the original at all, mark or no mark.
 
-"Derived from ours" and "carries this key's mark" are two findings and are never merged into one.
+"Derived from ours" and "carries this key's mark" are two findings and are never merged into one. Two kinds of evidence:
+the aligned rows against wrong rows aligned the same way, and whether layer 0's attention agrees between the two models
+(`attention`). After a rotation both are read in the minor components, where models that were trained apart share least.
+Rows that are merely somewhat alike there are not enough: how high strangers reach is measured by benchmarks/lineage.py,
+and the thresholds stand above that.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from irwm.alignment import ALIGNED_COSINE, Alignment
+from irwm.alignment import Alignment
+from irwm.attention import Attention
 
 DERIVED, NOT_DERIVED, CANNOT_TELL = "derived", "not derived", "cannot tell"
-# A related model's rows stand this many decoy deviations above chance; far beyond what unrelated rows reach.
+# The median of the rows stands this many of its standard errors above that of wrong rows. With thousands of rows any
+# resemblance does; this keeps a handful of rows from saying anything.
 FEWEST_DEVIATIONS = 10.0
+# From this similarity on the rows speak for themselves. Below it models grown apart from one random start, or trained
+# apart for long enough, may be as alike, but not in their attention.
+CLEAR_SIMILARITY = 0.6
+# Agreement of attention that supports rows which do not speak for themselves, and how far above the largest decoy it
+# must be: models from one random start reach 0.05, strangers 0.13, descendants under noise of 0.3 deviations 0.3.
+SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
+# Below this share of the similarity that "aligned" needs lies whatever has nothing in common.
+UNRELATED_SHARE = 0.6
+# Where fewer of the smaller model's rows have a counterpart, more of it is not ours than is.
+LEAST_MATCHED = 0.5
+# A stranger into which some of our rows were pasted is no stranger.
+MOST_NEARLY_EQUAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +41,59 @@ class Lineage:
 
     Attributes:
         status: "derived", "not derived" or "cannot tell".
-        similarity: median cosine of the aligned rows with the original's; NaN when nothing could be compared.
+        similarity: median cosine of the aligned rows with the original's; NaN when nothing could be compared. After
+            a rotation, in the original's minor components.
         decoy_similarity: the same with wrong rows.
         reason: one sentence for a person.
+        attention: agreement of layer 0's attention scores in their minor components, in [-1, 1]; NaN where the
+            suspect's q and k cannot be read.
+        attention_decoy: the largest of 99 such values with wrong tokens; NaN likewise.
     """
 
     status: str
     similarity: float
     decoy_similarity: float
     reason: str
+    attention: float = math.nan
+    attention_decoy: float = math.nan
 
 
-def lineage(alignment: Alignment) -> Lineage:
-    """The lineage that an alignment supports.
+def lineage(alignment: Alignment, attention: Attention | None = None) -> Lineage:
+    """The lineage that an alignment, and the agreement of attention where it can be read, support.
 
-    A failed alignment is "cannot tell", not "not derived": this version puts back the order of columns only, and a
-    rotated copy would look the same as a stranger.
+    "Derived" includes a common ancestor, and the other direction: two fine-tunes of one base resemble each other as a
+    parent and its child do, and resemblance does not say which of the two came first.
+    "Not derived" is said only where the tokenizers name the rows and none of them resembles its namesake; where only
+    content could have paired them, a failure acquits nobody. It is about the embedding: a model whose embedding was
+    replaced, or which was distilled from ours, reads the same.
     """
+    agreement = math.nan if attention is None else attention.agreement
+    wrong = math.nan if attention is None else attention.largest_decoy
     if not alignment.cosines.size:
-        return Lineage(CANNOT_TELL, float("nan"), float("nan"), alignment.reason)
+        return Lineage(CANNOT_TELL, math.nan, math.nan, alignment.reason, agreement, wrong)
     decoy = float(np.median(alignment.decoy_cosines))
     deviation = float(np.std(alignment.decoy_cosines)) / np.sqrt(alignment.decoy_cosines.size)
-    similarity = alignment.similarity
+    similarity, needed = alignment.similarity, alignment.needed_similarity
     above = (similarity - decoy) / max(deviation, 1e-12)
-    compared = f"the median row has cosine {similarity:.3f} with the original's, {decoy:.3f} with a wrong row"
-    if alignment.aligned and similarity >= ALIGNED_COSINE and above >= FEWEST_DEVIATIONS:
-        return Lineage(DERIVED, similarity, decoy, f"derived from the original: {compared}")
-    return Lineage(CANNOT_TELL, similarity, decoy, f"no resemblance found in these coordinates: {compared}")
+    where = "" if alignment.rotation is None else " in the minor components"
+    compared = f"the median row has cosine {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
+    if alignment.aligned and alignment.matched < LEAST_MATCHED:
+        status = CANNOT_TELL
+        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, and those are alike"
+    elif alignment.aligned and above >= FEWEST_DEVIATIONS:
+        supported = agreement >= max(SUPPORTING_ATTENTION, ABOVE_DECOYS * wrong)  # false where it cannot be read
+        if similarity >= CLEAR_SIMILARITY or supported:
+            status = DERIVED
+            said = "derived from the original, or both from a common ancestor, or the original from the suspect"
+        else:
+            status = CANNOT_TELL
+            said = "the rows are somewhat alike, but layer 0's attention does not support it"
+    elif not alignment.aligned and alignment.nearly_equal > MOST_NEARLY_EQUAL:
+        status = CANNOT_TELL
+        said = f"{100 * alignment.nearly_equal:.0f} % of the rows nearly equal the original's, the others do not"
+    elif not alignment.aligned and alignment.exhausted and similarity < UNRELATED_SHARE * needed:
+        status = NOT_DERIVED
+        said = "the tokens' rows show no resemblance, however their coordinates are turned"
+    else:
+        status, said = CANNOT_TELL, "too little resemblance to tell"
+    return Lineage(status, similarity, decoy, f"{said}: {compared}", agreement, wrong)

@@ -10,12 +10,17 @@ from typing import Any
 from irwm.errors import ParameterError
 
 AUTO_SCALE = "auto"
+NOISE_LEVELS = ("row", "global")
 # The smallest permutation count whose rank can fall below every threshold the paper uses (beta >= 0.01): with
 # fewer than 99 permutations 1 / (N + 1) >= 0.01 and the count rule would be decided by the null's coarseness.
 FEWEST_PERMUTATIONS = 99
 # Standardised rows of A give conditions around 10 to 60 for a random t x t block (t = 5 to 20); 30 keeps the solved
 # entries within the range of natural ones and is met within a few tries for t <= 20.
 DEFAULT_CONDITION_LIMIT = 30.0
+
+# Many recipients: one noise coordinate in at least so many of a row's, which costs the demo model (d = 256, where it
+# costs most) about 1 % of perplexity; and at most the paper's t, since more would hide and trace no better in practice.
+NOISE_SPACING, MOST_NOISE = 32, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Parameters:
         required_positions: rho, positions that must count (count >= rho).
         permutations: numit, random permutations behind each rank.
         noise_coordinates: num_noise, coordinates per row set to noise (Algorithm 4); 0 for a single owner.
+        noise_level: how large the noise is, "row": each row's own deviation (less costly where lengths differ), or
+            "global": the paper's sigma_E for all.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -44,6 +51,7 @@ class Parameters:
     required_positions: int = 30
     permutations: int = 1000
     noise_coordinates: int = 0
+    noise_level: str = NOISE_LEVELS[0]
 
     def __post_init__(self) -> None:
         _whole("positions", self.positions, 1, 100_000)
@@ -51,6 +59,10 @@ class Parameters:
         _whole("required_positions", self.required_positions, 1, self.positions)
         _whole("permutations", self.permutations, 0, 10_000_000)
         _whole("noise_coordinates", self.noise_coordinates, 0, 4096)
+        if self.noise_level not in NOISE_LEVELS:
+            raise ParameterError(
+                "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
+            )
         if self.scale != AUTO_SCALE:
             _real("scale", self.scale, 1e-6, 1e9)
         _real("condition_limit", self.condition_limit, 1.0, 1e12)
@@ -63,8 +75,14 @@ class Parameters:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters as plain JSON values."""
-        return asdict(self)
+        """The parameters as plain JSON values.
+
+        The noise's level is left out where there is no noise: keys of a single owner are as they were before it.
+        """
+        values = asdict(self)
+        if not self.noise_coordinates:
+            del values["noise_level"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Parameters:
@@ -77,6 +95,17 @@ class Parameters:
         if unknown:
             raise ParameterError("unknown parameters", found=", ".join(unknown))
         return cls(**dict(values))
+
+
+def many_recipients(hidden_size: int) -> Parameters:
+    """The preset for copies to many recipients of a model with `hidden_size` coordinates.
+
+    As many noise coordinates as constraints, each as large as the row's own numbers, and a scale that makes the solved
+    entries as large: a marked row and any other then change alike. What noise costs goes as its share of a row's
+    coordinates, so a model with few of them gets less; docs/collusion.md has the measurements.
+    """
+    t = max(2, min(MOST_NOISE, hidden_size // NOISE_SPACING))
+    return Parameters(constraints=t, scale=AUTO_SCALE, noise_coordinates=t, noise_level="row")
 
 
 def chance_of_counting(params: Parameters) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import gammaln, log1p, logsumexp, xlog1py, xlogy
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, log1p, log_ndtr, logsumexp, xlog1py, xlogy
 
 from irwm.errors import ParameterError
 
@@ -103,6 +103,19 @@ def fisher_log10(ranks: ArrayLike) -> float:
         return 0.0
     k = np.arange(p.size)
     return min(0.0, float((-x + logsumexp(xlogy(k, x) - gammaln(k + 1))) / LN10))
+
+
+def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
+    """log10 of a bound on P(S >= z sqrt(sum a²)) for S = sum e_i a_i with fair random signs e_i, whatever the a_i are.
+
+    The smaller of Hoeffding's exp(-z² / 2) and Bentkus and Dzindzalieta's c P(Z >= z), Z normal and
+    c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Neither assumes anything of the a_i, however many or however
+    unequal they are; so z needs no calibration. NaN gives 0, no evidence.
+    """
+    z = np.asarray(z, dtype=np.float64)
+    c = -math.log(4.0) - log_ndtr(-math.sqrt(2.0))
+    bound = np.minimum(-np.square(z) / 2, c + log_ndtr(-z)) / LN10
+    return np.where(z > 0, np.minimum(bound, 0.0), 0.0)
 
 
 def fisher_floor_log10(positions: int, permutations: int) -> float:

@@ -1,8 +1,8 @@
 """From a reading to found, not found or inconclusive.
 
 The risk of a false "found" is bounded by one number for every setting: a reading must be so unlikely on a model
-without the mark that, after paying for the two ways of combining its ranks and for every key tried, less than one
-such model in a million would show it. The paper's rule (count >= rho) stands beside it as `passes`.
+without the mark that, after paying for the two ways of combining its ranks, for every key tried and for every tensor
+read, less than one such model in a million would show it. The paper's rule (count >= rho) stands beside it as `passes`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ DISMISSED_LOG10_RISK = -3.0
 COMBINATIONS = 2
 
 
-def log10_risk(reading: Reading, keys_tried: int = 1) -> float:
-    """log10 of the odds that a model without the mark gives this reading by any of the ways looked at."""
+def log10_risk(reading: Reading, comparisons: int = 1) -> float:
+    """log10 of the odds that a model without the mark gives this reading by any of the ways looked at.
+
+    Args:
+        comparisons: keys tried times tensors read, `Finding.comparisons` (Bonferroni).
+    """
     best = min(reading.log10_p, reading.log10_p_count)
-    return min(0.0, best + math.log10(COMBINATIONS * keys_tried))
+    return min(0.0, best + math.log10(COMBINATIONS * comparisons))
 
 
 def judge(
-    reading: Reading, params: Parameters, alignment: Alignment, faults: tuple[str, ...], keys_tried: int = 1
+    reading: Reading, params: Parameters, alignment: Alignment, faults: tuple[str, ...], comparisons: int = 1
 ) -> tuple[str, str]:
     """The verdict and its one-sentence reason.
 
@@ -36,8 +40,8 @@ def judge(
         reading: the reading the verdict rests on.
         params: the key's parameters.
         alignment: the suspect's alignment; a failed one is inconclusive.
-        faults: what makes the suspect faulty (numbers that are not finite, ...); any makes it inconclusive.
-        keys_tried: keys tried on this suspect, for the correction.
+        faults: why no key can be judged on the suspect (numbers that are not finite, ...); any makes it inconclusive.
+        comparisons: keys tried times tensors read on this suspect, for the correction.
     """
     l, beta = params.positions, params.rank_threshold
     seen = (
@@ -46,7 +50,7 @@ def judge(
     )
     if faults:
         aside = f" Apart from that, {seen}." if reading.present else ""
-        return INCONCLUSIVE, f"The suspect is faulty: {'; '.join(faults)}.{aside}"
+        return INCONCLUSIVE, f"The suspect cannot be judged: {'; '.join(faults)}.{aside}"
     if not alignment.aligned:
         return INCONCLUSIVE, f"The suspect {alignment.reason}."
     if params.permutations < FEWEST_PERMUTATIONS:
@@ -59,9 +63,9 @@ def judge(
     chance = chance_of_counting(params)  # 0 where beta is finer than the permutations: then no position can count
     fewest = reading.present * math.log10(chance) if chance > 0 else 0.0
     floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
-    if floor + math.log10(COMBINATIONS * keys_tried) > FOUND_LOG10_RISK:
+    if floor + math.log10(COMBINATIONS * comparisons) > FOUND_LOG10_RISK:
         return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."
-    risk = log10_risk(reading, keys_tried)
+    risk = log10_risk(reading, comparisons)
     if risk <= FOUND_LOG10_RISK:
         return FOUND, f"The suspect carries this key's mark: {seen}; {odds(risk)}."
     if risk <= DISMISSED_LOG10_RISK:

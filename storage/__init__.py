@@ -3,9 +3,11 @@
     canonical, files, processes    values to bytes, private files, which process is which
     paths, database                where files lie and whether that is safe; SQLite opened, checked, migrated
     encryption                     passphrase to key, records sealed for their place
-    schema, header, records        the vault's tables, its plain row, its values
+    schema, header                 the vault's tables, its plain row
+    records, tables                its values; their rows, sealed and opened
     audit, witness                 the hash chain; a memory beside the vault of how long the chain had become
     checks, backup                 everything opened and held against the log; copies out and back in
+    index                          what an unlocked vault keeps in memory to find keys and releases by
     session, vault                 one session's view: unlocking and idle lock; the records
     jobs                           the list of long tasks, in a file of its own, without secrets
 
@@ -44,7 +46,7 @@ from storage.errors import (
 )
 from storage.jobs import Job, Jobs
 from storage.paths import check_home, home
-from storage.records import CaseRecord, KeyRecord, RecordName, Records, ReleaseRecord, RunRecord
+from storage.records import CaseRecord, KeyRecord, NewKey, Page, RecordName, Records, ReleaseRecord, RunRecord
 from storage.vault import Vault
 
 __all__ = [
@@ -60,7 +62,9 @@ __all__ = [
     "Job",
     "Jobs",
     "KeyRecord",
+    "NewKey",
     "NewerSchemaError",
+    "Page",
     "PassphraseError",
     "RecordName",
     "RecordNotFoundError",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,12 +162,10 @@ def entry_hash(
     ).hexdigest()
 
 
-def entries(db: sqlite_utils.Database, sealer: Sealer | None) -> list[AuditEntry]:
-    """All entries in order of sequence; details only with a sealer."""
-    return [
-        AuditEntry(row["seq"], row["time"], row["event"], _details(row, sealer), row["previous"], row["hash"])
-        for row in db.query("SELECT * FROM audit ORDER BY seq")
-    ]
+def entries(db: sqlite_utils.Database, sealer: Sealer | None) -> Iterator[AuditEntry]:
+    """All entries in order of sequence, one at a time; details only with a sealer."""
+    for row in db.query("SELECT * FROM audit ORDER BY seq"):
+        yield AuditEntry(row["seq"], row["time"], row["event"], _details(row, sealer), row["previous"], row["hash"])
 
 
 def _details(row: Mapping[str, Any], sealer: Sealer | None) -> dict[str, Any] | None:

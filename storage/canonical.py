@@ -10,6 +10,9 @@ from typing import Any
 
 from storage.errors import RecordValueError
 
+# One for all: `json.dumps` would make a new one for each of the hundred thousands of records of a large vault.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
 
 def json_bytes(value: Any, what: str = "the value") -> bytes:
     """Canonical JSON: keys sorted, no spaces, ASCII only, and no NaN or infinity, which are not JSON.
@@ -19,7 +22,7 @@ def json_bytes(value: Any, what: str = "the value") -> bytes:
     """
     try:
         _only_text_keys(value)
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        text = _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordValueError(
             f"{what} cannot be stored as JSON",
@@ -32,12 +35,14 @@ def json_bytes(value: Any, what: str = "the value") -> bytes:
 def _only_text_keys(value: Any) -> None:
     # json.dumps would turn the key 1 into "1" and let it collide with a real "1", silently losing one of them.
     if isinstance(value, dict):
-        for key, inner in value.items():
+        for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"key {key!r} is not text")
-            _only_text_keys(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return
+    for inner in value:
+        if isinstance(inner, (dict, list, tuple)):
             _only_text_keys(inner)
 
 
@@ -50,6 +55,17 @@ def required_text(**values: str) -> None:
     for name, value in values.items():
         if not isinstance(value, str) or not value.strip():
             raise RecordValueError(f"{name} is missing", expected="some text", found=repr(value))
+
+
+def optional_text(**values: str) -> None:
+    """Refuses what is no text; it may be empty.
+
+    Raises:
+        RecordValueError: names the value.
+    """
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise RecordValueError(f"{name} is not text", expected="text, or an empty one", found=repr(value))
 
 
 def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A look at everything in an unlocked vault: every record opened, and all of them held against the audit log.
 
 SQLite's own check passes a flipped byte in a record, and authenticated encryption passes a record that is simply gone.
-The audit log knows which records there must be, and the digest of each.
+The audit log knows which records there must be, and the digest of each, also of those that came many at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite_utils
 from storage import audit
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError
-from storage.records import RecordName, build, open_body, open_meta, sealed_digest
+from storage.records import RecordName, added_in, build, open_body, open_meta, sealed_digest
 from storage.schema import RECORD_TABLES
 
 
@@ -25,6 +25,7 @@ class VaultCheck:
         records: how many records opened.
         damaged: records that do not authenticate, or are not those that the audit log saw added.
         missing: records that the audit log saw added and that are gone.
+        unlogged: sound records of which the audit log knows nothing, as after its end was cut off.
         structure: what SQLite's own check says is wrong with the file.
         audit: the audit log's check.
     """
@@ -32,13 +33,15 @@ class VaultCheck:
     records: int
     damaged: tuple[RecordName, ...]
     missing: tuple[RecordName, ...]
+    unlogged: tuple[RecordName, ...]
     structure: tuple[str, ...]
     audit: audit.AuditCheck
 
     @property
     def ok(self) -> bool:
         """Nothing is wrong."""
-        return not self.damaged and not self.missing and not self.structure and self.audit.ok
+        named = (*self.damaged, *self.missing, *self.unlogged)
+        return not named and not self.structure and self.audit.ok
 
 
 def structure_faults(db: sqlite_utils.Database) -> tuple[str, ...]:
@@ -52,7 +55,8 @@ def check_records(db: sqlite_utils.Database, sealer: Sealer) -> VaultCheck:
     """Checks everything, in one state of the database."""
     structure = structure_faults(db)
     digests: dict[RecordName, str] = {}
-    damaged: list[RecordName] = []
+    # Dictionaries as ordered sets: a list of a hundred thousand damaged ones could not be searched.
+    damaged: dict[RecordName, None] = {}
     for table in RECORD_TABLES:
         for row in db.query(f"SELECT * FROM {table} ORDER BY seq"):
             name = RecordName(table, str(row["id"]))
@@ -60,20 +64,21 @@ def check_records(db: sqlite_utils.Database, sealer: Sealer) -> VaultCheck:
                 build(table, row, open_meta(sealer, table, row), open_body(sealer, table, row))
                 digests[name] = sealed_digest(row)
             except DamagedRecordError:
-                damaged.append(name)
+                damaged[name] = None
     missing: list[RecordName] = []
+    unlogged = dict.fromkeys(digests)
     for entry in audit.entries(db, sealer):
-        if entry.details is None or not {"table", "id", "sha256"} <= entry.details.keys():
-            continue
-        name = RecordName(entry.details["table"], entry.details["id"])
-        if name not in digests and name not in damaged:
-            missing.append(name)
-        elif name in digests and digests[name] != entry.details["sha256"]:
-            damaged.append(name)
+        for name, digest in added_in(entry.details):
+            unlogged.pop(name, None)
+            if name in digests and digests[name] != digest:
+                damaged[name] = None
+            elif name not in digests and name not in damaged:
+                missing.append(name)
     return VaultCheck(
         records=len(digests),
         damaged=tuple(damaged),
         missing=tuple(missing),
+        unlogged=tuple(unlogged),
         structure=structure,
         audit=audit.verify(db, sealer.vault, sealer),
     )

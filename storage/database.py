@@ -105,6 +105,17 @@ class DatabaseFile:
                     self._migrate(db)
         return warnings
 
+    def stamp(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Numbers that are others after any change to the file or its write-ahead log.
+
+        Taken before a state is read, they are never newer than it: what has not changed since may be used again.
+
+        Raises:
+            StorageError: the file cannot be looked at.
+        """
+        with self._explained():
+            return tuple(_stamp(path) for path in (self.path, self.path.with_name(self.path.name + SIDECARS[0])))
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite_utils.Database]:
         """A connection that sees one unchanging state and cannot write."""
@@ -224,6 +235,15 @@ class DatabaseFile:
                 f"the {what} is damaged", file=self.path, found=found, advice=self.schema.remedy
             )
         return StorageError(f"the {what} cannot be read or written", file=self.path, found=found)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    # A log without content comes and goes with every connection and says nothing.
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found.st_size else None
 
 
 @contextlib.contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from storage.canonical import optional_text, required_text
 from storage.encryption import Place, Sealer
-from storage.errors import DamagedRecordError
+from storage.errors import DamagedRecordError, RecordValueError
 from storage.schema import CASES, KEYS, RELEASES, RUNS
 
 T = TypeVar("T")
@@ -41,6 +42,52 @@ class KeyRecord:
     commitment: str
     parameters: dict[str, Any] = field(hash=False)
     label: str
+
+    @property
+    def whose(self) -> str:
+        """Whose mark it is, in words."""
+        return f"{self.owner}, issued to {self.recipient}" if self.recipient else self.owner
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that is to be added; the names as in `KeyRecord`.
+
+    Attributes:
+        sealed: its bytes as the scheme writes them; the vault seals them and never looks into them.
+
+    Raises:
+        RecordValueError: there are no bytes, a name is not text, or one that is needed is empty.
+    """
+
+    sealed: bytes = field(repr=False)
+    owner: str
+    recipient: str
+    model_name: str
+    model_fingerprint: str
+    family: str
+    commitment: str
+    parameters: Mapping[str, Any] = field(hash=False)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sealed, (bytes, bytearray)) or not self.sealed:
+            raise RecordValueError("a key is a non-empty string of bytes", found=type(self.sealed).__name__)
+        required_text(owner=self.owner, model_fingerprint=self.model_fingerprint, commitment=self.commitment)
+        optional_text(recipient=self.recipient, model_name=self.model_name, family=self.family, label=self.label)
+
+    def meta(self) -> dict[str, Any]:
+        """What is sealed beside the bytes."""
+        return {
+            "owner": self.owner,
+            "recipient": self.recipient,
+            "model_name": self.model_name,
+            "model_fingerprint": self.model_fingerprint,
+            "family": self.family,
+            "commitment": self.commitment,
+            "parameters": dict(self.parameters),
+            "label": self.label,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +160,21 @@ class Records(list[T], Generic[T]):
         self.damaged = tuple(damaged)
 
 
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a longer list.
+
+    Attributes:
+        records: those of this page, in the order that was asked for.
+        total: how many records there are on all pages together.
+        damaged: the records of the whole table that do not authenticate; each may belong on any page.
+    """
+
+    records: tuple[T, ...]
+    total: int
+    damaged: tuple[RecordName, ...]
+
+
 Record = KeyRecord | ReleaseRecord | CaseRecord | RunRecord
 _KINDS: dict[str, type[Record]] = {KEYS: KeyRecord, RELEASES: ReleaseRecord, CASES: CaseRecord, RUNS: RunRecord}
 
@@ -173,3 +235,24 @@ def sealed_digest(row: Mapping[str, Any]) -> str:
     if not all(isinstance(part, bytes) for part in parts):
         raise DamagedRecordError("records", str(row["id"]))
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def added(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the audit log notes of a record that is added."""
+    return {"table": table, "id": row["id"], "sha256": sealed_digest(row)}
+
+
+def added_together(table: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the audit log notes of records that are added at once: each one's digest, so that each can be named."""
+    return {"table": table, "records": {row["id"]: sealed_digest(row) for row in rows}}
+
+
+def added_in(details: Mapping[str, Any] | None) -> Iterator[tuple[RecordName, str]]:
+    """The records that an audit entry saw added, with their digests; none where it is about something else."""
+    if details is None:
+        return
+    if {"table", "id", "sha256"} <= details.keys():
+        yield RecordName(details["table"], details["id"]), details["sha256"]
+    elif {"table", "records"} <= details.keys():
+        for id, digest in details["records"].items():
+            yield RecordName(details["table"], id), digest

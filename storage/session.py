@@ -68,6 +68,10 @@ class VaultSession:
         self._now = now
         self._guard = threading.Lock()
         self._sealer: Sealer | None = None
+        # What was opened and is kept to be looked through again, by table; it goes whenever the sealer goes.
+        self._at_hand: dict[str, Any] = {}
+        # One thread opens everything and the others wait for it: side by side each would take as long as all together.
+        self._opening = threading.Lock()
         self._last_use = 0.0
         self._failed_tries = 0
         self._warnings: list[str] = []
@@ -180,6 +184,7 @@ class VaultSession:
                 self._failed_tries += 1
             raise
         with self._guard:
+            self._drop()
             self._sealer, self._last_use = Sealer(data_key, head.id), self._monotonic()
             failed, self._failed_tries = self._failed_tries, 0
         try:
@@ -188,9 +193,9 @@ class VaultSession:
             self._note(f"This unlocking could not be written to the audit log. {error}")
 
     def lock(self) -> None:
-        """Drops the keys. What is being read at this moment still finishes."""
+        """Drops the keys and whatever was opened with them. What is being read at this moment still finishes."""
         with self._guard:
-            self._sealer = None
+            self._drop()
 
     def hand_over(self) -> bytes:
         """The data key, for a task of ours that runs in a process of its own and writes into this vault.
@@ -260,7 +265,13 @@ class VaultSession:
         """All entries in order of sequence; readable while locked, without their details."""
         sealer = self._peek()
         with self._file.reading() as db:
-            return audit.entries(db, sealer)
+            return list(audit.entries(db, sealer))
+
+    @property
+    def audit_count(self) -> int:
+        """How many entries the vault has written."""
+        with self._file.reading() as db:
+            return audit.state(db).count
 
     @property
     def audit_head(self) -> str:
@@ -302,7 +313,17 @@ class VaultSession:
 
     def _lock_when_idle(self) -> None:
         if self._sealer is not None and self._monotonic() - self._last_use >= self.idle_seconds:
-            self._sealer = None
+            self._drop()
+
+    def _drop(self) -> None:
+        self._sealer = None
+        self._at_hand = {}
+
+    def _keep(self, sealer: Sealer, name: str, value: Any) -> None:
+        """Puts what was opened at hand, unless the vault was locked in the meantime."""
+        with self._guard:
+            if self._sealer is sealer:
+                self._at_hand[name] = value
 
     def _note(self, warning: str | None) -> None:
         with self._guard:

@@ -7,36 +7,52 @@ evidence is not edited or deleted.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import sqlite_utils
 
 from storage import audit
 from storage.canonical import checked_manifest, json_bytes, required_text, utc_text
 from storage.checks import VaultCheck, check_records
-from storage.errors import DamagedRecordError, DatabaseDamagedError, RecordNotFoundError, RecordValueError
+from storage.errors import DamagedRecordError
+from storage.index import (
+    Index,
+    KeyEntry,
+    ReleaseEntry,
+    find_keys,
+    find_releases,
+    key_index,
+    one_page,
+    own_copy,
+    release_index,
+)
 from storage.records import (
     CaseRecord,
     KeyRecord,
+    NewKey,
+    Page,
     RecordName,
     Records,
     ReleaseRecord,
     RunRecord,
+    added,
+    added_together,
     build,
     open_body,
     open_meta,
-    place,
-    sealed_digest,
 )
-from storage.schema import CASES, KEYS, RELEASES, RUNS, VAULT_SCHEMA_VERSION
+from storage.schema import CASES, KEYS, RELEASES, RUNS
 from storage.session import VaultSession
+from storage.tables import Look, next_sequence, not_found, open_releases, require, sealed_row
 
-# 64 random bits: short enough to read out, and a collision is refused by the table's index.
-RECORD_ID_BYTES = 8
+# Bounds an entry of the audit log to about 90 kB, whatever number of keys is added at once.
+KEYS_PER_ENTRY = 1000
+# As many bodies as are opened at a time; far below the 32 766 values that one SQLite statement takes.
+KEYS_PER_QUERY = 500
+PAGE_SIZE = 50
 
 
 class Vault(VaultSession):
@@ -62,21 +78,33 @@ class Vault(VaultSession):
         Raises:
             RecordValueError, VaultLockedError, AuditBrokenError, StorageError
         """
-        if not isinstance(sealed, (bytes, bytearray)) or not sealed:
-            raise RecordValueError("a key is a non-empty string of bytes", found=type(sealed).__name__)
-        required_text(owner=owner, model_fingerprint=model_fingerprint, commitment=commitment)
-        meta = {
-            "owner": owner,
-            "recipient": recipient,
-            "model_name": model_name,
-            "model_fingerprint": model_fingerprint,
-            "family": family,
-            "commitment": commitment,
-            "parameters": dict(parameters),
-            "label": label,
-        }
-        record: KeyRecord = self._add(KEYS, "key added", meta, bytes(sealed))
+        new = NewKey(sealed, owner, recipient, model_name, model_fingerprint, family, commitment, parameters, label)
+        record: KeyRecord = self._add(KEYS, "key added", new.meta(), bytes(new.sealed))
         return record
+
+    def add_keys(self, keys: Iterable[NewKey]) -> list[KeyRecord]:
+        """Adds many keys at once: all of them, or none.
+
+        The log gets one entry for every `KEYS_PER_ENTRY` of them, with the digest of each. All are looked at before
+        anything is written; then nobody else can write until the last one is in, about 60 µs for each.
+
+        Raises:
+            RecordValueError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        self._use()
+        new = [(json_bytes(key.meta(), f"key {n}"), bytes(key.sealed)) for n, key in enumerate(keys, start=1)]
+        records: list[KeyRecord] = []
+        if not new:
+            return records
+        with self._writing() as (db, sealer):
+            first, created = next_sequence(db, KEYS, len(new)), utc_text(self._now())
+            for start in range(0, len(new), KEYS_PER_ENTRY):
+                part = new[start : start + KEYS_PER_ENTRY]
+                rows = [sealed_row(sealer, KEYS, first + start + n, created, *key) for n, key in enumerate(part)]
+                db.table(KEYS).insert_all(rows)
+                audit.append(db, sealer, created, "keys added", added_together(KEYS, rows))
+                records += [build(KEYS, row, json.loads(plain)) for row, (plain, _) in zip(rows, part, strict=True)]
+        return records
 
     def keys(self) -> Records[KeyRecord]:
         """All keys in order of addition; `.damaged` names those that do not authenticate.
@@ -86,10 +114,63 @@ class Vault(VaultSession):
         """
         return self._all(KEYS)
 
+    def find_keys(
+        self,
+        text: str = "",
+        *,
+        model_fingerprint: str | None = None,
+        newest_first: bool = True,
+        offset: int = 0,
+        limit: int = PAGE_SIZE,
+    ) -> Page[KeyRecord]:
+        """One page of the keys that have every word of `text` in their owner, recipient, model's name or label.
+
+        Capitals make no difference. A word of `LEAST_OF_COMMITMENT` characters or more may also be the beginning of
+        the commitment. Past the last page there are no records, and the same total.
+
+        Raises:
+            RecordValueError: `offset` is negative or `limit` less than 1.
+            VaultLockedError, StorageError
+        """
+        with self._looking() as look:
+            keys = self._keys_at_hand(look)
+        found = find_keys(keys, text, model_fingerprint)
+        records = one_page(found, newest_first, offset, limit)
+        return Page(tuple(own_copy(record) for record in records), len(found), keys.damaged)
+
+    def key_ids(self, text: str = "", *, model_fingerprint: str | None = None) -> list[str]:
+        """The identifiers of all keys that `find_keys` finds, in order of addition; for `keys_bytes`."""
+        with self._looking() as look:
+            keys = self._keys_at_hand(look)
+        return [record.id for record in find_keys(keys, text, model_fingerprint)]
+
+    def key_records(self, ids: Iterable[str]) -> Records[KeyRecord]:
+        """The keys with these identifiers, in their order; `.damaged` names those of them that do not authenticate.
+
+        An identifier that no key has is passed over.
+        """
+        with self._looking() as look:
+            keys = self._keys_at_hand(look)
+        known = {entry.record.id: entry.record for entry in keys.entries}
+        wanted = list(ids)
+        damaged = {name.id: name for name in keys.damaged}
+        return Records(
+            (own_copy(known[id]) for id in wanted if id in known), (damaged[id] for id in wanted if id in damaged)
+        )
+
     def keys_for(self, model_fingerprint: str) -> Records[KeyRecord]:
         """The keys of one original. `.damaged` names every damaged key: any of them may have been this model's."""
-        records = self.keys()
-        return Records((r for r in records if r.model_fingerprint == model_fingerprint), records.damaged)
+        with self._looking() as look:
+            keys = self._keys_at_hand(look)
+        return Records(map(own_copy, find_keys(keys, model_fingerprint=model_fingerprint)), keys.damaged)
+
+    def marks_on(self, release_fingerprint: str) -> Records[KeyRecord]:
+        """The keys with which the release of this model fingerprint was marked; see `keys_for` on damaged ones."""
+        with self._looking() as look:
+            keys, releases = self._keys_at_hand(look), self._releases_at_hand(look)
+        with_it = {entry.key_id for entry in releases.entries if entry.release_fingerprint == release_fingerprint}
+        marks = (entry.record for entry in keys.entries if entry.record.id in with_it)
+        return Records(map(own_copy, marks), keys.damaged)
 
     def key_bytes(self, id: str) -> bytes:
         """The bytes that `add_key` was given.
@@ -97,12 +178,39 @@ class Vault(VaultSession):
         Raises:
             RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
         """
-        sealer = self._use()
-        with self._file.reading() as db:
-            rows = list(db.query("SELECT * FROM keys WHERE id = ?", [id]))
-        if not rows:
-            raise _not_found(KEYS, id)
-        return open_body(sealer, KEYS, rows[0])
+        ((_, body),) = self.keys_bytes([id])
+        return body
+
+    def keys_bytes(self, ids: Iterable[str], *, damaged: list[RecordName] | None = None) -> Iterator[tuple[str, bytes]]:
+        """The bytes of many keys with their identifiers, in the order of the identifiers, a few hundred in memory.
+
+        Args:
+            damaged: where given, keys that do not authenticate are added to it and passed over; else the first one
+                is an error.
+
+        Raises:
+            RecordNotFoundError: no key has this identifier; those before it have been given.
+            DamagedRecordError, VaultLockedError, StorageError
+        """
+        left = iter(ids)
+        # A connection for each part: one that stayed open until the caller is done would hold up the write-ahead log.
+        while part := list(itertools.islice(left, KEYS_PER_QUERY)):
+            sealer = self._use()
+            places = ",".join("?" * len(part))
+            with self._file.reading() as db:
+                query = f"SELECT seq, id, version, created, body FROM keys WHERE id IN ({places})"
+                rows = {row["id"]: row for row in db.query(query, part)}
+            for id in part:
+                if id not in rows:
+                    raise not_found(KEYS, id)
+                try:
+                    body = open_body(sealer, KEYS, rows[id])
+                except DamagedRecordError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(RecordName(error.table, error.record))
+                else:
+                    yield id, body
 
     def add_release(
         self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Mapping[str, Any]
@@ -123,6 +231,20 @@ class Vault(VaultSession):
     def releases(self) -> Records[ReleaseRecord]:
         """All releases in order; see `keys`."""
         return self._all(RELEASES)
+
+    def find_releases(
+        self, text: str = "", *, newest_first: bool = True, offset: int = 0, limit: int = PAGE_SIZE
+    ) -> Page[ReleaseRecord]:
+        """One page of the releases that have every word of `text` in their path or in a name of their key.
+
+        Raises:
+            RecordValueError, VaultLockedError, StorageError: see `find_keys`.
+        """
+        with self._looking() as look:
+            releases = self._releases_at_hand(look)
+            found = find_releases(releases, self._keys_at_hand(look), text) if text.strip() else releases.entries
+            records, damaged = open_releases(look, one_page(found, newest_first, offset, limit))
+        return Page(tuple(records), len(found), tuple(dict.fromkeys((*releases.damaged, *damaged))))
 
     # Cases
 
@@ -181,20 +303,30 @@ class Vault(VaultSession):
         plain = json_bytes(meta, "the record")
         with self._writing() as (db, sealer):
             if refers_to is not None:
-                _require(db, *refers_to)
-            row: dict[str, Any] = {
-                "seq": _next_sequence(db, table),
-                "id": secrets.token_hex(RECORD_ID_BYTES),
-                "version": VAULT_SCHEMA_VERSION,
-                "created": utc_text(self._now()),
-            }
-            row["meta"] = sealer.seal(plain, place(table, row, "meta"))
-            row["body"] = sealer.seal(body, place(table, row, "body"))
+                require(db, *refers_to)
+            row = sealed_row(sealer, table, next_sequence(db, table), utc_text(self._now()), plain, body)
             db.table(table).insert(row)
-            details = {"table": table, "id": row["id"], "sha256": sealed_digest(row)}
-            audit.append(db, sealer, row["created"], event, details)
+            audit.append(db, sealer, row["created"], event, added(table, row))
         # Read back from the bytes that were sealed: the caller's own dictionaries may change later.
         return build(table, row, json.loads(plain), body)
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[Look]:
+        sealer, stamp = self._use(), self._file.stamp()
+        with self._file.reading() as db:
+            yield Look(db, sealer, stamp)
+
+    def _keys_at_hand(self, look: Look) -> Index[KeyEntry]:
+        with self._opening:
+            index = key_index(self._at_hand.get(KEYS), *look)
+            self._keep(look.sealer, KEYS, index)
+        return index
+
+    def _releases_at_hand(self, look: Look) -> Index[ReleaseEntry]:
+        with self._opening:
+            index = release_index(self._at_hand.get(RELEASES), *look)
+            self._keep(look.sealer, RELEASES, index)
+        return index
 
     def _all(self, table: str, wanted: Callable[[dict[str, Any]], bool] = lambda meta: True) -> Records[Any]:
         sealer = self._use()
@@ -210,20 +342,3 @@ class Vault(VaultSession):
                 except DamagedRecordError as error:
                     damaged.append(RecordName(error.table, error.record))
         return Records(records, damaged)
-
-
-def _require(db: sqlite_utils.Database, table: str, id: str) -> None:
-    if not db.execute(f"SELECT 1 FROM {table} WHERE id = ?", [id]).fetchall():
-        raise _not_found(table, id)
-
-
-def _not_found(table: str, id: str) -> RecordNotFoundError:
-    return RecordNotFoundError(f"there is no record {id!r} in {table}")
-
-
-def _next_sequence(db: sqlite_utils.Database, table: str) -> int:
-    (last,) = db.execute(f"SELECT COALESCE(MAX(seq), 0) FROM {table}").fetchall()[0]
-    # The largest number SQLite can hold; only an edited file comes near it.
-    if not 0 <= last < 2**63 - 1:
-        raise DatabaseDamagedError(f"a sequence number in {table} was edited", advice="restore a backup")
-    return int(last) + 1

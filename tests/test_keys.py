@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +18,14 @@ from hypothesis import strategies as st
 
 import irwm
 from irwm import keystream
+from irwm.basis import Basis
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.keys import Key
+from irwm.noise import places, signs_in_turn, sizes_of
 from irwm.row_pool import RowPool
 
+CHOICES = ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations")
+NOISE_ROWS = 8  # rows of noise in the vectors
 VECTORS = Path(__file__).parents[1] / "docs" / "key-vectors.json"
 
 
@@ -60,18 +66,19 @@ def plain_choices(key: dict) -> dict[str, list]:
     d, p = key["hidden_size"], key["parameters"]
     t, l = p["constraints"], p["positions"]
 
-    facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size")}
+    facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size", "layer0_digest")}
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    bound = hashlib.sha256(b"irwm/v1/binding\0" + canonical).digest()
+    bound = hashlib.sha256(b"irwm/v2/binding\0" + canonical).digest()
 
-    def stream(purpose: str, recipient: str, count: int) -> list[int]:
-        info = b"irwm/v1" + bound
+    def purpose_key(purpose: str, recipient: str) -> bytes:
+        info = b"irwm/v2" + bound
         for part in (key["owner"], recipient, purpose):
             raw = part.encode()
             info += struct.pack("<I", len(raw)) + raw
-        return plain_chacha20(
-            plain_hkdf(bytes.fromhex(key["secret"]), bytes.fromhex(key["model_fingerprint"]), info), count
-        )
+        return plain_hkdf(bytes.fromhex(key["secret"]), bytes.fromhex(key["model_fingerprint"]), info)
+
+    def stream(purpose: str, recipient: str, count: int) -> list[int]:
+        return plain_chacha20(purpose_key(purpose, recipient), count)
 
     def orders(purpose: str, rows: int) -> list[list[int]]:
         words = stream(purpose, key["recipient"], rows * d)
@@ -88,6 +95,55 @@ def plain_choices(key: dict) -> dict[str, list]:
         "marked_rows": [rest[i] for i in plain_order(stream("marked-rows", key["recipient"], len(rest)))][:l],
         "row_permutations": orders("row-permutations", l),
         "constraint_permutations": orders(f"constraint-permutations/{key['attempt']}", t),
+    } | (plain_noise(key, purpose_key) if p["noise_coordinates"] else {})
+
+
+def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
+    """Basis and noise of docs/key-format.md, of the first rows."""
+    d, m = key["hidden_size"], key["parameters"]["noise_coordinates"]
+
+    def short_words(stream_key: bytes, count: int) -> list[int]:
+        long = plain_chacha20(stream_key, count // 2 + 1)
+        return [half for word in long for half in (word & 0xFFFFFFFF, word >> 32)]
+
+    basis, noise = purpose_key("basis", ""), purpose_key("noise", key["recipient"])
+    each = -(-d // 32)
+    words = short_words(plain_hkdf(basis, b"irwm", b"irwm/v2/row-signs"), NOISE_ROWS * 2 * each)
+    diagonals = (words[i * each : (i + 1) * each] for i in range(2 * NOISE_ROWS))
+    bits = [[word >> bit & 1 for word in diagonal for bit in range(32)] for diagonal in diagonals]
+    sizes = short_words(plain_hkdf(noise, b"irwm", b"irwm/v2/noise-size"), NOISE_ROWS)
+    short = short_words(noise, NOISE_ROWS * (m + 1))
+    places, signs = [], []
+    for i in range(NOISE_ROWS):
+        first, *others = short[i * (m + 1) : (i + 1) * (m + 1)]
+        edges = [j * d // m for j in range(m + 1)]
+        turn = ((first >> 1) * d) >> 31
+        places.append([(turn + edges[j] + (w * (edges[j + 1] - edges[j]) >> 32)) % d for j, w in enumerate(others)])
+        signs.append([1.0 if (first + j) % 2 == 0 else -1.0 for j in range(m)])
+    return {
+        "basis_order": plain_order(plain_chacha20(basis, d)),
+        "basis_signs": [[-1 if bit else 1 for bit in diagonal[:d]] for diagonal in bits],
+        # In billionths, because the last digit of a logarithm is not the same everywhere.
+        "noise_sizes": [round(1e9 * math.sqrt(-math.log((word + 1) / 2**32))) for word in sizes[:NOISE_ROWS]],
+        "noise_places": places,
+        "noise_signs": signs,
+    }
+
+
+def our_noise(key: Key) -> dict[str, np.ndarray]:
+    m, d = key.parameters.noise_coordinates, key.hidden_size
+    if not m:
+        return {}
+    basis = Basis.derive(key.derivation.basis_key(), d)
+    positions, turns = places(key.derivation.noise_key(), 0, NOISE_ROWS, m, d)
+    assert basis.order is not None
+    rows = np.arange(NOISE_ROWS)
+    return {
+        "basis_order": basis.order,
+        "basis_signs": np.stack(basis.signs(rows), axis=1).reshape(2 * NOISE_ROWS, d),
+        "noise_sizes": np.rint(1e9 * sizes_of(key.derivation.noise_key(), rows)).astype(np.int64),
+        "noise_places": positions,
+        "noise_signs": signs_in_turn(turns, m),
     }
 
 
@@ -97,6 +153,7 @@ def a_key(**changes) -> Key:
         "parameters": irwm.Parameters(positions=12, constraints=3, required_positions=7),
         "model_fingerprint": hashlib.sha256(b"model").hexdigest(),
         "rows_digest": hashlib.sha256(b"rows").hexdigest(),
+        "layer0_digest": hashlib.sha256(b"layer 0").hexdigest(),
         "vocab_size": 160,
         "hidden_size": 16,
         "pool": RowPool(160, ((0, 3), (40, 41), (150, 160))),
@@ -122,11 +179,12 @@ def test_published_vectors_rederive() -> None:
         raw = vector["key"].encode("utf-8")
         key = Key.from_bytes(raw)
         assert key.commitment == vector["commitment"]
-        assert hashlib.sha256(b"irwm/v1/commitment\0" + raw).hexdigest() == vector["commitment"]
+        assert hashlib.sha256(b"irwm/v2/commitment\0" + raw).hexdigest() == vector["commitment"]
         choices = key.choices()
         plain = plain_choices(json.loads(raw))
-        for name in ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations"):
-            ours = getattr(choices, name)
+        derived = {name: getattr(choices, name) for name in CHOICES} | our_noise(key)
+        assert derived.keys() == plain.keys()
+        for name, ours in derived.items():
             assert ours.tolist() == plain[name], name
             assert hashlib.sha256(ours.astype("<i8").tobytes()).hexdigest() == vector["sha256"][name], name
         assert choices.marked_rows.tolist() == vector["marked_rows"]
@@ -176,7 +234,7 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda v: v | {"version": 2},
+        lambda v: v | {"version": 1},
         lambda v: v | {"format": "other"},
         lambda v: v | {"secret": "00"},
         lambda v: v | {"attempt": -1},
@@ -228,6 +286,7 @@ def test_the_pool_and_the_parameters_are_bound_into_every_choice() -> None:
     for changed in (
         a_key(pool=RowPool(160, ((0, 3), (40, 42), (150, 160)))),
         a_key(parameters=irwm.Parameters(positions=12, constraints=3, required_positions=8)),
+        a_key(layer0_digest=hashlib.sha256(b"another layer 0").hexdigest()),
     ):
         assert changed.choices().row_permutations.tolist() != plain.row_permutations.tolist()
         assert changed.choices().query_tokens.tolist() != plain.query_tokens.tolist()
@@ -263,7 +322,7 @@ def test_fresh_secrets_differ(tiny_path) -> None:
         {"owner": "x" * 201},
         {"params": irwm.Parameters(positions=600)},
         {"params": irwm.Parameters(constraints=64)},
-        {"params": irwm.Parameters(noise_coordinates=4)},
+        {"params": irwm.Parameters(noise_coordinates=64)},
     ],
 )
 def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:

@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from irwm.attacks.equivalence import disguise  # noqa: E402
 from tests.browser.studio import (  # noqa: E402
     choose_original,
     fill_path,
@@ -25,6 +26,7 @@ from tests.browser.studio import (  # noqa: E402
     protect,
     type_into,
 )
+from tests.browser.test_disguised import DISGUISES  # noqa: E402
 from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -40,7 +42,7 @@ def take_pictures(folder: Path) -> None:
     with start_app(folder) as app, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
         model = place(ROOT / "assets" / "demo", app.root, "demo-model")
-        release = app.root / "demo-model-marked"
+        release, suspect = app.root / "demo-model-marked", app.root / "leaked-model"
         for scheme in ("light", "dark"):
             context = browser.new_context(viewport=VIEWPORT, color_scheme=scheme)
             page = context.new_page()
@@ -48,15 +50,16 @@ def take_pictures(folder: Path) -> None:
             page.wait_for_selector("#first-passphrase input, #passphrase input")
             keep(page, f"gate-{scheme}")
             pass_the_gate(page)
-            walk(page, model, release, scheme)
+            walk(page, model, release, suspect, scheme)
             context.close()
         browser.close()
 
 
-def walk(page: Page, model: Path, release: Path, scheme: str) -> None:
+def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> None:
     """The officer's story, once per colour scheme."""
     if not release.exists():
         protect(page, model, release, owner="Example Labs", recipient="Early access 7")
+        disguise(release, suspect, DISGUISES, seed=1)
         page.reload()
         expect(page.locator("#pages")).to_be_visible()
     open_tab(page, "protect")
@@ -70,15 +73,17 @@ def walk(page: Page, model: Path, release: Path, scheme: str) -> None:
     expect(page.locator("#odds-figure .plotly")).to_be_visible()
     keep(page, f"protect-setting-{scheme}")
     open_tab(page, "investigate")
-    fill_path(page, "suspect", release)
+    fill_path(page, "suspect", suspect)
     fill_path(page, "original-of", model)
     expect(page.locator("#start-investigate")).to_be_enabled()
     keep(page, f"investigate-{scheme}")
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
-    expect(page.locator("#figure-positions .plotly")).to_be_visible()
+    expect(page.locator("#figure-positions .plotly")).to_be_visible(timeout=240_000)
     page.locator("#verdict").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
     keep(page, f"verdict-{scheme}")
+    page.locator("#recognition").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 8)")
+    keep(page, f"recognised-{scheme}")
     page.locator("#figures").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 120)")
     keep(page, f"figure-{scheme}")
     open_tab(page, "vault")

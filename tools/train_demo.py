@@ -132,9 +132,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, documents: list[str]) -> list[np.
     return [np.array([*ids, tokenizer.eos_token_id], dtype=np.int64) for ids in encoded]
 
 
-def batches(prose: list[np.ndarray], source: list[np.ndarray]) -> Iterator[torch.Tensor]:
+def batches(prose: list[np.ndarray], source: list[np.ndarray], seed: int = SEED) -> Iterator[torch.Tensor]:
     """Yield BATCH x CONTEXT token windows without end: documents packed in random order, then windows shuffled."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     number = 0
     while True:
         documents = prose + source[number % SOURCE_PARTS :: SOURCE_PARTS]
@@ -162,8 +162,8 @@ def rate(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
 
 
-def train(model: LlamaForCausalLM, data: Iterator[torch.Tensor], steps: int, peak: float) -> None:
-    """Run `steps` updates in place."""
+def train(model: LlamaForCausalLM, data: Iterator[torch.Tensor], steps: int, peak: float) -> float:
+    """Run `steps` updates in place; the last step's loss."""
     optimizer = optimizer_for(model, peak)
     started = time.monotonic()
     model.train()
@@ -182,6 +182,7 @@ def train(model: LlamaForCausalLM, data: Iterator[torch.Tensor], steps: int, pea
         optimizer.zero_grad()
         if step % 20 == 19:
             print(f"step {step + 1}/{steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
+    return loss.item()
 
 
 def seen_sample(corpus: Corpus) -> str:

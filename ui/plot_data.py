@@ -55,12 +55,19 @@ class CosineHistogram:
     Attributes:
         edges: (bins + 1,) ascending.
         rows, decoys: (bins,) counts.
+        median, decoy_median: medians of the cosines themselves, NaN where there are none.
+        needed: what `median` must reach for "aligned".
+        minor_components: the cosines were taken in the original's minor components, as after a rotation.
         reason: the alignment's own sentence.
     """
 
     edges: NDArray[np.float64]
     rows: NDArray[np.int64]
     decoys: NDArray[np.int64]
+    median: float
+    decoy_median: float
+    needed: float
+    minor_components: bool
     reason: str
 
 
@@ -99,7 +106,17 @@ def cosine_histogram(alignment: Alignment) -> CosineHistogram:
         finite = cosines[np.isfinite(cosines)]
         return np.histogram(np.clip(finite, -1.0, 1.0), edges)[0].astype(np.int64)
 
-    return CosineHistogram(edges, counted(alignment.cosines), counted(alignment.decoy_cosines), alignment.reason)
+    decoys = alignment.decoy_cosines[np.isfinite(alignment.decoy_cosines)]
+    return CosineHistogram(
+        edges=edges,
+        rows=counted(alignment.cosines),
+        decoys=counted(alignment.decoy_cosines),
+        median=alignment.similarity,
+        decoy_median=float(np.median(decoys)) if decoys.size else math.nan,
+        needed=alignment.needed_similarity,
+        minor_components=alignment.rotation is not None,
+        reason=alignment.reason,
+    )
 
 
 def position_name(i: int, marked_rows: ArrayLike | None, tokens: Mapping[int, str] | None) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -176,6 +177,23 @@ def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:
     )
 
 
+def add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float = math.inf, row: int = 1) -> None:
+    """A dashed vertical line in ink, its meaning above it; `of` is the end of the axis, where a label turns inwards."""
+    axis = "" if row == 1 else str(row)
+    place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
+    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=dashed(c), **place)
+    if text:
+        anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
+        font = {"size": 12, "color": c.ink}
+        fig.add_annotation(
+            text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, font=font, **place
+        )  # fmt: skip
+
+
+def dashed(c: Colours) -> dict[str, Any]:
+    return {"color": c.ink, "width": 1.5, "dash": "dash"}
+
+
 def power_of_ten(log10: float) -> str:
     """A chance given as log10, written for plotly and HTML: "0.0023", "1.2 × 10<sup>−9</sup>", "0"."""
     if log10 == -math.inf:
@@ -201,6 +219,19 @@ def number(value: int) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:g} %"
+
+
+def sure(share: float) -> str:
+    """A confidence as a percentage that is rounded down, so that it never rounds to certainty: "99.9 %"."""
+    if share >= 1.0 or share <= 0.0:
+        return "100 %" if share >= 1.0 else "0 %"
+    tenths = max(1, math.floor(1000 * share + 1e-9))
+    return f"{tenths / 10:.1f} %" if tenths > 990 or tenths < 10 else f"{tenths // 10} %"
+
+
+def decimal(value: float, places: int) -> str:
+    """A number to so many places, with a real minus; "unknown" for NaN."""
+    return f"{value:.{places}f}".replace("-", "\u2212") if math.isfinite(value) else "unknown"
 
 
 def minus(value: int) -> str:

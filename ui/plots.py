@@ -17,15 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
 from scipy.stats import beta as beta_law
 
-from irwm.alignment import ALIGNED_COSINE, Alignment
 from irwm.finding import Reading
 from irwm.parameters import Parameters
 from irwm.probability import log10_random_user, log10_wrong_user, success_probability
 from ui.plot_data import (
     GONE,
-    CosineHistogram,
     ReadingSummary,
-    cosine_histogram,
     counts,
     position_name,
     position_text,
@@ -33,10 +30,11 @@ from ui.plot_data import (
     summarise,
 )
 from ui.plot_theme import (
-    HEIGHT,
     TALL,
     Colours,
+    add_line,
     colours,
+    dashed,
     figure,
     label,
     listed,
@@ -210,8 +208,8 @@ def sorted_ranks(
             name=f"gone or unusable: {listed((gone + 1).tolist())}",
             **_dots(c, l, gone=True),
         )
-    fig.add_hline(y=threshold, line=_dashed(c))
-    _add_line(fig, c, rho, f"ρ = {rho} must count", of=l)
+    fig.add_hline(y=threshold, line=dashed(c))
+    add_line(fig, c, rho, f"ρ = {rho} must count", of=l)
     return fig
 
 
@@ -279,8 +277,8 @@ def odds(
         title_text="False accusation<br>(eq. 2, 3; log scale)", range=[bottom, 0.6], row=2, col=1,
         **power_ticks(bottom, 0, most=5, logarithms=True),
     )  # fmt: skip
-    _add_line(fig, c, rho, f"ρ = {rho}, chosen", of=l)
-    _add_line(fig, c, rho, row=2)
+    add_line(fig, c, rho, f"ρ = {rho}, chosen", of=l)
+    add_line(fig, c, rho, row=2)
     fig.add_scatter(
         x=[rho] * len(curves), y=[one, any_of][: len(curves)], mode="markers", showlegend=False,
         marker={"color": c.ink, "size": 8}, row=2, col=1, hoverinfo="text",
@@ -289,44 +287,6 @@ def odds(
             for (name, _, _), v in zip(curves, (one, any_of), strict=False)
         ],
     )  # fmt: skip
-    return fig
-
-
-def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) -> go.Figure:
-    """Row cosines of the suspect with the original, against the same rows paired with wrong ones."""
-    h = alignment if isinstance(alignment, CosineHistogram) else cosine_histogram(alignment)
-    c = colours(dark)
-    fig = figure(
-        "Is the suspect derived from the original?",
-        "Related models keep each row near its original (right). Wrong rows stay near 0.",
-        dark=dark,
-        height=HEIGHT,
-    )
-    fig.update_xaxes(title_text="Cosine with the original’s row (1 = the same direction)", range=[-1.02, 1.02])
-    fig.update_yaxes(title_text="Share of the sampled rows", ticksuffix=" %", rangemode="tozero")
-    if not h.rows.sum():
-        fig.update_yaxes(visible=False, range=[0, 1])
-        note(fig, ["No row could be compared:", label(h.reason, 120)], dark)
-        return fig
-    centres = ((h.edges[:-1] + h.edges[1:]) / 2).tolist()
-    for tally, colour, name in ((h.decoys, c.null, "wrong row (decoy)"), (h.rows, c.accent, "same row (observed)")):
-        total = max(int(tally.sum()), 1)
-        used = tally > 0
-        fig.add_bar(
-            x=[v for v, keep in zip(centres, used, strict=True) if keep],
-            y=(100 * tally[used] / total).tolist(),
-            width=float(h.edges[1] - h.edges[0]),
-            marker={"color": colour, "line": {"width": 0}},
-            opacity=0.9,
-            name=f"{name}, {number(int(tally.sum()))} rows",
-            hovertext=[
-                f"<b>{name}</b><br>cosine {a:.2f} to {b:.2f}"
-                f"<br>{number(k)} of {number(total)} rows ({100 * k / total:.4g} %)"
-                for a, b, k in zip(h.edges[:-1][used], h.edges[1:][used], tally[used].tolist(), strict=True)
-            ],
-            hoverinfo="text",
-        )
-    _add_line(fig, c, ALIGNED_COSINE, f"median needed: {ALIGNED_COSINE:g}")
     return fig
 
 
@@ -371,23 +331,6 @@ def _add_ticks(fig: go.Figure, x: NDArray, y: NDArray, c: Colours, name: str) ->
     xs = [v for i in x.tolist() for v in (i - 0.41, i + 0.41, None)]
     ys = [v for t in y.tolist() for v in (t, t, None)]
     fig.add_scatter(x=xs, y=ys, mode="lines", line={"color": c.ink, "width": 1.5}, hoverinfo="skip", name=name)
-
-
-def _add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float = math.inf, row: int = 1) -> None:
-    """A dashed vertical line in ink, its meaning above it; `of` is the end of the axis, where a label turns inwards."""
-    axis = "" if row == 1 else str(row)
-    place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
-    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=_dashed(c), **place)
-    if text:
-        anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
-        font = {"size": 12, "color": c.ink}
-        fig.add_annotation(
-            text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, font=font, **place
-        )  # fmt: skip
-
-
-def _dashed(c: Colours) -> dict[str, Any]:
-    return {"color": c.ink, "width": 1.5, "dash": "dash"}
 
 
 def _chance(p: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from storage import paths
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 7860
+_ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 DEVICES = ("auto", "cpu", "cuda")
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEMO = REPOSITORY / "assets" / "demo"
@@ -34,16 +36,18 @@ class Settings:
         port: TCP port on 127.0.0.1.
         device: "auto", "cpu" or "cuda", as asked for.
         roots: folders that the browser may show and below which a pasted path must lie; resolved, each once.
+        scheduler: address of a Dask scheduler that tracing is handed to, "" for this machine. Tasks carry noise keys.
     """
 
     home: Path
     port: int
     device: str
     roots: tuple[Path, ...]
+    scheduler: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE and IRWM_ROOTS; an empty value counts as unset.
+        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS and IRWM_SCHEDULER; an empty value counts as unset.
 
         Raises:
             SettingsError: a value cannot be used.
@@ -55,6 +59,7 @@ class Settings:
             port=_port(environ.get("IRWM_PORT", "").strip()),
             device=_device(environ.get("IRWM_DEVICE", "").strip().lower()),
             roots=_roots(environ.get("IRWM_ROOTS", "").strip()),
+            scheduler=_scheduler(environ.get("IRWM_SCHEDULER", "").strip()),
         )
 
 
@@ -83,6 +88,18 @@ def _device(text: str) -> str:
             advice="unset it to let the app choose",
         )
     return text or "auto"
+
+
+def _scheduler(text: str) -> str:
+    if text and not _ADDRESS.fullmatch(text):
+        raise SettingsError(
+            "IRWM_SCHEDULER",
+            "is not the address of a Dask scheduler",
+            expected="tls://host:port, or tcp://host:port inside a network that you trust",
+            found=text,
+            advice="correct it, or unset it to compute on this machine",
+        )
+    return text
 
 
 def _roots(text: str) -> tuple[Path, ...]:

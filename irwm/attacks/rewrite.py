@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
+from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError
 
 Transform = Callable[[str, torch.Tensor], torch.Tensor]
@@ -22,9 +23,11 @@ def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) ->
 
     Raises:
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that this version reads.
+        UnsupportedCheckpointError: it is in another format than safetensors.
+        CheckpointError: `model_dir` is not a checkpoint that is read.
     """
     model, out = open_checkpoint(model_dir), Path(out_dir)
+    require_safetensors(model.format, model.path, "attacked")
     if out.exists():
         raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
     out.mkdir(parents=True)
@@ -32,7 +35,7 @@ def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) ->
         tensors = load_file(shard)
         changed = {name: _change(name, tensor, transform) for name, tensor in tensors.items()}
         save_file(changed, out / Path(shard).name, metadata={"format": "pt"})
-    _copy_companions(model, out)
+    copy_companions(model, out)
     return out
 
 
@@ -42,7 +45,8 @@ def _change(name: str, tensor: torch.Tensor, transform: Transform) -> torch.Tens
     return transform(name, tensor).to(tensor.dtype).contiguous()
 
 
-def _copy_companions(model: Checkpoint, out: Path) -> None:
+def copy_companions(model: Checkpoint, out: Path) -> None:
+    """Copy config, tokenizer and the like beside the weights."""
     folder = model.path if model.path.is_dir() else model.path.parent
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in {".json", ".txt", ".model", ".jinja"}:

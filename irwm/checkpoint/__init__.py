@@ -4,11 +4,16 @@ Opening, from the path a person gave to rows of numbers:
 
     files              regular files only, read by position, compared with the state seen first
     magic, dtypes      what a file is instead of safetensors; the number formats
-    safetensors_file   one file's header, checked in full before it is believed
+    formats            which bytes of a safetensors, PyTorch or GGUF file are which tensor
+    tensors            a piece of a file, or a weight that several pieces make up
     rows               a tensor or some of its rows, reading only their bytes
-    layout             which shards make up a checkpoint, and its config
+    shards             which files make up a checkpoint
+    layout             its tensors, its config
+    quantised          weights stored as codes and scales, put together
+    adapter, lora      a low-rank adapter on its base model, and one weight's change
+    card               what a person should know of a checkpoint, from its headers
     model              `open_checkpoint` and what it returns, a `Checkpoint`
-    tokens             ids of tokens that no text is made of
+    tokens             which string has which id, and which ids no text is made of
 
 Publishing, from an opened checkpoint to a new folder:
 
@@ -24,6 +29,7 @@ Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. 
 values are a stranger's text: keys here, never paths, and to be escaped where they are shown.
 """
 
+from irwm.checkpoint.formats.safetensors_file import SafetensorsHeader, read_header
 from irwm.checkpoint.layout import CheckpointFiles, find_files
 from irwm.checkpoint.manifest import (
     MANIFEST_NAME,
@@ -32,20 +38,23 @@ from irwm.checkpoint.manifest import (
     read_manifest,
     verify_manifest,
 )
-from irwm.checkpoint.model import Checkpoint, open_checkpoint
+from irwm.checkpoint.model import Checkpoint
+from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.partial import sweep_partials
-from irwm.checkpoint.patches import Patch
+from irwm.checkpoint.patches import LazyPatch, Patch
 from irwm.checkpoint.publish import Preflight, Published, preflight, publish
 from irwm.checkpoint.rows import read_tensor
-from irwm.checkpoint.safetensors_file import SafetensorsHeader, TensorEntry, read_header
-from irwm.checkpoint.tokens import special_token_ids
+from irwm.checkpoint.tensors import PackedTensor, TensorEntry
+from irwm.checkpoint.tokens import special_token_ids, token_ids
 
 __all__ = [
     "MANIFEST_NAME",
     "Checkpoint",
     "CheckpointFiles",
+    "LazyPatch",
     "Manifest",
     "ManifestCheck",
+    "PackedTensor",
     "Patch",
     "Preflight",
     "Published",
@@ -60,5 +69,6 @@ __all__ = [
     "read_tensor",
     "special_token_ids",
     "sweep_partials",
+    "token_ids",
     "verify_manifest",
 ]

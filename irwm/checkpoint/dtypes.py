@@ -47,6 +47,9 @@ TORCH: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 
+# Follows the format's name where a tensor is stored in another order than its rows'.
+VIEW = ", strided"
+
 
 def torch_name(dtype: str) -> str:
     """The name torch gives a format that is in `TORCH`, such as "bfloat16" for "BF16"."""

@@ -28,6 +28,9 @@ from irwm.errors import (
 
 # Big enough that the cost of a system call vanishes, small enough that Stop answers at once and memory stays flat.
 CHUNK = 8 * 1024 * 1024
+# What a JSON file may hold: lists and objects, and values in all.
+MOST_CONTAINERS = 2_000_000
+MOST_VALUES = 8_000_000
 # Not to wait, so that a FIFO swapped in after the stat cannot block; no terminal, so that one cannot attach itself.
 _OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
 # The kernel has no handle left to give: the machine's state, not the file's fault.
@@ -248,6 +251,26 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         raise corrupt("is not valid JSON", str(error)) from error
 
 
+def require_bounded(content: bytes, path: Path, what: str) -> None:
+    """Refuses a JSON text that would become far more than its own size in Python objects.
+
+    An empty list is two characters and 64 bytes, a short text four and as many. The largest real files are tokenizers
+    with half a million merges, each a list of two texts; marks inside texts count as well, and there are few.
+
+    Raises:
+        CorruptCheckpointError: more opening brackets and braces, or more commas, than any real file has.
+    """
+    for marks, most in ((b"[{", MOST_CONTAINERS), (b",", MOST_VALUES)):
+        count = sum(content.count(marks[i : i + 1]) for i in range(len(marks)))
+        if count > most:
+            raise CorruptCheckpointError(
+                f"The {what} holds more values than any real one",
+                file=path,
+                expected=f"at most {most} of {' and '.join(marks.decode())}",
+                found=f"{count}",
+            )
+
+
 def read_json_object(path: Path, limit: int, what: str, *, strict: bool = False) -> dict[str, Any]:
     """The JSON object in a file of at most `limit` bytes.
 
@@ -255,7 +278,9 @@ def read_json_object(path: Path, limit: int, what: str, *, strict: bool = False)
         CorruptCheckpointError: too large, not JSON, or JSON of another kind than an object.
         NotACheckpointError: not a readable regular file.
     """
-    value = parse_json(read_small(path, limit, what), path, what, strict=strict)
+    content = read_small(path, limit, what)
+    require_bounded(content, path, what)
+    value = parse_json(content, path, what, strict=strict)
     if not isinstance(value, dict):
         raise CorruptCheckpointError(
             f"The {what} is not a JSON object", file=path, expected="an object", found=type(value).__name__

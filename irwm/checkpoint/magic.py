@@ -8,10 +8,7 @@ SAVE_ADVICE = (
     "Convert it on a machine that trusts its source: load the model with transformers and call "
     "save_pretrained(folder, safe_serialization=True)"
 )
-GGUF_ADVICE = (
-    "Give the original safetensors folder; if only this file is left, load it with "
-    "transformers (from_pretrained(folder, gguf_file=name)) and call save_pretrained(folder, safe_serialization=True)"
-)
+GGUF_ADVICE = "Give the file a name that ends in .gguf"
 # Weights of other tools. A folder with only these is told how to convert; a release leaves them behind, since they
 # would carry the unmarked weights along.
 OTHER_WEIGHTS = frozenset(
@@ -36,13 +33,14 @@ class Foreign:
 
 
 _PICKLE = Foreign(
-    "a Python pickle, as in PyTorch .bin and .pt files, which can run code when loaded",
+    "a Python pickle, as PyTorch wrote its .bin and .pt files before 1.6, which can run code when loaded",
     "It was not loaded. " + SAVE_ADVICE,
     True,
 )
 _ZIP = Foreign(
-    "a ZIP archive; PyTorch .bin and .pt files are such archives and can run code when loaded",
-    "It was not unpacked. If it is a PyTorch file: " + SAVE_ADVICE[0].lower() + SAVE_ADVICE[1:],
+    "a ZIP archive, as PyTorch .bin and .pt files are",
+    "It was not unpacked. If it is a PyTorch file, give it a name that ends in .bin; otherwise unpack it and give the "
+    "folder with the model's files",
     True,
 )
 _LFS = Foreign(

@@ -1,12 +1,12 @@
-"""An opened checkpoint: what it is, and rows of its weights on request.
+"""A checkpoint: what it is, and rows of its weights on request.
 
-Opening reads headers and the config only; a model larger than memory opens in milliseconds. Weights come out as
-float32, since every step of the scheme counts in it, and are read anew on each call.
+Weights come out as float32, since every step of the scheme counts in it, and are read anew on each call.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +14,21 @@ from typing import Any
 
 import torch
 
-from irwm.checkpoint.dtypes import torch_name
-from irwm.checkpoint.layout import CONFIG_NAME, CheckpointFiles, find_files
-from irwm.checkpoint.rows import Rows, read_tensor, row_numbers
-from irwm.checkpoint.safetensors_file import TensorEntry, stream_tensor
-from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
-from irwm.families import Layout, TensorRef, recognise
+from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, torch_name
+from irwm.checkpoint.files import listed
+from irwm.checkpoint.formats import SAFETENSORS, Format
+from irwm.checkpoint.ggml import is_block_format
+from irwm.checkpoint.layout import require_safetensors
+from irwm.checkpoint.rows import Rows, enough_memory, read_tensor, row_numbers
+from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
+from irwm.errors import CorruptCheckpointError, UnknownFamilyError, UnsupportedCheckpointError
+from irwm.families import Layout, TensorRef
 
 # The embedding is marked in its own dtype, and these are the ones a mark is known to survive.
 EMBEDDING_DTYPES = ("F32", "F16", "BF16")
-# What may be read as plain numbers. Anything narrower is a quantised weight that means nothing without its scales.
-_PLAIN_DTYPES = (*EMBEDDING_DTYPES, "F64")
-# Bytes of stored rows converted at a time, which bounds what a read needs beside its result.
+# What may be read as plain numbers. A lone tensor of anything narrower means nothing without its scales.
+EXAMINED_DTYPES = (*EMBEDDING_DTYPES, "F64")
+# Bytes of float32 made at a time, which bounds what a read needs beside its result.
 _BLOCK = 64 * 1024 * 1024
 _FINGERPRINT_DOMAIN = b"irwm-embedding-v1"
 
@@ -35,22 +38,29 @@ class Checkpoint:
     """A checkpoint on disk; made by `open_checkpoint`. Two of them are equal only if they are the same object.
 
     Attributes:
-        path: the folder or the single .safetensors file.
+        path: the folder or the single weight file.
         config: config.json's content, {} where there is none.
-        tensors: every tensor of every shard by name; the names are the author's and must be escaped where shown.
+        tensors: every tensor of every shard by name, and every quantised weight under its plain name; the names are
+            the author's and must be escaped where shown.
         shards: the weight files.
         notes: sentences a person should see, such as code in the model that was not run.
         layout: where the embedding and layer 0's q and k are, and the conventions of the family.
         bytes_total: size of the weight files.
+        format: what the weight files are.
+        metadata: what else the first file's header says; GGUF keeps the vocabulary here.
+        base: the model that an adapter was applied to; None for a model of its own.
     """
 
     path: Path
     config: Mapping[str, Any]
-    tensors: Mapping[str, TensorEntry]
+    tensors: Mapping[str, Tensor]
     shards: tuple[Path, ...]
     notes: tuple[str, ...]
     layout: Layout
     bytes_total: int
+    format: Format = SAFETENSORS
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    base: Checkpoint | None = field(default=None, repr=False)
     _cache: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -74,8 +84,10 @@ class Checkpoint:
 
     @property
     def dtype(self) -> str:
-        """torch's name for the embedding's number format: "float32", "float16" or "bfloat16"."""
-        return torch_name(self.tensors[self.layout.embedding.name].dtype)
+        """The embedding's number format: torch's name, "float32", "float16" or "bfloat16"; of a quantised one what
+        it is stored as, such as "Q4_K"."""
+        dtype = self.tensors[self.layout.embedding.name].dtype
+        return torch_name(dtype) if dtype in TORCH else dtype
 
     @property
     def fingerprint(self) -> str:
@@ -83,7 +95,9 @@ class Checkpoint:
 
         Hashed are, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by
-        row, little-endian). Lengths and sizes are unsigned 64-bit little-endian integers.
+        row, little-endian). Of an embedding that several stored tensors make up, hashed are the length of its
+        `PackedTensor.recipe` and that text, then the bytes of its parts, in the order of their roles' names. Lengths
+        and sizes are unsigned 64-bit little-endian integers.
 
         Raises:
             CheckpointChangedError: the file is not what it was when it was opened.
@@ -93,10 +107,48 @@ class Checkpoint:
             for text in (_FINGERPRINT_DOMAIN, self.dtype.encode("ascii")):
                 digest.update(len(text).to_bytes(8, "little") + text)
             digest.update(self.vocab_size.to_bytes(8, "little") + self.hidden_size.to_bytes(8, "little"))
-            for piece in stream_tensor(self.tensors[self.layout.embedding.name]):
+            tensor = self.tensors[self.layout.embedding.name]
+            if isinstance(tensor, PackedTensor):
+                digest.update(len(tensor.recipe).to_bytes(8, "little") + tensor.recipe)
+            for piece in stream_tensor(tensor):
                 digest.update(piece)
             self._cache["fingerprint"] = digest.hexdigest()
         return self._cache["fingerprint"]
+
+    def require_markable(self) -> None:
+        """Refuse a checkpoint that can be examined but not marked.
+
+        Raises:
+            UnknownFamilyError: the tensors' names are not understood.
+            UnsupportedCheckpointError: the embedding's number format is none that a mark is known to survive.
+        """
+        if not self.layout.names_known:
+            raise UnknownFamilyError(
+                "A mark needs layer 0's q and k, and they were not recognised",
+                file=self.path,
+                found="; ".join(self.layout.notes),
+                advice="Check that the model's own config.json lies beside its files",
+            )
+        if self.layout.alternatives:
+            names = (self.layout.embedding, *self.layout.alternatives)
+            raise UnsupportedCheckpointError(
+                "More than one tensor may be the embedding, and a mark in the wrong one would mark nothing",
+                file=self.path,
+                expected="one",
+                found=listed(ref.name for ref in names),
+                advice="Save the model again with save_pretrained, which writes only what it uses",
+            )
+        require_safetensors(self.format, self.path, "marked")
+        entry = self.tensors[self.layout.embedding.name]
+        if entry.dtype not in EMBEDDING_DTYPES or isinstance(entry, PackedTensor):
+            raise UnsupportedCheckpointError(
+                "The embedding is in a number format that is examined but not marked",
+                file=entry.file,
+                tensor=entry.name,
+                expected=", ".join(EMBEDDING_DTYPES),
+                found=entry.dtype,
+                advice="Save the model as float32, float16 or bfloat16",
+            )
 
     def embedding(self, rows: Rows = None, device: str | torch.device = "cpu") -> torch.Tensor:
         """Rows of W_e as float32 of shape (n, hidden_size).
@@ -127,47 +179,74 @@ class Checkpoint:
             UnsupportedCheckpointError: a quantised weight.
             CorruptCheckpointError: no such tensor, or it is too small for `ref`.
             CheckpointChangedError: the file is not what it was when it was opened.
+            CheckpointError: the machine has not the memory for it.
         """
         entry = self._entry(ref)
+        with enough_memory(entry):
+            return self._read(entry, ref, rows, device)
+
+    def _read(self, entry: Tensor, ref: TensorRef, rows: Rows, device: str | torch.device) -> torch.Tensor:
         height = entry.shape[-1] if ref.transposed else entry.shape[0]
-        first, last = ref.rows if ref.rows is not None else (0, height)
-        if not 0 <= first <= last <= height:
-            raise CorruptCheckpointError(
-                "The tensor is smaller than its role needs",
-                file=entry.file,
-                tensor=entry.name,
-                expected=f"at least {last} rows",
-                found=f"{height} rows",
-            )
-        numbers = row_numbers(rows, last - first, entry.name) + first
+        role = _rows_of_role(ref, height, entry)
+        numbers = role[row_numbers(rows, role.numel(), entry.name)]
         if ref.transposed and len(entry.shape) == 2:
             # Rows of the logical matrix are columns of the file, so all of it passes by.
             columns = numbers if rows is not None or ref.rows is not None else slice(None)
             return read_tensor(entry).T[columns].to(device).to(torch.float32).contiguous()
+        if isinstance(entry, PackedTensor) and not entry.by_rows:  # its rows are not to be had one by one
+            return read_tensor(entry, numbers).to(device, torch.float32)
         result = torch.empty((numbers.numel(), *entry.shape[1:]), dtype=torch.float32, device=device)
-        step = max(1, _BLOCK * entry.shape[0] // max(entry.nbytes, 1))
+        step = max(1, _BLOCK // max(4 * math.prod(entry.shape[1:]), 1))
         for begin in range(0, numbers.numel(), step):
             block = numbers[begin : begin + step]
             result[begin : begin + step] = read_tensor(entry, block).to(device)
         return result
 
-    def _entry(self, ref: TensorRef) -> TensorEntry:
+    def _entry(self, ref: TensorRef) -> Tensor:
         """The entry behind a reference, known to hold plain numbers with at least one dimension."""
         entry = self.tensors.get(ref.name)
         if entry is None:
             raise CorruptCheckpointError("A tensor is missing", file=self.path, tensor=ref.name)
-        if entry.dtype not in _PLAIN_DTYPES:
+        if not is_examined(entry):
             raise UnsupportedCheckpointError(
                 "The tensor is quantised, and this version does not read this kind of quantisation",
                 file=entry.file,
                 tensor=ref.name,
-                expected=", ".join(_PLAIN_DTYPES),
+                expected=", ".join(EXAMINED_DTYPES),
                 found=entry.dtype,
                 advice="Dequantise the model and save it as float32, float16 or bfloat16",
             )
         if not entry.shape:
             raise CorruptCheckpointError("The tensor is a single number", file=entry.file, tensor=ref.name)
         return entry
+
+
+def is_examined(tensor: Tensor) -> bool:
+    """Whether its numbers can be read as a model's.
+
+    A packed weight's format is in words where it was quantised; a view of a plain tensor has the plain one's name, and
+    whole or complex numbers are no weights because of their order in the file.
+    """
+    dtype = tensor.dtype.removesuffix(VIEW)
+    if isinstance(tensor, PackedTensor) and dtype not in BITS:
+        return True
+    return dtype in EXAMINED_DTYPES or is_block_format(dtype)
+
+
+def _rows_of_role(ref: TensorRef, height: int, entry: Tensor) -> torch.Tensor:
+    """(n,) int64, the rows of the logical matrix that a reference stands for."""
+    first, last = ref.rows if ref.rows is not None else (0, height)
+    if not 0 <= first <= last <= height or (ref.every is not None and (last > ref.every or height % ref.every)):
+        raise CorruptCheckpointError(
+            "The tensor is smaller than its role needs",
+            file=entry.file,
+            tensor=entry.name,
+            expected=f"at least {last} rows" if ref.every is None else f"a multiple of {ref.every} rows",
+            found=f"{height} rows",
+        )
+    if ref.every is None:
+        return torch.arange(first, last)
+    return (torch.arange(0, height, ref.every)[:, None] + torch.arange(first, last)).flatten()
 
 
 def folder_of(checkpoint: Checkpoint) -> Path:
@@ -178,63 +257,3 @@ def folder_of(checkpoint: Checkpoint) -> Path:
 def is_single_file(checkpoint: Checkpoint) -> bool:
     """Whether it was opened from one weight file instead of a folder."""
     return checkpoint.path in checkpoint.shards
-
-
-def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Opens a checkpoint: a folder as save_pretrained writes it, or one .safetensors file.
-
-    No weight is read, and no code of the model is ever run.
-
-    Raises:
-        NotACheckpointError: nothing there, unreadable, or nothing that is a model.
-        UnsupportedCheckpointError: another format, an adapter, or a quantised embedding.
-        CorruptCheckpointError: the files break their format's rules or contradict each other.
-        UnknownFamilyError: no known model family fits.
-        CheckpointChangedError: a file shrank while it was read.
-    """
-    files = find_files(path)
-    layout = _recognise(files)
-    entry = files.tensors[layout.embedding.name]
-    if entry.dtype not in EMBEDDING_DTYPES:
-        raise UnsupportedCheckpointError(
-            "The embedding is in a number format that this version does not mark or examine",
-            file=entry.file,
-            tensor=entry.name,
-            expected=", ".join(EMBEDDING_DTYPES),
-            found=entry.dtype,
-            advice="Dequantise the model and save it as float32, float16 or bfloat16",
-        )
-    # What the fingerprint and the patches of a release rely on: token i's row is one piece of the file.
-    plain = not layout.embedding.transposed and layout.embedding.rows is None
-    if not plain or entry.shape != (layout.vocab_size, layout.hidden_size):
-        raise UnsupportedCheckpointError(
-            "The embedding is not stored as one matrix with a row per token",
-            file=entry.file,
-            tensor=entry.name,
-            expected=f"({layout.vocab_size}, {layout.hidden_size})",
-            found=str(entry.shape),
-        )
-    return Checkpoint(
-        path=files.path,
-        config=files.config,
-        tensors=files.tensors,
-        shards=files.shards,
-        notes=(*files.notes, *layout.notes),
-        layout=layout,
-        bytes_total=sum({entry.file: entry.seen.size for entry in files.tensors.values()}.values()),
-    )
-
-
-def _recognise(files: CheckpointFiles) -> Layout:
-    """The family's layout; an error on the way gets to know which files it is about."""
-    try:
-        return recognise(files.config, {name: entry.shape for name, entry in files.tensors.items()})
-    except CheckpointError as error:
-        raise type(error)(
-            error.problem,
-            file=files.folder / CONFIG_NAME if error.file == CONFIG_NAME else error.file or files.path,
-            tensor=error.tensor,
-            expected=error.expected,
-            found=error.found,
-            advice=error.advice,
-        ) from error

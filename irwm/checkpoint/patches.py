@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,35 @@ class Patch:
     def stop(self) -> int:
         return self.start + len(self.data)
 
+    def read(self, low: int, high: int) -> bytes | memoryview:
+        """The new bytes from position `low` to `high` of the file, both within the patch."""
+        return memoryview(self.data)[low - self.start : high - self.start]
 
-def checked_patches(source: Checkpoint, patches: Mapping[Path, Sequence[Patch]]) -> dict[Path, tuple[Patch, ...]]:
+
+@dataclass(frozen=True, slots=True)
+class LazyPatch:
+    """Bytes that are made when they are written: the whole of a large embedding never lies in memory.
+
+    Attributes:
+        start, stop: their range in the file.
+        make: called with two positions relative to `start`, it returns the bytes between them.
+    """
+
+    start: int
+    stop: int
+    make: Callable[[int, int], bytes]
+
+    def read(self, low: int, high: int) -> bytes:
+        """As `Patch.read`."""
+        return self.make(low - self.start, high - self.start)
+
+
+Replacement = Patch | LazyPatch
+
+
+def checked_patches(
+    source: Checkpoint, patches: Mapping[Path, Sequence[Replacement]]
+) -> dict[Path, tuple[Replacement, ...]]:
     """The patches of each shard, sorted.
 
     Raises:
@@ -32,7 +59,7 @@ def checked_patches(source: Checkpoint, patches: Mapping[Path, Sequence[Patch]])
     result = {}
     for file, items in patches.items():
         file = Path(file)
-        entries = [entry for entry in source.tensors.values() if entry.file == file]
+        entries = [part for tensor in source.tensors.values() for part in tensor.parts if part.file == file]
         if file not in source.shards or not entries:
             raise ParameterError("A patch is for a file that is no shard of the checkpoint", file=file)
         reached, end = min(entry.start for entry in entries), max(entry.stop for entry in entries)
@@ -50,7 +77,7 @@ def checked_patches(source: Checkpoint, patches: Mapping[Path, Sequence[Patch]])
     return result
 
 
-def overlay(piece: memoryview, begin: int, patches: Sequence[Patch], first: int) -> int:
+def overlay(piece: memoryview, begin: int, patches: Sequence[Replacement], first: int) -> int:
     """Writes the patches that touch `piece`, the file's bytes from `begin` on, into it.
 
     Args:
@@ -64,7 +91,7 @@ def overlay(piece: memoryview, begin: int, patches: Sequence[Patch], first: int)
     while first < len(patches) and patches[first].start < end:
         patch = patches[first]
         low, high = max(patch.start, begin), min(patch.stop, end)
-        piece[low - begin : high - begin] = memoryview(patch.data)[low - patch.start : high - patch.start]
+        piece[low - begin : high - begin] = patch.read(low, high)
         if patch.stop > end:
             break
         first += 1

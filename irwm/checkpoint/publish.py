@@ -11,15 +11,15 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from irwm.checkpoint.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
 from irwm.checkpoint.files import CHUNK, FileState, changed, open_seen, read_into, require_unchanged
 from irwm.checkpoint.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.checkpoint.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
-from irwm.checkpoint.patches import Patch, checked_patches, overlay
-from irwm.checkpoint.platform import ALWAYS, NO_FOLLOW
+from irwm.checkpoint.patches import Replacement, checked_patches, overlay
 from irwm.checkpoint.selection import SourceFile, select_files
 from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
 
@@ -56,12 +56,16 @@ class Published:
         left_out: names of the source's files that were not taken over: weights in other formats, which would carry
             no mark, hidden files and folders, links to folders, and what is no regular file.
         bytes_written: size of all its files, the manifest's included.
+        bytes_cloned: how many of them are shared with an earlier copy and took no room.
+        shared: its files that are the original's byte for byte, for the next copy to be cloned from.
     """
 
     path: Path
     manifest: Manifest
     left_out: tuple[str, ...]
     bytes_written: int
+    bytes_cloned: int = 0
+    shared: Mapping[str, ClonedFrom] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,47 +74,71 @@ class Preflight:
 
     Attributes:
         path: the output folder, its parent's links resolved.
-        needed, free: bytes on the target disk.
+        needed, free: bytes on the target disk; needed for all copies together.
         left_out: as `Published.left_out`.
+        each: bytes of one copy.
+        same: how many of them are the original's in every copy.
+        clones: whether the disk lets the copies share those; None where only one is asked for.
     """
 
     path: Path
     needed: int
     free: int
     left_out: tuple[str, ...]
+    each: int
+    same: int
+    clones: bool | None
 
 
-def preflight(source: Checkpoint, out_dir: str | Path) -> Preflight:
+def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Preflight:
     """Whether `publish` could begin now: a free name, a folder that may be written to, enough room.
+
+    Args:
+        copies: how many there will be, side by side on the same disk.
 
     Raises:
         OutputExistsError, DiskSpaceError, PublishError: as `publish`; nothing is written.
     """
     out = _target(source, Path(out_dir))
     selection = select_files(source)
-    needed = _needed(selection.files)
+    touched = _embedding_files(source)
+    each, same = _needed(selection.files), _room([file for file in selection.files if file.path not in touched])
     if not os.access(out.parent, os.W_OK | os.X_OK):
         problem, advice = _REFUSALS[errno.EACCES]
         raise PublishError(problem, file=out.parent, advice=advice)
+    clones = clones_in(out.parent) if copies > 1 else None
+    needed = each + (copies - 1) * (each - (same if clones else 0))
     try:
         _require_room(out.parent, out, needed)
         free = shutil.disk_usage(out.parent).free
     except OSError as error:
         raise _refusal(error, out, needed) from error
-    return Preflight(out, needed, free, selection.left_out)
+    return Preflight(out, needed, free, selection.left_out, each, same, clones)
 
 
 def _needed(files: Sequence[SourceFile]) -> int:
-    return sum(file.seen.size + _BLOCK - file.seen.size % _BLOCK for file in files) + _RESERVE
+    return _room(files) + _RESERVE
+
+
+def _room(files: Sequence[SourceFile]) -> int:
+    return sum(file.seen.size + _BLOCK - file.seen.size % _BLOCK for file in files)
+
+
+def _embedding_files(source: Checkpoint) -> set[Path]:
+    """The shards that a mark may change: those with the embedding, a head tied to it, or copies of it."""
+    layout = source.layout
+    refs = (layout.embedding, layout.head if source.tied else None, *layout.copies)
+    return {part.file for ref in refs if ref is not None for part in source.tensors[ref.name].parts}
 
 
 def publish(
     source: Checkpoint,
     out_dir: str | Path,
-    patches: Mapping[Path, Sequence[Patch]],
+    patches: Mapping[Path, Sequence[Replacement]],
     progress: Progress | None = None,
     verify: Callable[[Path], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    shared: Mapping[str, ClonedFrom] | None = None,
 ) -> Published:
     """Writes the new folder `out_dir` as a copy of `source` with byte ranges replaced.
 
@@ -122,6 +150,8 @@ def publish(
         progress: called with bytes done, bytes in all and the file's name, at most once per 8 MiB.
         verify: called with the folder before it gets its manifest and its name; raising aborts.
         cancelled: asked once per 8 MiB; true stops the work.
+        shared: `Published.shared` of an earlier copy. What is the same in this one is cloned from there; where that
+            cannot be, because the disk, the original or the earlier copy does not allow it, it is copied.
 
     Raises:
         OutputExistsError: the target exists, lies in the source, or is being written by another process.
@@ -136,18 +166,21 @@ def publish(
     out = _target(source, Path(out_dir))
     overlays = checked_patches(source, patches)
     selection = select_files(source)
-    sizes = [file.seen.size for file in selection.files]
+    size = sum(file.seen.size for file in selection.files)
     needed = _needed(selection.files)
-    meter = _Meter(sum(sizes), progress, cancelled, out)
+    meter = _Meter(size, progress, cancelled, out)
     try:
         with partial_folder(out) as partial:
+            cloned = _clones(selection.files, overlays, shared or {}, partial.path, meter)
+            to_copy = [file for file in selection.files if file.name not in cloned]
+            needed = _needed(to_copy)
             _require_room(partial.path, out, needed)
-            digests = {}
-            for file in selection.files:
-                target = partial.path / file.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                digests[file.name] = _copy(file, target, overlays.get(file.path, ()), meter)
+            written = dict(cloned)
+            for file in to_copy:
+                target = _place(partial.path, file)
+                written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter)
             _require_unchanged(selection.files)
+            digests = {file.name: written[file.name].digest for file in selection.files}
             for folder in _folders(partial.path, digests):
                 sync_folder(folder)
             if verify is not None:
@@ -158,7 +191,55 @@ def publish(
             partial.publish()
     except OSError as error:
         raise _refusal(error, out, needed) from error
-    return Published(out, Manifest(out / MANIFEST_NAME, digests), selection.left_out, sum(sizes) + len(text))
+    return Published(
+        path=out,
+        manifest=Manifest(out / MANIFEST_NAME, digests),
+        left_out=selection.left_out,
+        bytes_written=size + len(text),
+        bytes_cloned=sum(file.seen.size for file in cloned.values()),
+        shared={
+            file.name: ClonedFrom(out / file.name, written[file.name].seen, file.seen, written[file.name].digest)
+            for file in selection.files
+            if file.path not in overlays
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file in the partial folder: its SHA-256, and its state once its last byte was on the disk."""
+
+    digest: str
+    seen: FileState
+
+
+def _clones(
+    files: Sequence[SourceFile],
+    overlays: Mapping[Path, Sequence[Replacement]],
+    shared: Mapping[str, ClonedFrom],
+    folder: Path,
+    meter: _Meter,
+) -> dict[str, _Written]:
+    """The files that could be cloned, made; before anything is copied, so that the room for the rest is known."""
+    made = {}
+    for file in files:
+        source = shared.get(file.name)
+        # Another state of the original's file than the one behind the earlier copy: its bytes may be others.
+        if source is None or file.path in overlays or source.origin != file.seen:
+            continue
+        meter.poll()
+        seen = clone(source, _place(folder, file))
+        if seen is None:
+            continue
+        made[file.name] = _Written(source.digest, seen)
+        meter.advance(file.seen.size, file.name)
+    return made
+
+
+def _place(folder: Path, file: SourceFile) -> Path:
+    target = folder / file.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def _target(source: Checkpoint, out_dir: Path) -> Path:
@@ -218,13 +299,13 @@ class _Meter:
             self._shown = self._done
 
 
-def _copy(file: SourceFile, target: Path, patches: Sequence[Patch], meter: _Meter) -> str:
-    """Copies one file with its patches laid over it, fsynced, and returns its SHA-256."""
+def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter) -> _Written:
+    """Copies one file with its patches laid over it, fsynced."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(CHUNK, file.seen.size)))
     first = 0
     with open_seen(file.path, file.seen) as reader:
-        writer = os.open(target, _WRITE_FLAGS, 0o666)
+        writer = os.open(target, WRITE_FLAGS, 0o666)
         try:
             meter.poll()
             for begin in range(0, file.seen.size, CHUNK):
@@ -237,17 +318,14 @@ def _copy(file: SourceFile, target: Path, patches: Sequence[Patch], meter: _Mete
                 _write_all(writer, piece)
                 meter.advance(len(piece), file.name)
             os.fsync(writer)
+            seen = FileState.of(os.fstat(writer))
         finally:
             os.close(writer)
-    return digest.hexdigest()
-
-
-# O_EXCL: in our own empty folder a file that is there already means a disk that does not tell names apart.
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | ALWAYS
+    return _Written(digest.hexdigest(), seen)
 
 
 def _write_file(target: Path, content: bytes) -> None:
-    writer = os.open(target, _WRITE_FLAGS, 0o666)
+    writer = os.open(target, WRITE_FLAGS, 0o666)
     try:
         _write_all(writer, memoryview(content))
         os.fsync(writer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.files import open_seen, read_into
-from irwm.checkpoint.safetensors_file import TensorEntry
-from irwm.errors import RowIndexError, UnsupportedCheckpointError
+from irwm.checkpoint.ggml import dequantised, is_block_format
+from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
+from irwm.errors import CheckpointError, RowIndexError, UnsupportedCheckpointError
 
 # What selects rows: None for all, a slice, or row numbers in any order with repeats.
 Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
@@ -59,8 +61,8 @@ def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
     return numbers
 
 
-def read_tensor(entry: TensorEntry, rows: Rows = None) -> torch.Tensor:
-    """The tensor, or some of its rows along the first dimension, bit for bit.
+def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
+    """The tensor, or some of its rows along the first dimension: plain numbers bit for bit, codes as float32.
 
     Args:
         entry: the tensor, from a header read before.
@@ -68,15 +70,43 @@ def read_tensor(entry: TensorEntry, rows: Rows = None) -> torch.Tensor:
             read, each once, and neighbouring rows in one piece.
 
     Returns:
-        A CPU tensor of the tensor's own dtype, of shape entry.shape with the first dimension replaced by the number
-        of rows asked for.
+        A CPU tensor of the tensor's own dtype, float32 where it is quantised, of shape entry.shape with the first
+        dimension replaced by the number of rows asked for.
 
     Raises:
         RowIndexError: a row that the tensor lacks.
         UnsupportedCheckpointError: a number format that torch tensors cannot stand for here.
         CheckpointChangedError: the file is not what it was when its header was read.
+        CheckpointError: the machine has not the memory for it.
     """
-    if entry.dtype not in TORCH:
+    with enough_memory(entry):
+        return _read(entry, rows)
+
+
+@contextmanager
+def enough_memory(entry: Tensor) -> Iterator[None]:
+    """Makes an allocation that fails in the block a typed error that names the tensor.
+
+    A header may promise far more numbers than a machine can hold, since a file may be all holes.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+            raise
+        raise CheckpointError(
+            "There is not enough memory to read the tensor",
+            file=entry.file,
+            tensor=entry.name,
+            expected=f"room for {entry.shape} numbers",
+            advice="Close other programs, or use a machine with more memory",
+        ) from error
+
+
+def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
+    if isinstance(entry, PackedTensor):
+        return _read_packed(entry, rows)
+    if entry.dtype not in TORCH and not is_block_format(entry.dtype):
         raise UnsupportedCheckpointError(
             f"The number format {entry.dtype} cannot be read",
             file=entry.file,
@@ -91,7 +121,7 @@ def read_tensor(entry: TensorEntry, rows: Rows = None) -> torch.Tensor:
         raise RowIndexError("A single number has no rows", file=entry.file, tensor=entry.name)
     wanted = row_numbers(rows, entry.shape[0], entry.name)
     if wanted.numel() == 0:
-        return torch.empty((0, *entry.shape[1:]), dtype=TORCH[entry.dtype])
+        return torch.empty((0, *entry.shape[1:]), dtype=TORCH.get(entry.dtype, torch.float32))
     ordered, position = torch.unique(wanted, return_inverse=True)  # sorted
     row_bytes = entry.nbytes // entry.shape[0]
     breaks = torch.nonzero(torch.diff(ordered) != 1).flatten()
@@ -107,6 +137,20 @@ def read_tensor(entry: TensorEntry, rows: Rows = None) -> torch.Tensor:
     return values[position]
 
 
+def _read_packed(tensor: PackedTensor, rows: Rows) -> torch.Tensor:
+    """A packed weight's rows; only their own bytes where the format keeps a row's codes and scales together."""
+    if rows is None:
+        return tensor.decode({role: _read(entry, None) for role, entry in tensor.stored.items()})
+    wanted = row_numbers(rows, tensor.shape[0], tensor.name)
+    if wanted.numel() == 0:  # no decoder need know what to do with nothing
+        return torch.empty((0, *tensor.shape[1:]))
+    if not tensor.by_rows:
+        return _read_packed(tensor, None)[wanted]
+    chosen = {role: wanted if role in tensor.by_rows else None for role in tensor.stored}
+    values = {role: _read(entry, chosen[role]) for role, entry in tensor.stored.items()}
+    return tensor.decode({**values, ROWS: wanted})
+
+
 def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
     """The bytes of the given absolute ranges, joined and seen as a tensor of `shape`."""
     content = torch.empty(sum(stop - start for start, stop in runs), dtype=torch.uint8)
@@ -116,6 +160,8 @@ def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int
         for start, stop in runs:
             read_into(descriptor, entry.file, start, target[done : done + stop - start])
             done += stop - start
+    if is_block_format(entry.dtype):
+        return dequantised(content, entry.dtype, shape)
     if entry.dtype == "BOOL":
         return (content != 0).reshape(shape)  # a byte other than 0 and 1 is no valid torch bool
     return content.view(TORCH[entry.dtype]).reshape(shape)

@@ -61,7 +61,7 @@ def select_files(source: Checkpoint) -> Selection:
         CorruptCheckpointError: a link to a file leads out of the folder; following it could publish anything.
         PublishError: a shard lies behind a link to a folder.
     """
-    shards = {entry.file: entry.seen for entry in source.tensors.values()}
+    shards = {part.file: part.seen for tensor in source.tensors.values() for part in tensor.parts}
     if is_single_file(source):
         return _select_beside(source.path, shards[source.path])
     files: list[SourceFile] = []

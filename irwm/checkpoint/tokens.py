@@ -2,7 +2,7 @@
 
 Special, added, reserved and byte-fallback tokens are rarely or never trained, get rewritten by fine-tuning, and are
 the first that a thief would look at. A mark must not lie in their rows. Everything here comes from the model's own
-JSON and text files; no tokenizer is loaded and no code is run.
+JSON and text files, or from its GGUF file, which says all of it itself; no tokenizer is loaded and no code is run.
 """
 
 from __future__ import annotations
@@ -14,13 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.files import read_json_object, read_small, require_inside
+from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.errors import CorruptCheckpointError
+from irwm.families.candidates import MOST_ROWS
+from irwm.families.recognition import language_sections
+
+# What a tokenizer's files are called, in the order in which transformers prefers them.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 
 # The largest real tokenizer.json are some 35 MB.
 _MAX_TOKENIZER_BYTES = 128 * 1024 * 1024
 # BERT's "[unused12]", Gemma's "<unused12>", and SentencePiece's byte fallback "<0x0A>".
 _NO_TEXT = re.compile(r"\[unused\d+\]|<unused\d+>|<0x[0-9A-Fa-f]{2}>")
+# GGUF's kinds of tokens: 1 is an ordinary one; unknown, control, added, unused and byte tokens are 2 to 6.
+_ORDINARY, _CONTROL = 1, 3
 
 
 def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
@@ -33,8 +52,14 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
         CorruptCheckpointError: one of these files is too large, no valid JSON, or a link out of the folder.
         NotACheckpointError: one of them is unreadable or no regular file.
     """
-    folder = folder_of(checkpoint)
     found: set[int] = set(_config_ids(checkpoint.config))
+    vocab_size, checkpoint = checkpoint.vocab_size, with_tokenizer(checkpoint)
+    if checkpoint.format is GGUF:
+        found.update(
+            i for token, i, kind in _gguf(checkpoint.metadata) if kind != _ORDINARY or _NO_TEXT.fullmatch(token)
+        )
+        return frozenset(i for i in found if 0 <= i < vocab_size)
+    folder = folder_of(checkpoint)
     tokenizer = _json(folder, "tokenizer.json")
     found.update(_added(tokenizer.get("added_tokens")))
     found.update(_without_text(_vocabulary(tokenizer.get("model"))))
@@ -44,13 +69,24 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
         found.update(int(key) for key in decoder if key.isascii() and key.isdigit() and len(key) < 12)
     found.update(_whole(_json(folder, "added_tokens.json").values()))
     found.update(_without_text(_lines(folder)))
-    return frozenset(i for i in found if 0 <= i < checkpoint.vocab_size)
+    return frozenset(i for i in found if 0 <= i < vocab_size)
+
+
+def with_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint whose tokenizer counts: an adapter that brings none along works with its base's."""
+    while checkpoint.base is not None and not tokenizer_files(folder_of(checkpoint)):
+        checkpoint = checkpoint.base
+    return checkpoint
+
+
+def tokenizer_files(folder: Path) -> tuple[str, ...]:
+    """The names of the tokenizer's files in a folder."""
+    return tuple(name for name in TOKENIZER_FILES if os.path.lexists(folder / name))
 
 
 def _config_ids(config: Mapping[str, Any]) -> Iterator[int]:
-    """Ids under keys such as bos_token_id, in the config and in a multimodal model's text_config."""
-    text = config.get("text_config")
-    for section in (config, text) if isinstance(text, dict) else (config,):
+    """Ids under keys such as bos_token_id, in the config and in the section of a multimodal model's language model."""
+    for section in language_sections(config):
         for key, value in section.items():
             if key.endswith(("_token_id", "_token_ids")):
                 yield from _whole(value if isinstance(value, list) else [value])
@@ -84,11 +120,32 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
         return
     require_inside(path, folder)
     content = read_small(path, _MAX_TOKENIZER_BYTES, "vocabulary")
+    if content.count(b"\n") > MOST_ROWS:
+        raise CorruptCheckpointError("The vocabulary has more lines than any real one", file=path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptCheckpointError("The vocabulary is not UTF-8 text", file=path) from error
     yield from ((line.rstrip("\r"), i) for i, line in enumerate(text.split("\n")))
+
+
+def _gguf(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """Token, id and GGUF's kind of token, the token as tokenizer.json spells it.
+
+    Only WordPiece is spelt otherwise in GGUF: what begins a word has SentencePiece's mark in front, and what goes on
+    inside one has lost its "##".
+    """
+    tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+    if not isinstance(tokens, list):
+        return
+    kinds = kinds if isinstance(kinds, list) and len(kinds) == len(tokens) else [_ORDINARY] * len(tokens)
+    pieces = metadata.get("tokenizer.ggml.model") == "bert"
+    for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if not isinstance(token, str) or type(kind) is not int:
+            continue
+        if pieces and kind != _CONTROL:
+            token = token[1:] if token.startswith("\u2581") else f"##{token}"
+        yield token, i, kind
 
 
 def _without_text(vocabulary: Iterable[tuple[str, int]]) -> Iterator[int]:
@@ -101,3 +158,24 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
         return {}
     require_inside(path, folder)
     return read_json_object(path, _MAX_TOKENIZER_BYTES, name)
+
+
+def token_ids(checkpoint: Checkpoint) -> dict[str, int]:
+    """Every token's string and id, within the vocabulary; {} where no file beside the weights tells them.
+
+    Raises:
+        CorruptCheckpointError, NotACheckpointError: as `special_token_ids`.
+    """
+    vocab_size, checkpoint = checkpoint.vocab_size, with_tokenizer(checkpoint)
+    if checkpoint.format is GGUF:
+        return {token: i for token, i, _ in _gguf(checkpoint.metadata) if i < vocab_size}
+    folder = folder_of(checkpoint)
+    tokenizer = _json(folder, "tokenizer.json")
+    found = dict(_vocabulary(tokenizer.get("model")))
+    if not found:
+        found = dict(_lines(folder))
+    added = tokenizer.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
+            found[entry["content"]] = entry["id"]
+    return {token: i for token, i in found.items() if 0 <= i < vocab_size}

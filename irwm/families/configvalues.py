@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from irwm.errors import CorruptCheckpointError
@@ -11,8 +11,11 @@ from irwm.families.family import ConfigValue
 
 # Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
 LARGEST_COUNT = 1 << 24
-# Norms use 1e-12 to 1e-5. An eps of 1 or more would drown the signal it is there to protect.
-LARGEST_EPS = 1.0
+# Norms use 1e-12 to 1e-5; a residual stream that was scaled up by c carries c² times as much, which is a disguise and
+# no error. Beyond this its float32 weights would overflow.
+LARGEST_EPS = 1e30
+# The same disguise moves a factor on the embedding by c.
+LARGEST_FACTOR = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +26,31 @@ class Config:
         values: the section in force, `text_config` of a multimodal model or the whole.
         outer: the whole config; a few keys of a multimodal model stand there.
         defaults: what transformers assumes for keys left out.
+        spellings: for a key, all the keys that files use for it, the first stated one counts.
     """
 
     values: Mapping[str, Any]
     outer: Mapping[str, Any]
     defaults: Mapping[str, ConfigValue]
+    spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def nested(self) -> bool:
+        """Whether the language model's section is only a part of the config, as in a multimodal model's."""
+        return self.values is not self.outer
 
     def stated(self, key: str) -> Any:
-        """The value the config itself gives, None where it gives none (null counts as none, as in transformers)."""
-        return self.values.get(key)
+        """The value the config itself gives, None where it gives none (null counts as none, as in transformers).
+
+        A dot in a key leads into a section: "attn_config.clip_qkv".
+        """
+        for spelling in self.spellings.get(key, (key,)):
+            value: Any = self.values
+            for part in spelling.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if value is not None:
+                return value
+        return None
 
     def _value(self, key: str) -> Any:
         value = self.stated(key)
@@ -49,6 +68,30 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_COUNT:
             raise _unusable(key, f"a whole number from 1 to {LARGEST_COUNT}", value)
         return value
+
+    def index(self, key: str) -> int:
+        """A whole number from 0 to LARGEST_COUNT.
+
+        Raises:
+            CorruptCheckpointError: the value is no such number, or neither config nor defaults have one.
+        """
+        value = self._value(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
+            raise _unusable(key, f"a whole number from 0 to {LARGEST_COUNT}", value)
+        return value
+
+    def factor(self, key: str) -> float | None:
+        """A number above 0 and below LARGEST_FACTOR, or None where neither config nor defaults have one.
+
+        Raises:
+            CorruptCheckpointError: the value is no such number, or NaN.
+        """
+        value = self._value(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < LARGEST_FACTOR:
+            raise _unusable(key, f"a number above 0 and below {LARGEST_FACTOR:g}", value)
+        return float(value)
 
     def eps(self, key: str) -> float:
         """A norm's eps, from 0 to below LARGEST_EPS.

@@ -2,14 +2,17 @@
 
 To add a family, add a file; code changes only where a family computes q and k in a way that no family here does.
 Values were read off transformers' own model and configuration sources, which define what a config means when it
-leaves a key out.
+leaves a key out; those of families outside transformers off their published configuration.
+
+A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`
+and `layer_names` are always its own. A variant's `projections` state only what differs within them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -32,21 +35,41 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A table of positions whose first rows stand for no position.
+
+    Attributes:
+        name: the tensor's name.
+        skipped: rows in front of the first token's.
+        skipped_key: the config key of more such rows, None for none.
+    """
+
+    name: str
+    skipped: int = 0
+    skipped_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NormRole:
     """A norm: `schema.Norm` before the checkpoint's names and numbers are known.
 
     Attributes:
         kind: "rms" or "layer".
-        weight, bias: names to look for, first found wins; an empty `bias` means the norm has none.
-        eps: the config key of eps.
+        weight, bias: names to look for, first found wins; none means the norm has no gain, or no bias.
+        eps: the config key of eps, or the number that the family's code holds.
         offset: added to the stored gain.
+        over: of a norm on q or k: "head" or "projection", see `schema.Norm`.
+        gain: of a norm on each head: "shared" by all heads; "per head", (heads, head_dim) in one tensor; "a tensor
+            per head", the head's number standing for {head} in the name.
     """
 
     kind: Literal["rms", "layer"]
     weight: tuple[str, ...]
-    bias: tuple[str, ...]
-    eps: str
-    offset: float
+    bias: tuple[str, ...] = ()
+    eps: str | float = "rms_norm_eps"
+    offset: float = 0.0
+    over: Literal["head", "projection"] = "head"
+    gain: Literal["shared", "per head", "a tensor per head"] = "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +79,36 @@ class Projections:
     Attributes:
         q, k: tensor names; the same name twice where they are fused.
         fused: order of the blocks of rows in a fused tensor, () where q and k are tensors of their own.
+        groups: how often that order repeats: 1 where all of q stands before all of k, "kv_heads" where each key head
+            has its own block with the query heads that read it, or a number, each block holding an equal share.
+        transposed: the files store (in, out).
+        kv_heads: the number of key heads where the layout itself fixes it, None where `Family.kv_heads` says.
         q_bias, k_bias: tensor names, None where the family has no biases.
         bias_key: the config key that switches the biases on, None where they are always there.
     """
 
     q: str
     k: str
-    fused: tuple[Literal["q", "k", "v"], ...]
-    q_bias: str | None
-    k_bias: str | None
-    bias_key: str | None
+    fused: tuple[Literal["q", "k", "v"], ...] = ()
+    groups: int | Literal["kv_heads"] = 1
+    transposed: bool = False
+    kv_heads: int | None = None
+    q_bias: str | None = None
+    k_bias: str | None = None
+    bias_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What differs where the config says so.
+
+    Attributes:
+        when: config keys with the values they must have, or transformers' defaults where the config leaves them out.
+        changes: fields of `Family` with their values under that condition.
+    """
+
+    when: Mapping[str, bool]
+    changes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +117,67 @@ class Family:
 
     Attributes:
         name: the family's name, also its file's.
+        title: what people call the models.
+        about: a sentence on what is particular to it, "" for nothing.
         model_types: for each `model_type` served, the values transformers uses for keys the config leaves out.
         prefixes: tried in order.
-        heads, kv_heads, head_dim: config keys; None where the family has no such setting. A null value means
-            "as many as heads" for kv_heads and "hidden size / heads" for head_dim.
-        embedding, head: tensor names, after `Prefix.body` and `Prefix.head`.
-        position, token_type: tensor names, None where the family has no such table.
+        embedding: tensor names after `Prefix.body`, first found wins; another one present is a copy.
+        head: tensor names after `Prefix.head`, first found wins.
+        heads, kv_heads, head_dim, hidden_size: config keys; None (heads: "") where the family has no such setting. A
+            null value means "as many as heads" for kv_heads and "hidden size / heads" for head_dim.
+        embedding_width: the config key of the embedding's width where that may differ from hidden_size, else None.
+        spellings: for a config key, all the keys that files use for it, the first stated one counts.
+        position: the table of positions, None where the family has none.
+        token_type, embedding_projection: tensor names, None where the family has no such table or matrix; the
+            projection is there only where the embedding's width differs from hidden_size.
         embedding_norm, input_norm, q_norm, k_norm: None where the family has no such norm.
-        projections: q and k.
-        embedding_scale: the factor on the embedding.
+        projections: q and k, None in a family whose scores are those of the embedding alone.
+        embedding_only: why layer 0 has no scores of the form q·k that A could be made of, as the middle of a
+            sentence; "" where it has.
+        embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
+        clip: the config key of what q and k are limited to, None where the family has no such limit.
         layer: the path of layer 0, after `Prefix.body`.
         layer_names: every tensor of layer 0, after `layer`, if that set tells the family's conventions by itself;
             else (). Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute
             differently, so those families are never recognised by names.
+        variants: every one whose condition holds is laid over the family, in order.
     """
 
     name: str
+    title: str
+    about: str
     model_types: Mapping[str, Mapping[str, ConfigValue]]
     prefixes: tuple[Prefix, ...]
-    heads: str
-    kv_heads: str | None
-    head_dim: str | None
-    embedding: str
-    head: str
-    position: str | None
-    token_type: str | None
-    embedding_norm: NormRole | None
-    input_norm: NormRole | None
-    projections: Projections
-    q_norm: NormRole | None
-    k_norm: NormRole | None
-    embedding_scale: Literal["one", "sqrt(hidden_size)"]
+    embedding: tuple[str, ...]
+    head: tuple[str, ...]
     layer: str
-    layer_names: tuple[str, ...]
+    projections: Projections | None = None
+    embedding_only: str = ""
+    heads: str = ""
+    kv_heads: str | None = None
+    head_dim: str | None = None
+    hidden_size: str = "hidden_size"
+    embedding_width: str | None = None
+    spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    position: Table | None = None
+    token_type: str | None = None
+    embedding_projection: str | None = None
+    embedding_norm: NormRole | None = None
+    input_norm: NormRole | None = None
+    q_norm: NormRole | None = None
+    k_norm: NormRole | None = None
+    embedding_scale: str = "one"
+    clip: str | None = None
+    layer_names: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    def under(self, fits: Mapping[str, bool]) -> Family:
+        """The family with the variants whose conditions `fits` meets; it gives the value of every switch."""
+        family = self
+        for variant in self.variants:
+            if all(fits[key] is value for key, value in variant.when.items()):
+                family = replace(family, **variant.changes)
+        return family
 
 
 @cache
@@ -114,29 +185,47 @@ def families() -> tuple[Family, ...]:
     """All families, sorted by name; the files are read on the first call, not on import."""
     folder = resources.files("irwm.families") / "data"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".json")), key=lambda f: f.name)
-    return tuple(_family(f.name.removesuffix(".json"), json.loads(f.read_text(encoding="utf-8"))) for f in files)
+    read = {f.name.removesuffix(".json"): json.loads(f.read_text(encoding="utf-8")) for f in files}
+    return tuple(_family(name, _whole(data, read)) for name, data in read.items())
+
+
+def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """A file's content with what it takes over from the family it is like."""
+    if "like" not in data:
+        return data
+    inherited = _whole(read[data["like"]], read)
+    own = {"title", "about", "model_types", "layer_names"}
+    taken = {key: value for key, value in inherited.items() if key not in own}
+    return {**taken, **{key: value for key, value in data.items() if key != "like"}}
 
 
 def _family(name: str, data: dict[str, Any]) -> Family:
     """A family from its file's content. A misspelt or missing key is a TypeError of the dataclass: our own bug."""
-    data = dict(data)
-    projections = dict(data.pop("projections"))
-    projections["fused"] = tuple(projections["fused"])
-    return Family(
-        name=name,
-        model_types=MappingProxyType({t: MappingProxyType(d) for t, d in data.pop("model_types").items()}),
-        prefixes=tuple(Prefix(**p) for p in data.pop("prefixes")),
-        projections=Projections(**projections),
-        layer_names=tuple(data.pop("layer_names")),
-        embedding_norm=_norm(data.pop("embedding_norm")),
-        input_norm=_norm(data.pop("input_norm")),
-        q_norm=_norm(data.pop("q_norm")),
-        k_norm=_norm(data.pop("k_norm")),
-        **data,
-    )
+    for variant in data.get("variants", ()):
+        if "projections" in variant:
+            variant["projections"] = {**data["projections"], **variant["projections"]}
+    return Family(name=name, **{key: _parsed(key, value) for key, value in {"about": "", **data}.items()})
 
 
-def _norm(data: dict[str, Any] | None) -> NormRole | None:
-    if data is None:
+def _parsed(key: str, value: Any) -> Any:
+    """A field's value from JSON's."""
+    if value is None:
         return None
-    return NormRole(**{**data, "weight": tuple(data["weight"]), "bias": tuple(data["bias"])})
+    match key:
+        case "model_types":
+            return MappingProxyType({t: MappingProxyType(d) for t, d in value.items()})
+        case "prefixes":
+            return tuple(Prefix(**p) for p in value)
+        case "embedding" | "head" | "layer_names":
+            return (value,) if isinstance(value, str) else tuple(value)
+        case "spellings":
+            return MappingProxyType({k: tuple(v) for k, v in value.items()})
+        case "position":
+            return Table(**value)
+        case "embedding_norm" | "input_norm" | "q_norm" | "k_norm":
+            return NormRole(**{**value, **{k: tuple(value[k]) for k in ("weight", "bias") if k in value}})
+        case "projections":
+            return Projections(**{**value, "fused": tuple(value.get("fused", ()))})
+        case "variants":
+            return tuple(Variant(v["when"], {k: _parsed(k, x) for k, x in v.items() if k != "when"}) for v in value)
+    return value

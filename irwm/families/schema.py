@@ -6,8 +6,12 @@ never holds weights, so making one reads nothing but a config and the tensors' s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+# The shape of each tensor in the files by its name, in the files' own orientation.
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +22,14 @@ class TensorRef:
         name: the tensor's name in the files.
         rows: half-open range of output rows (for a bias: of entries) that belong to this role, None for all. Counted
             in the logical (out, in) orientation, whatever `transposed` says.
+        every: where q, k and v alternate head by head, the period: `rows` then stands in every so many rows.
         transposed: the file stores (in, out) where the logical matrix is (out, in).
     """
 
     name: str
     rows: tuple[int, int] | None = None
     transposed: bool = False
+    every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +38,27 @@ class Norm:
 
     Attributes:
         kind: "rms" divides by sqrt(mean(x^2) + eps); "layer" first subtracts the mean.
-        weight: the gain, None for a norm without one (gain 1).
+        weight: the gain, None for a norm without one (gain 1). For q and k it may also be (heads, head_dim), a gain
+            for each head, stored as one tensor or as a tuple of one tensor per head.
         bias: the additive term, None for none.
         eps: added to the mean square (or variance) under the root.
         offset: added to the stored gain; 1.0 for Gemma, which stores the gain minus one, else 0.0.
+        over: of a norm on q or k, the axis: "head", each head by itself, or "projection", all heads at once.
     """
 
     kind: Literal["rms", "layer"]
-    weight: TensorRef | None
+    weight: TensorRef | tuple[TensorRef, ...] | None
     bias: TensorRef | None
     eps: float
     offset: float
+    over: Literal["head", "projection"] = "head"
+
+    @property
+    def weights(self) -> tuple[TensorRef, ...]:
+        """The gain's tensors: none, one, or one per head."""
+        if self.weight is None or isinstance(self.weight, tuple):
+            return self.weight or ()
+        return (self.weight,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +67,42 @@ class Layout:
 
     The computation it stands for, for one token at position 0 (METHOD.md section 1):
 
-        x = embedding[token] * embedding_scale [+ position[0] + token_type[0]]
+        x = embedding[token] * embedding_scale
+        x = x W_in^T [+ position[0] + token_type[0]]                (each only where not None)
         x = embedding_norm(x), then input_norm(x)                   (each only where not None)
-        q, k = x W_q^T + b_q, x W_k^T + b_k                         split into heads of head_dim
-        q, k = q_norm(q), k_norm(k)                                 per head, only where not None
+        q, k = x W_q^T + b_q, x W_k^T + b_k                         heads * head_dim entries, head by head
+        q, k = q_norm(q), k_norm(k)                                 only where not None
+        q, k = limited to [-clip, clip]                             only where not None
 
     Attributes:
         family: name of the family's data file, e.g. "llama".
         vocab_size, hidden_size: s and d, the embedding's stored shape (padded rows count).
         heads, kv_heads, head_dim: query heads, key heads (a divisor of heads; query head h reads key head
-            h // (heads // kv_heads)), and entries per head.
+            h // (heads // kv_heads)), and entries per head. 0 where q and k are None.
         embedding: W_e, (vocab_size, hidden_size).
         head: the output head's tensor where the files hold one, else None.
         tied: the model uses the embedding as output head, by its config; a stored `head` is then a copy.
-        position, token_type: tables whose row 0 is added to the embedding, None where the family has none.
+        position, token_type: tables whose row 0 is added to the embedding, None where the family has none. The rows
+            of `position` begin at the first token's, which is not always the first one stored.
         embedding_norm: norm over the summed embedding, before the first layer.
         input_norm: norm of layer 0 in front of q and k; None in post-norm families.
-        q, k: (heads * head_dim, hidden_size) and (kv_heads * head_dim, hidden_size).
+        q, k: (heads * head_dim, width) and (kv_heads * head_dim, width), width being hidden_size or that of
+            `embedding_projection`. None where the scores are those of the embedding alone, and where the names in
+            the files do not tell which tensors they are; then every other role but the embedding may be unknown too.
         q_bias, k_bias: (heads * head_dim,) and (kv_heads * head_dim,).
-        q_norm, k_norm: norms over head_dim, applied to each head.
+        q_norm, k_norm: norms on q and k.
         embedding_scale: factor on the embedding as the model applies it, 1.0 for most.
         notes: sentences a reader of a report should know, e.g. a head that the config promises and the files lack.
+        alternatives: other tensors that may be the embedding, where names do not tell or more than one has its name;
+            their shapes may differ.
+        embedding_projection: W_in, (width, hidden_size), where the layers are wider than the embedding.
+        clip: what q and k are limited to in magnitude.
+        scores: what A is made of: "attention", q and k of layer 0; "embedding", the embedding's rows alone, where
+            the family has no such q and k.
+        copies: tensors that should hold the embedding once more under another of its names, beside `head`. Whether
+            they do, only their bytes tell.
+        elsewhere: the layouts of other models that the files hold under other paths, of which one may be the model
+            that is run; their embeddings are among the `alternatives`.
     """
 
     family: str
@@ -87,11 +118,35 @@ class Layout:
     token_type: TensorRef | None
     embedding_norm: Norm | None
     input_norm: Norm | None
-    q: TensorRef
-    k: TensorRef
+    q: TensorRef | None
+    k: TensorRef | None
     q_bias: TensorRef | None
     k_bias: TensorRef | None
     q_norm: Norm | None
     k_norm: Norm | None
     embedding_scale: float
     notes: tuple[str, ...]
+    alternatives: tuple[TensorRef, ...] = ()
+    embedding_projection: TensorRef | None = None
+    clip: float | None = None
+    scores: Literal["attention", "embedding"] = "attention"
+    copies: tuple[TensorRef, ...] = ()
+    elsewhere: tuple[Layout, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[TensorRef, ...]:
+        """The embedding, its copies, and every tensor that A is computed from."""
+        norms = (self.embedding_norm, self.input_norm, self.q_norm, self.k_norm)
+        refs = (
+            self.embedding,
+            *self.copies,
+            self.embedding_projection,
+            *(self.position, self.token_type, self.q, self.k, self.q_bias, self.k_bias),
+            *(ref for norm in norms if norm is not None for ref in (*norm.weights, norm.bias)),
+        )
+        return tuple(ref for ref in refs if ref is not None)
+
+    @property
+    def names_known(self) -> bool:
+        """Whether the tensors' names are understood, so that A can be computed."""
+        return self.q is not None or self.scores == "embedding"

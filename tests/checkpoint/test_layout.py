@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.checkpoint import find_files
+from irwm.checkpoint import find_files, open_checkpoint, shards
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -66,11 +66,47 @@ def test_one_of_several_shards_given_alone_is_read_with_a_note(sharded: Path) ->
     assert "one of 3 shards" in note
 
 
-def test_model_safetensors_beside_an_index_is_not_read_and_that_is_said(tiny_path: Path, sharded: Path) -> None:
+def test_the_same_model_in_a_whole_file_and_in_shards_is_one_model(tiny_path: Path, sharded: Path) -> None:
     shutil.copy(tiny_path / "model.safetensors", sharded)
-    files = find_files(sharded)
-    assert len(files.shards) == 3
-    assert "transformers would load model.safetensors" in files.notes[0]
+    model = open_checkpoint(sharded)
+    assert len(model.shards) == 3
+    assert model.notes == ()
+
+
+@pytest.mark.parametrize("other", [EMBEDDING, "model.layers.0.self_attn.q_proj.weight", "a shape", "a name"])
+def test_two_models_in_one_folder_are_refused_since_transformers_reads_the_whole_file(
+    tiny_path: Path, sharded: Path, other: str
+) -> None:
+    tensors = load_file(tiny_path / "model.safetensors")
+    if other == "a shape":
+        tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1].clone()
+    elif other == "a name":
+        tensors["another"] = torch.ones(1)
+    else:
+        tensors[other][-1, -1] += 1
+    save_file(tensors, sharded / "model.safetensors")
+    with pytest.raises(CorruptCheckpointError, match="two different models") as caught:
+        open_checkpoint(sharded)
+    assert caught.value.file == str(sharded)
+    assert "path of the one file" in str(caught.value.advice)
+    assert open_checkpoint(sharded / "model.safetensors").layout.q is not None
+
+
+def test_a_shard_that_is_another_one_under_a_second_name_is_refused(sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").unlink()
+    (sharded / "model-00002-of-00003.safetensors").unlink()
+    (sharded / "model-00002-of-00003.safetensors").symlink_to("model-00001-of-00003.safetensors")
+    with pytest.raises(CorruptCheckpointError, match="one file"):
+        find_files(sharded)
+
+
+def test_the_tensors_of_all_shards_together_are_bounded(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = len(find_files(sharded).tensors)
+    monkeypatch.setattr(shards, "MAX_TENSORS", count)
+    assert len(find_files(sharded).tensors) == count
+    monkeypatch.setattr(shards, "MAX_TENSORS", count - 1)
+    with pytest.raises(CorruptCheckpointError, match="more tensors"):
+        find_files(sharded)
 
 
 def test_other_weights_in_the_folder_are_noted(folder: Path) -> None:
@@ -125,7 +161,39 @@ def test_a_shard_number_beyond_any_reason_costs_nothing(folder: Path) -> None:
         find_files(folder)
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"])
+def test_a_folder_with_more_files_than_any_model_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MAX_NAMES", len(os.listdir(folder)))
+    find_files(folder)
+    (folder / "one more").touch()
+    with pytest.raises(NotACheckpointError, match="more files") as caught:
+        find_files(folder)
+    assert caught.value.file == str(folder)
+    assert "weight file" in (caught.value.advice or "")
+    assert find_files(folder / "model.safetensors").folder == folder
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_more_shards_than_any_model_has(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
+) -> None:
+    sharded = split(tiny_path, tmp_path / "m", index=index)
+    monkeypatch.setattr(shards, "MAX_SHARDS", 3)
+    assert len(find_files(sharded).shards) == 3
+    monkeypatch.setattr(shards, "MAX_SHARDS", 2)
+    with pytest.raises(CorruptCheckpointError, match="more pieces") as caught:
+        find_files(sharded)
+    assert caught.value.found == "3 weight files"
+
+
+def test_the_first_faulty_shard_is_named_however_many_are_read_at_once(sharded: Path) -> None:
+    for number in (2, 3):
+        (sharded / f"model-0000{number}-of-00003.safetensors").write_bytes(b"")
+    with pytest.raises(NotACheckpointError) as caught:
+        find_files(sharded)
+    assert caught.value.file == str(sharded / "model-00002-of-00003.safetensors")
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".h5", ".msgpack", ".ckpt"])
 def test_weights_of_other_formats_come_with_advice(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / f"model{suffix}").write_bytes(b"weights")
@@ -138,7 +206,7 @@ def test_an_adapter_is_told_to_be_merged(tmp_path: Path) -> None:
     save_file({"a.lora_A.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(UnsupportedCheckpointError, match="merge_and_unload"):
-        find_files(tmp_path)
+        open_checkpoint(tmp_path)
 
 
 def test_what_is_not_a_model(tmp_path: Path) -> None:

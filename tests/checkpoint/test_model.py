@@ -92,14 +92,14 @@ def test_a_reference_that_does_not_fit(model, ref: TensorRef) -> None:
 
 def test_quantised_weights_are_refused_with_advice(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
-    tensors[QUERY] = tensors[QUERY].to(torch.float8_e4m3fn)
+    tensors[QUERY] = tensors[QUERY].to(torch.int8)
     save_file(tensors, folder / "model.safetensors")
     model = open_checkpoint(folder)
     with pytest.raises(UnsupportedCheckpointError, match="Dequantise"):
         model.read(TensorRef(QUERY))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
 def test_an_embedding_in_another_number_format_is_refused(folder: Path, dtype: torch.dtype) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors[EMBEDDING] = tensors[EMBEDDING].to(dtype)
@@ -107,6 +107,40 @@ def test_an_embedding_in_another_number_format_is_refused(folder: Path, dtype: t
     with pytest.raises(UnsupportedCheckpointError) as caught:
         open_checkpoint(folder)
     assert caught.value.tensor == EMBEDDING
+
+
+def test_a_double_precision_embedding_is_examined_but_not_marked(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors[EMBEDDING] = tensors[EMBEDDING].double()
+    save_file(tensors, folder / "model.safetensors")
+    model = open_checkpoint(folder)
+    assert torch.equal(model.embedding([3]), tensors[EMBEDDING][[3]].float())
+    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+        model.require_markable()
+
+
+@pytest.mark.parametrize("scheme", ["scrambled", "behind another prefix", "another architecture"])
+def test_renamed_tensors_do_not_hide_the_embedding(folder: Path, scheme: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    expected = tensors[EMBEDDING]
+    if scheme == "scrambled":
+        tensors = {f"t{i}": value for i, value in enumerate(tensors.values())}
+        (folder / "config.json").write_text(json.dumps({"model_type": "custom"}))
+    elif scheme == "behind another prefix":
+        tensors = {f"backbone.{name}": value for name, value in tensors.items()}
+    else:
+        (folder / "config.json").write_text(json.dumps({"model_type": "custom", "hidden_size": 64}))
+    save_file(tensors, folder / "model.safetensors")
+    model = open_checkpoint(folder)
+    candidates = [model.layout.embedding, *model.layout.alternatives]
+    assert any(torch.equal(model.read(ref), expected) for ref in candidates)
+    if scheme == "behind another prefix":
+        assert model.layout.q is not None
+        assert any("prefix" in note for note in model.notes)
+    else:
+        assert any("recognised by its" in note for note in model.notes)
+        with pytest.raises(UnknownFamilyError, match="q and k"):
+            model.require_markable()
 
 
 def test_the_fingerprint_is_the_documented_hash(model) -> None:
@@ -153,8 +187,7 @@ def test_checkpoints_can_be_keys_of_a_cache(folder: Path) -> None:
 
 def test_an_unknown_family_names_the_folder(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "mystery"}))
-    tensors = load_file(folder / "model.safetensors")
-    save_file({f"x.{name}": value for name, value in tensors.items()}, folder / "model.safetensors")
+    save_file({"x.weight": torch.zeros(8, 8)}, folder / "model.safetensors")
     with pytest.raises(UnknownFamilyError) as caught:
         open_checkpoint(folder)
     assert caught.value.file == str(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from safetensors.torch import save_file
 from irwm.checkpoint import TensorEntry, read_header, read_tensor
 from irwm.checkpoint.rows import row_numbers
 from irwm.errors import IrwmError, RowIndexError
+from tests.checkpoint.builders import entry, raw
 
 MATRIX = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
 
@@ -86,8 +89,6 @@ def test_row_numbers_of_none_are_all() -> None:
 
 def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
     rows, width = 4_000_000, 16_384  # 262 GB, sparse on disk
-    from tests.checkpoint.builders import entry, raw
-
     path = raw(tmp_path / "x.safetensors", {"m": entry("F32", [rows, width], 0, rows * width * 4)})
     start = path.stat().st_size
     with path.open("r+b") as file:
@@ -97,3 +98,29 @@ def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
     found = read_tensor(read_header(path).tensors["m"], [0, 3_999_999])
     assert found.shape == (2, width)
     assert found[1, 0] == 7
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit for one process")
+def test_a_tensor_larger_than_the_memory_is_a_typed_error(tmp_path: Path) -> None:
+    """A file of holes may promise 64 GiB; the process here may have 8."""
+    rows, width = 1 << 22, 4096
+    nbytes = 4 * rows * width
+    path = raw(tmp_path / "holes.safetensors", {"a": entry("F32", [rows, width], 0, nbytes)})
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + nbytes)
+    program = """
+import resource, sys
+from irwm.checkpoint import read_header, read_tensor
+from irwm.errors import CheckpointError
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+tensor = read_header(Path(sys.argv[1])).tensors["a"]
+assert not read_tensor(tensor, [5]).any()
+try:
+    read_tensor(tensor)
+except CheckpointError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert "not enough memory" in done.stdout
+    assert "Tensor: a" in done.stdout

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from irwm.checkpoint import read_header, read_tensor
-from irwm.checkpoint.safetensors_file import stream_tensor
+from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
 from tests.checkpoint.builders import entry, raw
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from irwm.checkpoint import open_checkpoint, special_token_ids
+from irwm.checkpoint.files import MOST_CONTAINERS, MOST_VALUES
 from irwm.errors import CorruptCheckpointError
+from irwm.families.candidates import MOST_ROWS
 
 
 def set_config(folder: Path, **values: Any) -> None:
@@ -105,3 +108,28 @@ def test_a_real_bert_tokenizer(minilm_path: Path) -> None:
     assert {0, 100, 101, 102, 103} <= found  # [PAD] [UNK] [CLS] [SEP] [MASK]
     assert set(range(1, 100)) <= found  # [unused0] to [unused98]
     assert 1996 not in found  # "the"
+
+
+@pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config"])
+def test_ids_in_the_section_of_a_multimodal_models_language_model(bare: Path, section: str) -> None:
+    inner = json.loads((bare / "config.json").read_text()) | {"bos_token_id": 11, "eos_token_id": [12]}
+    (bare / "config.json").write_text(json.dumps({"model_type": "some_vlm", section: inner}))
+    assert ids(bare) == {11, 12}
+
+
+@pytest.mark.parametrize(("piece", "of"), [("[]", r"\[ and {"), ("{}", r"\[ and {"), ("0", ",")])
+def test_a_file_that_would_fill_the_memory_with_values_is_refused_before_it_is_parsed(
+    bare: Path, piece: str, of: str
+) -> None:
+    """The 128 MB that are allowed would become gigabytes of empty lists."""
+    most = MOST_VALUES if piece == "0" else MOST_CONTAINERS
+    (bare / "tokenizer.json").write_text('{"x":[' + ",".join([piece] * (most + 2)) + "]}")
+    with pytest.raises(CorruptCheckpointError, match="more values than any real one") as caught:
+        ids(bare)
+    assert re.search(of, str(caught.value.expected))
+
+
+def test_a_vocabulary_of_empty_lines_is_refused(bare: Path) -> None:
+    (bare / "vocab.txt").write_bytes(b"\n" * (MOST_ROWS + 1))
+    with pytest.raises(CorruptCheckpointError, match="more lines"):
+        ids(bare)

@@ -2,138 +2,217 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoModel, BertConfig, BertForMaskedLM
+from safetensors.torch import save_file
+from torch.overrides import TorchFunctionMode
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoModel,
+    AutoModelForImageTextToText,
+    T5ForConditionalGeneration,
+)
 
-VOCABULARY = 199
+from tests.families.cases import CASES
 
-# Sizes that keep every convention visible: grouped heads, heads * head_dim apart from the hidden size, a hidden size
-# whose square root is no whole number, and an eps large enough to show in the scores.
-_DECODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 72,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-    "rms_norm_eps": 1e-2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_OWN_HEAD_DIM = {**_DECODER, "head_dim": 20}
+# Families that transformers does not hold: a Llama written under their names, its q, k and v put together.
+FOREIGN = {"internlm2", "baichuan"}
+_ENCODER_DECODERS = {"t5", "mt5", "umt5"}
+# OPT multiplies q by the softmax's factor before the product, the others multiply the product.
+_SCALED_BEFORE = {"opt"}
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", _DECODER),
-    "llama, biases and own head_dim": ("llama", {**_OWN_HEAD_DIM, "attention_bias": True}),
-    "llama, tied": ("llama", {**_DECODER, "tie_word_embeddings": True}),
-    "llama, every head its own key": ("llama", {**_DECODER, "num_key_value_heads": 6}),
-    "mistral, one key head": ("mistral", {**_DECODER, "num_key_value_heads": 1}),
-    "qwen2": ("qwen2", _DECODER),
-    "qwen3": ("qwen3", _OWN_HEAD_DIM),
-    "qwen3, biases": ("qwen3", {**_OWN_HEAD_DIM, "attention_bias": True}),
-    "phi3": ("phi3", {**_DECODER}),
-    "gemma": ("gemma", _OWN_HEAD_DIM),
-    "gemma2": ("gemma2", _OWN_HEAD_DIM),
-    "bert": (
-        "bert",
-        {
-            "vocab_size": VOCABULARY,
-            "hidden_size": 72,
-            "intermediate_size": 40,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 6,
-            "max_position_embeddings": 32,
-            "layer_norm_eps": 1e-2,
-        },
-    ),
-}
+_ATTENTION = re.compile(
+    r"(^|\.)(h|layer|layers|block|blocks)\.0\..*\b(self_attn|attn|attention|self_attention|SelfAttention)$"
+)
 
 
 def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
     """The case's model, float32, every parameter random: fresh norms are ones and biases zeros, which hide mistakes."""
     model_type, settings = CASES[case]
     torch.manual_seed(seed)
-    if model_type == "bert":
-        model = BertForMaskedLM(BertConfig(**settings))
+    if model_type in FOREIGN:
+        model_type, settings = "llama", {**settings, "attention_bias": settings.get("bias", False)}
+    config = CONFIG_MAPPING[model_type](**settings)
+    if model_type in _ENCODER_DECODERS:
+        model = T5ForConditionalGeneration(config)
+    elif model_type in ("bert", "roberta", "xlm-roberta", "camembert", "distilbert"):
+        model = MODEL_FOR_MASKED_LM_MAPPING[type(config)](config)
     else:
-        config = CONFIG_MAPPING[model_type](**settings)
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    randomise(model)
+    return model.eval()
+
+
+def randomise(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" in name.lower() and name.endswith("weight"):
+            if re.search(r"norm|ln_|_ln|LayerNorm", name) and name.endswith("weight"):
                 parameter.copy_(0.3 + torch.rand_like(parameter))
             elif name.endswith("bias"):
                 parameter.copy_(0.5 * torch.randn_like(parameter))
             else:
                 parameter.copy_(0.1 * torch.randn_like(parameter))
-    return model.eval()
 
 
 def save(case: str, folder: Path, dtype: torch.dtype) -> Path:
-    tiny_model(case).to(dtype).save_pretrained(folder)
+    model = tiny_model(case).to(dtype)
+    if CASES[case][0] in FOREIGN:
+        folder.mkdir()
+        save_file({n: t.contiguous() for n, t in _foreign(case, model).items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({**config_of(case), "dtype": str(dtype).removeprefix("torch.")}))
+    else:
+        model.save_pretrained(folder)
     return folder
 
 
-def load_as_float32(folder: Path) -> torch.nn.Module:
+def load_as_float32(folder: Path, dtype: torch.dtype | None = None) -> torch.nn.Module:
     """The saved model in float32, computing with the constants of the dtype it was saved for."""
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    model = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, attn_implementation="eager"
+    ).eval()
     embedding = model.get_input_embeddings()
-    if hasattr(embedding, "embed_scale"):
+    if isinstance(getattr(embedding, "embed_scale", None), torch.Tensor):
         saved_for = AutoModel.from_pretrained(folder, local_files_only=True).dtype
         embedding.embed_scale = embedding.embed_scale.to(saved_for).float()
     return model
 
 
+def running_model(case: str, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
+    """What computes the case's true scores from the same numbers as the files hold."""
+    if CASES[case][0] in FOREIGN:
+        model = tiny_model(case).to(dtype).float()
+        model.set_attn_implementation("eager")
+        return model
+    return load_as_float32(folder)
+
+
+class _FirstProduct(TorchFunctionMode):
+    """Catches the operands of the first batched product of q with k; rotation and norms have other operations."""
+
+    PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm)
+    ADDED_PRODUCTS = (torch.baddbmm, torch.Tensor.baddbmm)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caught: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.caught is None and func in self.PRODUCTS and min(args[0].dim(), args[1].dim()) >= 3:
+            self.caught = args[0], args[1].transpose(-1, -2)
+        if self.caught is None and func in self.ADDED_PRODUCTS:
+            operands = [*args, *(kwargs[name] for name in ("batch1", "batch2") if name in kwargs)][-2:]
+            self.caught = operands[0], operands[1].transpose(-1, -2)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _catching(model: torch.nn.Module) -> Iterator[_FirstProduct]:
+    """Watches layer 0's attention while it runs."""
+    attention = next(module for name, module in model.named_modules() if _ATTENTION.search(name))
+    mode = _FirstProduct()
+    before = attention.register_forward_pre_hook(lambda *_: mode.__enter__() and None)
+    after = attention.register_forward_hook(lambda *_: mode.__exit__(None, None, None))
+    yield mode
+    before.remove()
+    after.remove()
+
+
 def model_scores(model: torch.nn.Module, queries: list[int], references: list[int]) -> torch.Tensor:
-    """A as the running model computes it, (t, d) float64: q and k caught on their way to the rotary embedding."""
-    (q, _), (_, k) = _queries_and_keys(model, queries), _queries_and_keys(model, references)
+    """A as the running model computes it, (t, d) float64.
+
+    Each token is a sequence of its own, hence at position 0, where rotary embedding changes nothing: the q and k that
+    the model multiplies are those before rotary.
+    """
+    model = getattr(model, "encoder", model) if model.config.model_type in _ENCODER_DECODERS else model
+    model = getattr(model, "language_model", model)
+    tokens = torch.tensor([*queries, *references])[:, None]
+    with torch.no_grad(), _catching(model) as mode:
+        model(input_ids=tokens)
+    assert mode.caught is not None
+    n, size = len(tokens), mode.caught[0].shape[-1]
+    q, k = (x.reshape(n, -1, size).double() for x in mode.caught)
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    return torch.einsum("ihe,khe->ik", q.double(), k.double())
+    scores = torch.einsum("ihe,khe->ik", q[: len(queries)], k[len(queries) :])
+    return scores * size**0.5 if model.config.model_type in _SCALED_BEFORE else scores
 
 
-def _queries_and_keys(model: torch.nn.Module, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """q (n, heads, head_dim) and k (n, kv heads, head_dim), each token a sequence of its own, hence at position 0."""
-    config = model.config
-    caught: dict[str, torch.Tensor] = {}
-    if config.model_type == "bert":
-        attention = model.encoder.layer[0].attention.self
-        modules = {"q": attention.query, "k": attention.key}
-    else:
-        attention = model.layers[0].self_attn
-        if config.model_type == "phi3":
-            modules = {"qkv": attention.qkv_proj}
-        elif config.model_type == "qwen3":
-            modules = {"q": attention.q_norm, "k": attention.k_norm}
-        else:
-            modules = {"q": attention.q_proj, "k": attention.k_proj}
+def _foreign(case: str, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The Llama's tensors under the family's names."""
+    model_type, settings = CASES[case]
+    heads, kv_heads = settings["num_attention_heads"], settings.get("num_key_value_heads")
+    tensors = dict(model.state_dict())
+    for layer in range(settings["num_hidden_layers"]):
+        stem = f"model.layers.{layer}."
+        for kind in ("weight", "bias"):
+            parts = [tensors.pop(f"{stem}self_attn.{p}_proj.{kind}", None) for p in "qkv"]
+            if parts[0] is None:
+                continue
+            if model_type == "baichuan":
+                tensors[f"{stem}self_attn.W_pack.{kind}"] = torch.cat(parts)
+            else:
+                # One key head after another: the queries that read it, its key, its value.
+                size = settings["hidden_size"] // heads
+                split = [p.view(kv_heads, -1, size, *p.shape[1:]) for p in parts]
+                tensors[f"{stem}attention.wqkv.{kind}"] = torch.cat(split, dim=1).reshape(-1, *parts[0].shape[1:])
+    if model_type == "baichuan":
+        return tensors
+    renamed = {
+        "embed_tokens": "tok_embeddings",
+        "lm_head": "output",
+        "self_attn.o_proj": "attention.wo",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.down_proj": "feed_forward.w2",
+        "mlp.up_proj": "feed_forward.w3",
+    }
+    for old, new in renamed.items():
+        tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+    return tensors
 
-    def catch(name: str) -> Any:
-        return lambda module, inputs, output: caught.__setitem__(name, output)
 
-    hooks = [module.register_forward_hook(catch(name)) for name, module in modules.items()]
-    with torch.no_grad():
-        model(input_ids=torch.tensor(tokens)[:, None])
-    for hook in hooks:
-        hook.remove()
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", heads)
-    if "qkv" in caught:
-        size = caught["qkv"].shape[-1] // (heads + 2 * kv_heads)
-        caught["q"], caught["k"], _ = caught["qkv"].split([heads * size, kv_heads * size, kv_heads * size], dim=-1)
-    n = len(tokens)
-    return caught["q"].reshape(n, heads, -1), caught["k"].reshape(n, kv_heads, -1)
+def multimodal(folder: Path, dtype: torch.dtype) -> Path:
+    """A multimodal Gemma 3 as transformers writes it."""
+    torch.manual_seed(0)
+    vision = {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    config = CONFIG_MAPPING["gemma3"](
+        text_config=CASES["gemma3"][1], vision_config=vision, mm_tokens_per_image=1, image_token_index=5
+    )
+    model = AutoModelForImageTextToText.from_config(config)
+    randomise(model)
+    model.to(dtype).save_pretrained(folder)
+    return folder
 
 
 def shapes_of(case: str) -> dict[str, tuple[int, ...]]:
     """Names and shapes as the case's files hold them: a tied head is not stored."""
+    return dict(_shapes(case))
+
+
+@cache
+def _shapes(case: str) -> dict[str, tuple[int, ...]]:
     model = tiny_model(case)
     tied = set(model.all_tied_weights_keys)
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name not in tied}
+    tensors = _foreign(case, model) if CASES[case][0] in FOREIGN else model.state_dict()
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items() if name not in tied}
 
 
 def config_of(case: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import pickle
 import resource
 import shutil
 import signal
@@ -36,7 +35,7 @@ from irwm.checkpoint import (
     sweep_partials,
     verify_manifest,
 )
-from irwm.checkpoint.safetensors_file import stream_tensor
+from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import (
     CheckpointChangedError,
     CheckpointError,
@@ -60,16 +59,6 @@ from tests.checkpoint.builders import (
 )
 
 ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
-
-
-class Bomb:
-    """Unpickled, it writes the canary."""
-
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, (f"touch '{self.canary}'",)
 
 
 @pytest.fixture
@@ -472,53 +461,7 @@ def test_fault_17_a_file_replaced_or_removed_after_opening(folder: Path) -> None
         model.embedding([1])
 
 
-# --- code that wants to run
-
-
-def test_fault_18_a_bin_that_runs_code_is_refused_and_did_not_run(folder: Path, tmp_path: Path) -> None:
-    canary = tmp_path / "canary"
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(canary)))
-    torch.save({"w": Bomb(canary)}, folder / "model.pt")
-    for path in (folder, folder / "pytorch_model.bin", folder / "model.pt"):
-        assert "safe_serialization=True" in str(refused(path, UnsupportedCheckpointError))
-    assert not canary.exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"7z\xbc\xaf\x27\x1c\0\4", "7z"),
-        (b"PK\x03\x04" + bytes(60), "ZIP"),
-        (b"GGUF\3\0\0\0" + bytes(60), "GGUF"),
-        (b"\x1f\x8b\x08" + bytes(60), "gzip"),
-        (b"\x89HDF\r\n\x1a\n" + bytes(60), "HDF5"),
-        (b"Rar!\x1a\7\1\0", "RAR"),
-        (bytes(257) + b"ustar\00000", "tar"),
-    ],
-)
-def test_fault_19_renamed_archives_are_refused_by_their_magic_bytes(tmp_path: Path, content: bytes, words: str) -> None:
-    error = refused(weights(tmp_path / "m", content))
-    assert words in str(error)
-    assert error.advice
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_fault_19_a_renamed_pickle_is_refused_and_did_not_run(tmp_path: Path, protocol: int) -> None:
-    canary = tmp_path / "canary"
-    content = pickle.dumps(Bomb(canary), protocol) + bytes(200)
-    assert "pickle" in str(refused(weights(tmp_path / "m", content), UnsupportedCheckpointError))
-    assert not canary.exists()
-
-
-def test_fault_20_a_zip_is_never_unpacked(tmp_path: Path) -> None:
-    folder = weights(tmp_path / "m", b"")
-    with zipfile.ZipFile(folder / "model.safetensors", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("../slipped", "x")
-        archive.writestr("bomb", bytes(50_000_000))
-    before = tree(tmp_path)
-    assert "not unpacked" in str(refused(folder, UnsupportedCheckpointError))
-    assert tree(tmp_path) == before
+# --- code that wants to run; that in PyTorch files is in test_torch_files.py
 
 
 def test_fault_22_remote_code_is_ignored_and_that_is_said(folder: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
+from ui.components.receipt import receipt_html
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 
@@ -165,3 +166,18 @@ def test_without_the_vaults_key_nothing_starts(jobs: Jobs, tiny_path: Path, tmp_
     job = finish(jobs, runner.start("protect", "Protect", protect_request(tiny_path, tmp_path / "o"), {}, jobs).id)
     assert job.state == "failed"
     assert "access to the vault" in job.error["problem"]
+
+
+def test_fault_38_marking_a_release_again_is_warned_of_and_both_marks_are_read(
+    released, jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path
+) -> None:
+    first, out = released
+    assert first.result["marked_before"] == []
+    again = tmp_path / "again"
+    second = runner.start("protect", "Protect again", protect_request(out, again), secrets_for(vault), jobs)
+    result = finish(jobs, second.id).result
+    assert result["marked_before"] == ["Example Labs, issued to Early access 7"]
+    assert "Marked before" in receipt_html(result)
+    keys = [irwm.Key.from_bytes(vault.key_bytes(record.id)) for record in vault.keys()]
+    for key, original in zip(keys, (tiny_path, out), strict=True):
+        assert irwm.detect(irwm.open_checkpoint(again), irwm.open_checkpoint(original), key).verdict == "found"

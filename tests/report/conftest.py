@@ -43,19 +43,33 @@ def trimmed(source: Path, target: Path, rows: int) -> Path:
     return target
 
 
+def planted(source: Path, target: Path) -> Path:
+    """A copy whose tensors have other names, with a damaged copy of the embedding beside the real one."""
+    irwm.attacks.equivalence.disguise(source, target, [("rename_tensors", {"scheme": "scrambled"})], seed=1)
+    tensors = load_file(target / "model.safetensors")
+    rows = irwm.open_checkpoint(source).embedding()
+    noise = 0.3 * rows.std() * torch.randn(rows.shape, generator=torch.Generator().manual_seed(2))
+    save_file(tensors | {"another": rows + noise}, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("report")
     model = irwm.open_checkpoint(write_llama(root / "original"))
     key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
+    disguises = ["rotate", "regain", "map_qk", "reorder_heads", "reorder_tokens"]
     other = irwm.generate_key(model, secret=b"\x02" * 32, owner="Acme Labs")
     release = irwm.insert(model, key, root / "release")
+    irwm.attacks.equivalence.disguise(root / "release", root / "disguised", disguises, seed=1)
     return {
         "model": model,
         "key": key,
         "other": other,
         "manifest": release.manifest,
         "copy": irwm.open_checkpoint(root / "release"),
+        "disguised": irwm.open_checkpoint(root / "disguised"),
+        "planted": irwm.open_checkpoint(planted(root / "release", root / "planted")),
         "trimmed": irwm.open_checkpoint(trimmed(root / "release", root / "trimmed", 540)),
         "stranger": irwm.open_checkpoint(write_llama(root / "stranger", seed=9, hidden_size=32)),
     }
@@ -99,6 +113,18 @@ def inconclusive(world: dict[str, Any]) -> Examined:
     return examine(world, "stranger")
 
 
-@pytest.fixture(params=["found", "not_found", "gone", "inconclusive"])
+@pytest.fixture(scope="session")
+def disguised(world: dict[str, Any]) -> Examined:
+    """The marked copy with its residual stream rotated, its attention rewritten and its tokens reordered."""
+    return examine(world, "disguised")
+
+
+@pytest.fixture(scope="session")
+def two_tensors(world: dict[str, Any]) -> Examined:
+    """The marked copy under other names, with a second tensor that fits the original's embedding."""
+    return examine(world, "planted")
+
+
+@pytest.fixture(params=["found", "not_found", "gone", "inconclusive", "disguised", "two_tensors"])
 def any_case(request: pytest.FixtureRequest) -> Examined:
     return request.getfixturevalue(request.param)

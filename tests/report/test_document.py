@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from irwm import verdict
 from irwm.probability import log10_wrong_user
 from tests.report.conftest import examine
-from ui.plot_data import summarise
+from ui.plot_data import cosine_histogram, summarise
 from ui.report import ReportError, from_json, to_json
-from ui.report.document import reading_summary
+from ui.report.document import document_histogram, plain, reading_summary
 
 SCHEMA = Path(__file__).parents[2].joinpath("docs", "report-schema.md").read_text(encoding="utf-8")
 
@@ -32,9 +33,9 @@ def test_the_json_is_strict_ascii_and_survives_the_round_trip(any_case):
     assert to_json(from_json(data)) == data
 
 
-def test_verdicts_are_those_of_the_findings(found, not_found, gone, inconclusive):
-    assert [e.document["verdict"]["word"] for e in (found, not_found, gone, inconclusive)] == [
-        "found", "not found", "found", "inconclusive",
+def test_verdicts_are_those_of_the_findings(found, not_found, gone, inconclusive, disguised):
+    assert [e.document["verdict"]["word"] for e in (found, not_found, gone, inconclusive, disguised)] == [
+        "found", "not found", "found", "inconclusive", "found",
     ]  # fmt: skip
 
 
@@ -52,13 +53,16 @@ def test_every_number_of_the_finding_is_there(any_case):
         assert (recorded["log10_p"], recorded["log10_p_count"]) == (reading.log10_p, reading.log10_p_count)
         assert recorded["count"] == sum(p["counts"] for p in positions)
     assert d["evaluation"]["keys_tried"] == 3
-    assert d["evaluation"]["log10_risk"] == verdict.log10_risk(f.reading, 3)
-    assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3)
+    assert d["evaluation"]["log10_risk"] == verdict.log10_risk(f.reading, 3 * f.tensors_read)
+    assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3 * f.tensors_read)
     assert d["parameters"] == f.parameters.to_dict()
     assert (d["seed"], d["key"]["commitment"]) == (7, any_case.key.commitment)
     assert [p["token"] for p in d["reading"]["positions"]] == f.marked_rows.tolist()
     assert sum(d["alignment"]["histogram"]["rows"]) == f.alignment.cosines.size
-    assert d["lineage"]["status"] == f.lineage.status
+    assert d["lineage"] == plain(asdict(f.lineage))
+    assert d["alignment"]["steps"] == [asdict(step) for step in f.alignment.steps]
+    assert d["alignment"]["needed_median_cosine"] == f.alignment.needed_similarity
+    assert d["alignment"]["minor_components"] == (f.alignment.rotation is not None)
 
 
 def test_gone_positions_are_null_and_said(gone):
@@ -78,6 +82,30 @@ def test_the_figures_data_come_back_out_of_the_document(any_case):
     for name in ("observed", "ranks", "bands", "thresholds"):
         np.testing.assert_array_equal(getattr(summary, name), getattr(again, name))
     assert (again.count, again.present, again.permutations) == (summary.count, summary.present, summary.permutations)
+
+
+def test_the_histogram_comes_back_out_of_the_document(any_case):
+    recorded = document_histogram(from_json(to_json(any_case.document)))
+    histogram = cosine_histogram(any_case.finding.alignment)
+    for field in fields(histogram):
+        np.testing.assert_array_equal(getattr(recorded, field.name), getattr(histogram, field.name), field.name)
+
+
+def test_what_is_lost_is_counted(gone, disguised):
+    alignment = gone.document["alignment"]
+    assert (alignment["rows_of_original_gone"], alignment["rows_of_original"]) == (60, 600)
+    assert alignment["marked_rows_gone"] == 50 - gone.finding.present > 0
+    assert disguised.document["alignment"]["rows_of_original_gone"] == 0
+    assert disguised.document["alignment"]["marked_rows_gone"] == 0
+
+
+def test_a_disguises_steps_and_the_attention_are_recorded(disguised):
+    alignment, lineage = disguised.document["alignment"], disguised.document["lineage"]
+    assert {step["name"] for step in alignment["steps"]} >= {"rows by content", "rotation"}
+    assert all(0 <= step["confidence"] <= 1 and step["measure"] for step in alignment["steps"])
+    assert alignment["minor_components"]
+    assert lineage["status"] == "derived"
+    assert lineage["attention"] > 0.9 > 0.5 > lineage["attention_decoy"]
 
 
 def test_the_nulls_digest_is_the_one_the_schema_describes(gone):
@@ -136,8 +164,9 @@ def test_limits_of_the_examination_are_stated(found, inconclusive):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"[]", b"{}", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": 2}}',
-        b'{"schema": {"name": "other", "version": 1}}', b'{"schema": {"name": "irwm-report", "version": NaN}}',
+        b"", b"[]", b"{}", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": 1}}',
+        b'{"schema": {"name": "irwm-report", "version": 4}}', b'{"schema": {"name": "irwm-report", "version": true}}',
+        b'{"schema": {"name": "other", "version": 3}}', b'{"schema": {"name": "irwm-report", "version": NaN}}',
         b"[" * 100_000, b"\xff",
     ],
 )  # fmt: skip

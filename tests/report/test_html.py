@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.report.conftest import examine
+from ui.plot_theme import sure
 from ui.report import from_json, render_html, to_json
 from ui.report.html import _probability
 
@@ -105,6 +106,41 @@ def test_verdict_propositions_limits_and_status_are_said(any_case):
     for line in filter(None, d["reproduce"]["python"]):
         assert re.sub(r"\s+", " ", line) in text
     assert hashlib.sha256(to_json(d)).hexdigest() in text
+
+
+def test_steps_confidences_measures_and_attention_are_printed(disguised):
+    text = Page(render_html(disguised.document)).text
+    steps = disguised.document["alignment"]["steps"]
+    assert len(steps) >= 2
+    for step in steps:
+        said = step["said"].replace("'", "’")
+        assert f"{said[0].upper()}{said[1:]}." in text
+        assert f"{sure(step['confidence'])} {_probability(step['confidence'])}" in text
+        assert step["measure"].replace("'", "’") in text
+    lineage = disguised.document["lineage"]
+    assert f"{printed(lineage['attention'])}; wrong tokens reach {printed(lineage['attention_decoy'])}" in text
+    assert "in minor components" in text
+    assert "None of the original’s 600" in text or "none of the original’s 600" in text
+
+
+def test_a_suspect_in_place_says_that_nothing_was_undone(found):
+    text = Page(render_html(found.document)).text
+    assert "Nothing had to be undone." in text
+    assert "Confidence" not in text
+
+
+def test_lost_tokens_and_marked_rows_are_said(gone):
+    text = Page(render_html(gone.document)).text
+    assert "60 of the original’s 600 are gone from the suspect" in text
+    lost = 50 - gone.finding.present
+    assert f"{lost} of this key’s 50 are gone from the suspect" in text
+
+
+def test_what_cannot_be_aligned_is_not_acquitted(inconclusive):
+    text = Page(render_html(inconclusive.document)).text
+    assert "“Cannot be aligned” is not “not ours”" in text
+    assert "Nothing had to be undone" not in text
+    assert "cannot be counted" in text
 
 
 def printed(value: float) -> str:

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 
+from irwm.verdict import log10_risk
 from tests.report.conftest import examine
-from ui.report import ReportError, from_json, reproduce, to_json
+from ui.report import ReportError, from_json, render_html, reproduce, to_json
 
 
 def test_a_report_is_reproduced(any_case):
@@ -32,7 +33,9 @@ def test_a_report_that_withholds_rows_is_reproduced(world):
         (("paper", "positions", 9, "null_quantiles", 3), 1.0),
         (("reading", "rule_met"), 1),
         (("alignment", "median_cosine"), 0.5),
+        (("alignment", "aligned"), False),
         (("lineage", "status"), "cannot tell"),
+        (("lineage", "attention"), 0.5),
         (("parameters", "rank_threshold"), 0.25),
         (("odds", "log10_wrong_user"), -2.0),
     ],
@@ -47,6 +50,13 @@ def test_an_edited_number_is_named(found, path, value):
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
     assert [d.where for d in differences] == [where]
     assert differences[0].recorded == value
+
+
+def test_an_edited_step_is_named(disguised):
+    document = copy.deepcopy(disguised.document)
+    document["alignment"]["steps"][0]["confidence"] = 0.5
+    differences = reproduce(document, disguised.suspect, disguised.model, disguised.key)
+    assert [d.where for d in differences] == ["alignment.steps[0].confidence"]
 
 
 def test_a_field_left_out_or_added_is_named(found):
@@ -74,3 +84,10 @@ def test_what_lacks_a_seed_cannot_be_reproduced(found):
     del document["seed"]
     with pytest.raises(ReportError, match="seed"):
         reproduce(document, found.suspect, found.model, found.key)
+
+
+def test_every_tensor_read_is_paid_for_and_said(two_tensors):
+    evaluation = two_tensors.document["evaluation"]
+    assert (evaluation["keys_tried"], evaluation["tensors_read"]) == (3, 2)
+    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 6)
+    assert "for its tensors that may be the embedding, each of which was read" in render_html(two_tensors.document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from storage import Cost, KeyRecord, Vault
+from storage import Cost, KeyRecord, NewKey, Vault
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "correct horse battery staple"
@@ -105,6 +106,29 @@ def add() -> Callable[..., KeyRecord]:
         )
 
     return add_key
+
+
+@pytest.fixture
+def many() -> Callable[..., list[NewKey]]:
+    """Keys that are to be added at once, with bytes made from the recipient's name."""
+
+    def keys(count: int, name: str = "Recipient", model: str = "ab" * 32, size: int = 0) -> list[NewKey]:
+        return [
+            NewKey(
+                f"SECRET-KEY-{name} {n}".encode().ljust(size, b"."),
+                owner="Northwind Research AG",
+                recipient=f"{name} {n}",
+                model_name="northwind-7b",
+                model_fingerprint=model,
+                family="llama",
+                commitment=hashlib.sha256(f"{name} {n}".encode()).hexdigest(),
+                parameters={"positions": 50, "scale": 1000.0},
+                label="early access",
+            )
+            for n in range(1, count + 1)
+        ]
+
+    return keys
 
 
 @pytest.fixture

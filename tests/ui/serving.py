@@ -80,7 +80,13 @@ def start_app(
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *command], cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, *command],
+            cwd=cwd,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # What a script starts in the background ignores Ctrl-C, and so would the app, by inheritance.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     app = RunningApp(port, home, root, log, process)
     try:

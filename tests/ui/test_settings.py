@@ -57,3 +57,14 @@ def test_a_bad_device_is_named(tmp_path: Path) -> None:
 def test_a_bad_root_is_named(tmp_path: Path, value: str) -> None:
     with pytest.raises(SettingsError, match="IRWM_ROOTS"):
         read(tmp_path, IRWM_ROOTS=value)
+
+
+@pytest.mark.parametrize("address", ["tls://scheduler.example:8786", "tcp://10.0.0.5:8786", "tcp://[::1]:8786"])
+def test_a_scheduler_is_an_address(address: str, tmp_path: Path) -> None:
+    assert Settings.from_environment({"IRWM_HOME": str(tmp_path / "h"), "IRWM_SCHEDULER": address}).scheduler == address
+
+
+@pytest.mark.parametrize("address", ["scheduler:8786", "http://x:1", "tcp://x", "tcp://x:port", "tls://a b:1"])
+def test_what_is_no_address_is_refused_in_words(address: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="IRWM_SCHEDULER is not the address"):
+        Settings.from_environment({"IRWM_HOME": str(tmp_path / "h"), "IRWM_SCHEDULER": address})

@@ -43,6 +43,22 @@ def test_chances_are_written_as_powers_of_ten(log10, said):
     assert plot_theme.power_of_ten(log10) == said
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (1.0, "100 %"), (1.5, "100 %"), (0.99999, "99.9 %"), (0.995, "99.5 %"), (0.99, "99 %"), (0.8799, "87 %"),
+        (0.29, "29 %"), (0.004, "0.4 %"), (1e-9, "0.1 %"), (0.0, "0 %"), (-0.2, "0 %"),
+    ],
+)  # fmt: skip
+def test_a_confidence_never_rounds_up_to_certainty(share, said):
+    assert plot_theme.sure(share) == said
+
+
+def test_decimals_have_a_real_minus_and_no_nan():
+    assert plot_theme.decimal(-0.1234, 2) == "−0.12"
+    assert plot_theme.decimal(math.nan, 2) == "unknown"
+
+
 def test_ticks_are_few_and_whole_powers():
     for low, high in ((-3.2, 0.2), (-12, 0), (-40, 0), (-600, 0), (0.1, 0.9)):
         ticks = plot_theme.power_ticks(low, high, logarithms=True)

@@ -11,10 +11,12 @@ from scipy.stats import beta as beta_law
 from irwm import Parameters, Reading
 from irwm.alignment import Alignment
 from irwm.detection import reading_of
+from irwm.families import TensorRef
 from irwm.probability import log10_random_user, log10_wrong_user, success_probability
 from ui import plots
-from ui.plot_data import LEVELS, cosine_histogram, summarise
+from ui.plot_data import LEVELS, summarise
 from ui.plot_theme import DARK, LIGHT
+from ui.similarity_plot import similarities
 
 PARAMETERS = Parameters()
 ROWS = np.arange(1000, 1050)
@@ -33,22 +35,24 @@ def a_reading(l=50, permutations=1000, marked=40, gone=(), statistic="joint", se
     return reading_of(statistic, "original", observed, null, Parameters(positions=l, permutations=permutations))
 
 
-def an_alignment(n=500) -> Alignment:
+def an_alignment(n=500, mean=0.9, rotated=False) -> Alignment:
     rng = np.random.default_rng(1)
-    cosines = np.clip(rng.normal(0.9, 0.05, n), -1, 1) if n else np.empty(0)
+    cosines = np.clip(rng.normal(mean, 0.05, n), -1, 1) if n else np.empty(0)
     decoys = rng.normal(0, 0.05, n) if n else np.empty(0)
     none = np.empty(0, dtype=np.int64)
     return Alignment(
         aligned=n > 0,
+        embedding=TensorRef("model.embed_tokens.weight"),
         rows=np.arange(n),
         columns=np.arange(8),
         signs=np.ones(8),
         offsets=np.zeros(8),
+        rotation=np.eye(8) if rotated else None,
+        scale=1.0,
         uniqueness=1.0,
         cosines=cosines,
         decoy_cosines=decoys,
         broken_rows=none,
-        undone=(),
         reason="said by the alignment",
     )
 
@@ -61,7 +65,8 @@ FIGURES = {
     ),
     "ranks": lambda dark: plots.sorted_ranks(a_reading(gone=(6, 20)), PARAMETERS, ROWS, dark=dark),
     "odds": lambda dark: plots.odds(PARAMETERS, 0.8, 300, dark=dark),
-    "similarities": lambda dark: plots.similarities(an_alignment(), dark=dark),
+    "similarities": lambda dark: similarities(an_alignment(), dark=dark),
+    "similarities, rotated": lambda dark: similarities(an_alignment(mean=0.2, rotated=True), dark=dark),
 }
 
 
@@ -233,19 +238,6 @@ def test_odds_of_very_many_positions_stay_light():
     figure = plots.odds(Parameters(positions=5_000, required_positions=1_777))
     assert len(figure.data[0].x) <= 241
     assert 1_777 in figure.data[0].x
-
-
-def test_the_histogram_counts_every_row():
-    histogram = cosine_histogram(an_alignment())
-    assert histogram.rows.sum() == histogram.decoys.sum() == 500
-    figure = plots.similarities(histogram)
-    assert sum(named(figure, "same row").y) == pytest.approx(100)
-    assert figure.to_json() == plots.similarities(an_alignment()).to_json()
-
-
-def test_an_alignment_of_nothing_says_why():
-    figure = plots.similarities(an_alignment(0))
-    assert "said by the alignment" in figure.layout.annotations[0].text
 
 
 def test_no_permutations_at_all_still_draws():

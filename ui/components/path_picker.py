@@ -45,11 +45,13 @@ class PathPicker:
         field: the text field; its value is the path as typed. Use it as an input.
         chosen: a `gr.State` with the last path that passed the check (str), or None. Its `change` event is where a page
             looks into the model.
+        note: what is said below the field. A page that empties the field hides it.
         purpose: under which the path is remembered.
     """
 
     field: gr.Textbox
     chosen: gr.State
+    note: gr.HTML
     purpose: str
     limits: Limits
     kind: str
@@ -130,7 +132,9 @@ def path_picker(
             path = use_path(text, limits, kind=kind, suffixes=suffixes)
         except IrwmError as error:
             return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
-        return str(path), gr.HTML(notices.note_html(_about(path, kind, suffixes), good=True), visible=True), str(path)
+        # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
+        tidy = gr.skip() if text.strip() == str(path) else str(path)
+        return tidy, gr.HTML(notices.note_html(_about(path, kind, suffixes), good=True), visible=True), str(path)
 
     @guarded
     def choose(event: gr.EventData, request: gr.Request) -> Any:
@@ -138,7 +142,9 @@ def path_picker(
         path, act = str(event.place), str(event.act)
         if act == "open":
             return *(gr.skip(),) * 6, showing(path)
-        return *settle(path, request), False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
+        _, said, picked = settle(path, request)
+        closed = False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
+        return gr.skip() if picked is None else picked, said, picked, *closed
 
     private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     browse.click(toggle, [shown, field], [shown, panel, listing, browse], **private)
@@ -153,7 +159,7 @@ def path_picker(
         return gr.HTML(recent_html(paths), visible=bool(paths))
 
     context.opened.change(offer_recent, None, recent, **private)
-    return PathPicker(field, chosen, purpose, limits, kind, suffixes)
+    return PathPicker(field, chosen, note, purpose, limits, kind, suffixes)
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
+from irwm.errors import printable
 from ui.components.browsing import size_text
 from ui.components.notices import copyable
-from ui.plot_theme import power_text
+from ui.plot_theme import number, power_text
+
+HEADERS = ["Recipient", "Copy", "Folder", "Verified", "Key fingerprint"]
+_Facts = Sequence[tuple[str, Any]]
 
 
 def receipt_html(receipt: Mapping[str, Any]) -> str:
-    """The receipt of a finished `protect` job as HTML."""
+    """The receipt of a finished `protect` job as HTML, for one recipient or for many."""
+    if receipt.get("many"):
+        return _many_html(receipt)
     whom = f"{receipt['owner']}, issued to {receipt['recipient']}" if receipt["recipient"] else receipt["owner"]
-    left_out = ", ".join(receipt["left_out"]) or "nothing"
     rows: list[tuple[str, Any]] = [
         ("Release folder", copyable(receipt["path"])),
         ("Marked for", whom),
@@ -25,20 +30,111 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
             f"read back and detected: {receipt['count']} of {receipt['present']} positions, "
             f"p = {power_text(receipt['log10_p'])}",
         ),
-        (
-            "Changed",
-            f"{receipt['changed_values']} numbers in {receipt['changed_rows']} of {receipt['vocab_size']} rows; every "
-            "other byte is the original's",
-        ),
+        ("Changed", changed_text(receipt)),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
-        ("Left out", left_out),
+        ("Left out", ", ".join(receipt["left_out"]) or "nothing"),
+        *_before(receipt),
     ]
+    return _card(
+        "The release is ready",
+        rows,
+        Markup(
+            "The key is in the vault. To check the files later: <code>sha256sum -c SHA256SUMS</code> in the release "
+            "folder."
+        ),
+    )
+
+
+def changed_text(receipt: Mapping[str, Any]) -> str:
+    """What differs from the original, by tensor and row."""
+    names = [printable(name) for name in receipt.get("changed_tensors", ())] or ["the embedding"]
+    where = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    rows, vocabulary = receipt["changed_rows"], receipt["vocab_size"]
+    in_rows = f"{number(rows)} of {number(vocabulary)} rows of {where}"
+    if receipt.get("changed_values") is not None:
+        text = f"{number(receipt['changed_values'])} numbers in {in_rows}"
+    else:
+        text = f"{in_rows}, as a rule by about {100 * receipt['changed_share']:.0f} % of their length"
+    together = " (the same rows in each)" if len(names) > 1 else ""
+    return f"{text}{together}; every other byte is the original's"
+
+
+def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
+    """The first receipts of a job for many recipients, as the table under `HEADERS`."""
+    return [
+        [
+            printable(line["recipient"], 200),
+            line["state"] + (f": {line['why']}" if line["why"] else ""),
+            (line["folder"] or "–").rsplit("/", 1)[-1],
+            f"{line['positions']} of {line['of']}, p = {power_text(line['log10_p'])}" if line["of"] else "–",
+            (line["key_fingerprint"] or "–")[:16],
+        ]
+        for line in receipt["rows"]
+    ]
+
+
+def _many_html(receipt: Mapping[str, Any]) -> str:
+    written, skipped, failed = receipt["written"], receipt["skipped"], receipt["failed"]
+    example = receipt["example"]
+    copies = f"{number(written)} {'copy' if written == 1 else 'copies'} of {number(receipt['recipients'])} asked for"
+    if skipped:
+        copies += f"; {number(skipped)} had one already"
+    if failed:
+        copies += f"; {number(failed)} could not be marked, see the table"
+    rows: list[tuple[str, Any]] = [
+        ("Folder", copyable(receipt["path"])),
+        ("Written", copies),
+        ("Owner", receipt["owner"]),
+    ]
+    if example:
+        rows += [
+            ("Verified", "each copy was read back and its mark detected"),
+            ("Changed in each", changed_text(example | {"vocab_size": receipt["vocab_size"]})),
+            ("Room taken", _room_text(receipt)),
+            ("Left out", ", ".join(example["left_out"]) or "nothing"),
+        ]
+    rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
+    title = f"The copies are ready: {number(written)} written" if written else "Nobody was left without a copy"
+    return _card(
+        title,
+        rows,
+        Markup(
+            "Every copy has its own key, in the vault, its own manifest and its own receipt. Each folder's name ends "
+            "with the beginning of its key's fingerprint. Further recipients later: the same steps with the longer "
+            "list; who has a copy is passed over."
+        ),
+    )
+
+
+def tracing_text(parameters: Mapping[str, Any]) -> str:
+    """Whether a leak names its recipient when recipients conspire."""
+    if parameters.get("noise_coordinates"):
+        return "each copy's own noise names its recipient, also in a mixture of several copies"
+    return "a copy as it was issued names its recipient; a mixture of several copies does not, for there is no noise"
+
+
+def _room_text(receipt: Mapping[str, Any]) -> str:
+    taken = size_text(receipt["bytes"] - receipt["bytes_cloned"])
+    if not receipt["bytes_cloned"]:
+        return taken
+    return f"{taken}; another {size_text(receipt['bytes_cloned'])} are shared between the copies by the disk"
+
+
+def _before(receipt: Mapping[str, Any]) -> _Facts:
+    rows = []
+    if receipt.get("marked_before"):
+        rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; both marks can be read"))
+    if receipt.get("damaged"):
+        what = "records of the vault cannot be read; any may be about this model"
+        rows.append(("Not known", f"{number(receipt['damaged'])} {what}"))
+    return rows
+
+
+def _card(title: str, rows: _Facts, note: Markup) -> str:
     facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in rows)
     return str(
         Markup(
             '<section class="receipt" aria-label="Release receipt">'
-            '<h2>The release is ready</h2><dl class="facts">{}</dl>'
-            '<p class="receipt-note">The key is in the vault. To check the files later: '
-            "<code>sha256sum -c SHA256SUMS</code> in the release folder.</p></section>"
-        ).format(facts)
+            '<h2>{}</h2><dl class="facts">{}</dl><p class="receipt-note">{}</p></section>'
+        ).format(title, facts, note)
     )

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from irwm import Parameters
-from irwm.errors import IrwmError
-from irwm.parameters import AUTO_SCALE
-from irwm.probability import log10_random_user, success_probability
+from irwm.errors import IrwmError, ParameterError
+from irwm.parameters import AUTO_SCALE, NOISE_LEVELS, many_recipients
+from irwm.probability import log10_random_user, log10_wrong_user, success_probability
 from ui import plots
 from ui.components import notices
+from ui.components.browsing import size_text
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.plot_theme import power_text
+from ui.plot_theme import number, power_text
 
-ROBUST, HIDDEN = "Robust", "Hidden"
+ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
 PRESETS = {
     ROBUST: "the paper's setting: stored numbers a thousand times smaller than solved; its own test reads it best",
     HIDDEN: "stored numbers as large as their neighbours, so that nothing in a row stands out",
+    MANY: "every copy gets noise of its own, which hides its mark from the other recipients and names who leaked it",
 }
-# The paper's example: four positions in five still count after an attack (its section 5.4).
+# The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8
+# Offered before a model is known; the demo model's size, on the small side.
+USUAL_HIDDEN_SIZE = 256
+# Bytes behind one number of the null's permutations: the stream, its order, and room to sort it.
+_BYTES_PER_PLACE = 24
+# Where a system does not tell how much memory it has.
+_USUAL_MEMORY = 8 * 1024**3
+# A share of the computer's memory that a person should hear about.
+_MUCH = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsForm:
-    """What a page gets: `inputs` for its handlers, and `parameters` to read their values."""
+    """What a page gets.
+
+    Attributes:
+        inputs: for its handlers; `parameters` reads their values.
+        chosen: preset and the fields that a preset fills; `choose` gives their values.
+    """
 
     inputs: tuple[Any, ...]
+    chosen: tuple[Any, ...]
 
     @staticmethod
     def parameters(preset: str, *values: Any) -> Parameters:
@@ -39,21 +58,33 @@ class SettingsForm:
         Raises:
             ParameterError: a value is outside its range or missing.
         """
-        positions, constraints, threshold, required, scale, limit, permutations = values
-        hidden = preset == HIDDEN
+        positions, constraints, threshold, required, scale, limit, permutations, noise, level = values
         return Parameters(
             positions=_whole(positions),
             constraints=_whole(constraints),
             rank_threshold=threshold,
             required_positions=_whole(required),
-            scale=AUTO_SCALE if hidden else scale,
+            scale=scale if preset == ROBUST else AUTO_SCALE,
             condition_limit=limit,
             permutations=_whole(permutations),
+            noise_coordinates=_whole(noise),
+            noise_level=level,
         )
 
+    @staticmethod
+    def choose(preset: str, hidden_size: int | None) -> tuple[Any, ...]:
+        """The preset, and what it fills in for a model of this hidden size, in the order of `chosen`."""
+        p = many_recipients(hidden_size or USUAL_HIDDEN_SIZE) if preset == MANY else Parameters()
+        return gr.Radio(value=preset), p.constraints, p.noise_coordinates, p.noise_level
 
-def settings_form(context: Context) -> SettingsForm:
-    """Builds preset, advanced settings and the odds that they buy, drawn as they change."""
+
+def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
+    """Builds preset, advanced settings and the odds that they buy, drawn as they change.
+
+    Args:
+        hidden_size: d of the model that is to be marked, None before one is chosen.
+        keys: (how many keys of that model there will be, how many copies are asked for now).
+    """
     d = Parameters()
     preset = gr.Radio(
         [(f"{name}: {what}", name) for name, what in PRESETS.items()], value=ROBUST, label="Preset", elem_id="preset"
@@ -74,38 +105,144 @@ def settings_form(context: Context) -> SettingsForm:
             permutations = gr.Number(
                 d.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0
             )
+        with gr.Row():
+            noise = gr.Number(
+                d.noise_coordinates,
+                label="Noise coordinates (num_noise)",
+                info="Per row without a mark; 0 is no noise, about t hides the mark",
+                precision=0,
+                elem_id="noise-coordinates",
+            )
+            level = gr.Dropdown(
+                [("Each row's own deviation", NOISE_LEVELS[0]), ("One deviation for all, as in the paper", "global")],
+                value=d.noise_level,
+                label="Noise level (σ_E)",
+                info="A row's own costs less where rows differ in length",
+                elem_id="noise-level",
+            )
     said = gr.HTML(elem_id="odds-said")
+    more = gr.HTML(elem_id="odds-more", visible=False)
     figure = gr.Plot(show_label=False, elem_id="odds-figure")
-    form = SettingsForm((preset, positions, constraints, threshold, required, scale, limit, permutations))
+    form = SettingsForm(
+        (preset, positions, constraints, threshold, required, scale, limit, permutations, noise, level),
+        (preset, constraints, noise, level),
+    )
 
-    def draw(dark: bool, *values: Any) -> Any:
+    def draw(request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
+        if not context.is_open(request):
+            return (gr.skip(),) * 3
         try:
             params = form.parameters(*values)
+            check_memory(params, d)
         except IrwmError as error:
-            return notices.error_html(error), gr.skip()
-        return odds_sentence(params), plots.odds(params, dark=dark)
+            return notices.error_html(error), gr.HTML(visible=False), gr.skip()
+        total, copies = keys
+        also = "".join(notices.note_html(note) for note in consequences(params, d, copies))
+        return (
+            notices.note_html(odds_sentence(params, total)),
+            gr.HTML(also, visible=bool(also)),
+            plots.odds(params, recipients=total, dark=dark),
+        )
+
+    def fill(preset: str, d: int | None, request: gr.Request) -> Any:
+        context.require(request)
+        return form.choose(preset, d)[1:]
 
     private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    preset.input(guarded(fill), [preset, hidden_size], list(form.chosen[1:]), **private)
     gr.on(
-        [*(part.change for part in form.inputs), context.dark.change, context.opened.change],
+        [
+            *(part.change for part in form.inputs),
+            hidden_size.change,
+            keys.change,
+            context.dark.change,
+            context.opened.change,
+        ],
         guarded(draw),
-        [context.dark, *form.inputs],
-        [said, figure],
+        [context.dark, hidden_size, keys, *form.inputs],
+        [said, more, figure],
         trigger_mode="always_last",
         **private,
     )
     return form
 
 
-def odds_sentence(params: Parameters) -> str:
-    """What a setting buys, in one line."""
+def odds_sentence(params: Parameters, keys: int = 1) -> str:
+    """What a setting buys by equations 1 to 3; `keys` is how many keys of this model there will be."""
     l, rho, beta = params.positions, params.required_positions, params.rank_threshold
     hit = 100 * success_probability(l, rho, USUAL_SHARE)
-    miss = power_text(log10_random_user(l, rho, beta))
-    return notices.note_html(
-        f"With {round(100 * USUAL_SHARE)} % of the positions surviving an attack the mark is found in {hit:.2f} % of "
-        f"cases; a key that was never inserted meets the rule with odds of {miss}."
+    text = (
+        f"If every position survives an attack with {round(100 * USUAL_SHARE)} %, the mark meets the paper's rule "
+        f"(at least {rho} of {l} positions count) in {hit:.2f} % of cases. A key that was never inserted meets it with "
+        f"odds of {power_text(log10_random_user(l, rho, beta))}"
     )
+    if keys < 2:
+        return text + "."
+    any_of = power_text(log10_wrong_user(l, rho, beta, keys))
+    return f"{text}; with the {number(keys)} keys that this model will have, any one of them does with {any_of}."
+
+
+def consequences(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:
+    """What else a setting brings with it, each in a sentence or two.
+
+    Args:
+        hidden_size: d; None while unknown.
+        copies: how many recipients get one now.
+    """
+    m, t, notes = params.noise_coordinates, params.constraints, []
+    if m and hidden_size:
+        cost = 100 * math.sqrt(2 * m / hidden_size)
+        hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
+        notes.append(
+            f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})); "
+            "measure what that costs your model before the copies leave the house. "
+            + (
+                "Marked rows and all others change alike, so that two recipients who compare their copies cannot tell "
+                "them apart, and each copy's noise names its recipient, also in a mixture of several copies."
+                if hides
+                else f"It hides the marks only when the noise coordinates are about as many as the constraints "
+                f"(t = {t}) and the scale is automatic; as it is, they can be told apart."
+            )
+        )
+    elif copies > 1:
+        notes.append(
+            f"Without noise, {number(copies)} recipients: two who compare their copies see every mark, and nobody can "
+            f"be named from a mixture of copies. Choose “{MANY}” for that."
+        )
+    needed = memory_needed(params, hidden_size)
+    if needed > _MUCH * _memory():
+        notes.append(f"So many permutations take about {size_text(needed)} of memory for each copy.")
+    return notes
+
+
+def memory_needed(params: Parameters, hidden_size: int | None) -> int:
+    """Bytes that the null of a reading takes: the permutations (numit, d), and the lengths (l, numit) twice."""
+    d = hidden_size or USUAL_HIDDEN_SIZE
+    return params.permutations * (_BYTES_PER_PLACE * d + 16 * params.positions)
+
+
+def check_memory(params: Parameters, hidden_size: int | None) -> None:
+    """Refuses settings that this computer could not compute with.
+
+    Raises:
+        ParameterError
+    """
+    needed, there = memory_needed(params, hidden_size), _memory()
+    if needed > there:
+        raise ParameterError(
+            "so many permutations (numit) do not fit into this computer's memory",
+            expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
+            found=f"{number(params.permutations)} permutations, {size_text(needed)}",
+            advice="Choose fewer; a thousand prove a mark",
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that this computer has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return _USUAL_MEMORY
 
 
 def _whole(value: Any) -> Any:

@@ -1,42 +1,41 @@
-"""Investigate: is this ours, and whose copy is it?"""
+"""Investigate: is this ours, and whose copy is it? One suspect, or a folder of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 import irwm
+from irwm.checkpoint.adapter import is_adapter
+from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
-from storage.records import KeyRecord
+from ui.candidates import Candidates, candidates
 from ui.components import notices
-from ui.components.finding_card import finding_card
+from ui.components.browsing import PathRefusedError
+from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
-from ui.components.model_card import model_html
+from ui.components.key_choice import key_choice, key_label
+from ui.components.model_card import measure, model_html
 from ui.components.path_picker import path_picker
-from ui.components.uploads import offer, receive
-from ui.components.verdict_card import verdict_html
+from ui.components.sweep_view import folder_html, sweep_view, to_resume
+from ui.components.uploads import RECEIVED, receive
 from ui.context import Context
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
-from ui.plot_theme import power_text
-from ui.report.document import from_json
-from ui.report.figures import FIGURES, document_figures
+
+__all__ = ["build", "key_label"]
 
 PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Investigate a suspect
-Looks for your marks in a checkpoint and says what the evidence is worth.
+Looks for your marks in a checkpoint, or in every checkpoint of a folder, and says what the evidence is worth.
 """
-HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
-NO_KEY = notices.empty_html(
-    "No key fits this original",
-    "The vault holds no key that was made for exactly this model. Choose the unmarked original that the release was "
-    "made from, or protect a model first.",
-)
+# What the public permutations are drawn from takes sixteen bytes; no one needs to type more than this.
+LARGEST_SEED = 2**31 - 1
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -45,11 +44,14 @@ def build(context: Context, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False):
         with gr.Column():
             suspect = path_picker(
-                context, label="Suspect", info="Its folder, or one .safetensors file", purpose="suspect"
+                context,
+                label="Suspect",
+                info="Its folder, one weights file of any kind, or a folder of several suspects",
+                purpose="suspect",
             )
             with gr.Accordion("Upload it instead", open=False, elem_id="upload-suspect"):
                 upload = gr.File(
-                    label="One .safetensors file, or all files of the model's folder",
+                    label="One weights file, or all files of the model's folder",
                     file_count="multiple",
                     elem_id="suspect-files",
                 )
@@ -62,19 +64,15 @@ def build(context: Context, tab: gr.Tab) -> None:
                 purpose="original-of",
             )
             original_card = gr.HTML(elem_id="original-model")
-    keys = gr.Dropdown(
-        [],
-        multiselect=True,
-        label="Keys",
-        info="All keys in the vault that were made for this original",
-        elem_id="keys",
-        visible=False,
-    )
-    no_key = gr.HTML(NO_KEY, visible=False)
+    keys = key_choice()
     with gr.Accordion("Case and advanced settings", open=False, elem_id="investigate-advanced"):
         with gr.Row():
             title = gr.Textbox(label="Case (optional)", info="The run is filed under this title", max_length=200)
             note = gr.Textbox(label="Note (optional)", max_length=1000)
+        gr.Markdown(
+            "A supporting reading of the likeliest key in another way. The verdict does not rest on it.",
+            elem_classes="caption",
+        )
         with gr.Row():
             statistic = gr.Dropdown(
                 [
@@ -92,154 +90,242 @@ def build(context: Context, tab: gr.Tab) -> None:
                 label="Invariant (A)",
                 info="Whose attention scores stand in the equations",
             )
-            seed = gr.Number(0, label="Seed", info="Same seed, same numbers", precision=0)
+            seed = gr.Number(
+                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED
+            )
     start = gr.Button("Investigate", variant="primary", interactive=False, elem_id="start-investigate")
-    job = job_card(context, ("investigate",), unit="keys")
-    with gr.Column(visible=False, elem_id="finding") as box:
-        verdict = gr.HTML(elem_id="verdict")
-        with gr.Row():
-            html_file = gr.DownloadButton("Download the report (HTML)", elem_id="report-html", scale=0, min_width=260)
-            json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="report-json", scale=0, min_width=260)
-        table = gr.Dataframe(headers=HEADERS, interactive=False, wrap=True, label="Keys tried", elem_id="keys-tried")
-        with gr.Tabs(elem_id="figures"):
-            plots = []
-            for figure in FIGURES:
-                with gr.Tab(figure.tab, id=figure.name):
-                    plots.append(gr.Plot(show_label=False, elem_id=figure.name))
-                    gr.Markdown(figure.caption, elem_classes="caption")
-    received = gr.State(None)
+    job = job_card(context, ("investigate", "sweep"), unit="keys")
+    with gr.Column(visible=False) as results:
+        sweep = sweep_view()
+        view = finding_view()
+    # What the page holds of the suspect and the original, beside the fields: what was uploaded, and what was read.
+    uploaded = gr.State(None)
+    known = gr.State(None)
 
-    def describe(path: str | None) -> str:
+    require = guarded(context.require)
+
+    def described(path: str | None, base: str | None = None) -> Iterator[str]:
+        """A model's card: what headers tell at once, then what has to be read for. An adapter's is that of `base`
+        with the adapter on it."""
         if not path:
-            return ""
+            yield ""
+            return
         try:
-            return model_html(irwm.open_checkpoint(path))
+            several = several_in(Path(path))
+            if several is not None:
+                yield folder_html(several)
+                return
+            under = irwm.open_checkpoint(base) if base and is_adapter(path) else None
+            model = irwm.open_checkpoint(path, under)
+            facts = card_of(model)
+            yield model_html(facts)
+            yield model_html(facts, measure(model))
         except IrwmError as error:
-            return notices.error_html(error)
+            yield notices.error_html(error)
 
-    @guarded
-    def look_at_suspect(path: str | None, request: gr.Request) -> Any:
-        context.require(request)
-        return describe(path), path
+    def look_at_suspect(path: str | None, base: str | None, held: str | None, request: gr.Request) -> Iterator[Any]:
+        """A path that was picked takes the place of an upload; a field that an upload emptied changes nothing."""
+        require(request)
+        if not path and held:
+            yield (gr.skip(),) * 4
+            return
+        for card in described(path, base):
+            yield card, None, gr.File(value=None), gr.Column(visible=False)
 
-    @guarded
-    def take_upload(files: list[str] | None, request: gr.Request) -> Any:
-        context.require(request)
-        if not files:
-            return "", None
-        path = str(receive(files, context.settings.home))
-        return describe(path), path
+    def look_again(path: str | None, held: str | None, base: str | None, request: gr.Request) -> Iterator[Any]:
+        """The suspect once more where another original makes another model of it."""
+        require(request)
+        source = held or path
+        if source and is_adapter(source):
+            yield from described(source, base)
+        else:
+            yield gr.skip()
 
-    @guarded
-    def look_at_original(path: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
+    def take_upload(files: list[str] | None, base: str | None, request: gr.Request) -> Iterator[Any]:
+        """An upload takes the place of a path: only one of the two is ever shown."""
+        require(request)
+        emptied = "", None, gr.HTML(visible=False), gr.Column(visible=False)
+        try:
+            path = str(receive(files, context.settings.home)) if files else None
+        except IrwmError as error:
+            yield notices.error_html(error), None, *emptied
+            return
+        for card in described(path, base):
+            yield card, path, *emptied
+
+    def drop_upload(held: str | None, request: gr.Request) -> Any:
+        require(request)
+        if not held:
+            return (gr.skip(),) * 4
+        return "", None, gr.File(value=None), gr.Column(visible=False)
+
+    def look_at_original(path: str | None, request: gr.Request) -> Iterator[Any]:
+        vault = require(request)
+        nothing = *keys.nothing(), gr.Button(interactive=False), None, gr.Column(visible=False)
         if not path:
-            return "", gr.Dropdown(visible=False), gr.HTML(visible=False), gr.Button(interactive=False)
+            yield "", *nothing
+            return
         try:
             model = irwm.open_checkpoint(path)
-            card, records = model_html(model), vault.keys_for(model.fingerprint)
+            facts = card_of(model)
+            yield model_html(facts), *nothing
+            card = model_html(facts, measure(model))
+            choice, any_key = keys.fill(vault, model.fingerprint)
         except IrwmError as error:
-            shown = notices.error_html(error)
-            return shown, gr.Dropdown(visible=False), gr.HTML(visible=False), gr.Button(interactive=False)
-        choices = [(key_label(record), record.id) for record in records]
-        return (
-            card,
-            gr.Dropdown(choices=choices, value=[id for _, id in choices], visible=bool(choices)),
-            gr.HTML(visible=not choices),
-            gr.Button(interactive=bool(choices)),
-        )
+            yield notices.error_html(error), *nothing
+            return
+        yield card, *choice, gr.Button(interactive=any_key), (path, model.fingerprint), gr.Column(visible=False)
+
+    @guarded
+    def search(words: str | None, original: tuple[str, str] | None, request: gr.Request) -> Any:
+        vault = context.require(request)
+        return keys.search(vault, original[1], words or "") if original else gr.skip()
 
     @guarded
     def begin(
-        source: str | None,
+        typed: str | None,
+        looked_at: str | None,
+        held: str | None,
         reference: str | None,
-        chosen: list[str],
+        read: tuple[str, str] | None,
+        listed: list[str] | None,
+        words: str | None,
         title: str | None,
         note: str | None,
         statistic: str,
         invariant: str,
-        seed: float,
+        seed: float | None,
         request: gr.Request,
     ) -> Any:
         vault = context.require(request)
-        if not source or not reference:
-            raise IrwmError("suspect or original is missing", advice="Choose both models first")
+        source = source_of(typed, looked_at, held)
+        if not (reference or "").strip():
+            raise IrwmError("the original is missing", advice="Choose the unmarked model first")
+        if read is None or str(original.check(reference or "")) != read[0]:
+            raise IrwmError(
+                "the original in the field is not the one that was looked at",
+                expected=read[0] if read else None,
+                found=reference,
+                advice="Wait for its card below the field, then start again",
+            )
         named = (title or "").strip()  # a field that was never unfolded has no value yet
-        request_ = {
-            "suspect": source if Path(source).is_relative_to(context.settings.home) else str(suspect.check(source)),
-            "original": str(original.check(reference)),
-            "keys": list(chosen),
-            "seed": int(seed or 0),
+        asked = keys.request(vault, read[1], listed, words) | {
+            "original": read[0],
+            "seed": checked_seed(seed),
             "statistic": statistic,
             "invariant": invariant,
             "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
             "case_title": named,
             "note": (note or "").strip(),
             "device": context.settings.device,
+            "scheduler": context.settings.scheduler,
         }
-        started = runner.start(
-            "investigate", f"Investigate {Path(source).name}", request_, secrets_for(vault), context.jobs
-        )
-        for purpose, path in (("suspect", request_["suspect"]), ("original-of", request_["original"])):
-            context.recent.add(purpose, path)
+        if several_in(Path(source)) is None:
+            kind, what, asked["suspect"] = "investigate", "Investigate", source
+        else:
+            kind, what, asked["folder"] = "sweep", "Sweep", source
+            asked["resume"] = to_resume(context.jobs, asked)
+        started = runner.start(kind, f"{what} {Path(source).name}", asked, secrets_for(vault), context.jobs)
+        for purpose, path in (("suspect", source), ("original-of", read[0])):
+            if not held or purpose != "suspect":
+                context.recent.add(purpose, path)
         return started.id, gr.Column(visible=False)
+
+    def source_of(typed: str | None, looked_at: str | None, held: str | None) -> str:
+        """The suspect that the page shows, and nothing else.
+
+        Raises:
+            IrwmError: none is shown, or the page holds another one than it shows.
+        """
+        typed = (typed or "").strip()
+        if held:
+            received = Path(held).resolve()
+            if typed:
+                raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
+            if not received.is_relative_to((context.settings.home / RECEIVED).resolve()) or not received.exists():
+                raise PathRefusedError("what was uploaded is gone", file=received, advice="Upload it again")
+            return str(received)
+        if not typed:
+            raise IrwmError("the suspect is missing", advice="Choose it by its path, or upload it")
+        path = str(suspect.check(typed))
+        if path != looked_at:
+            raise IrwmError(
+                "the suspect in the field is not the one that was looked at",
+                expected=looked_at,
+                found=path,
+                advice="Wait for its card below the field, then start again",
+            )
+        return path
 
     @guarded
     def show(ended: str | None, dark: bool, request: gr.Request) -> Any:
-        nothing = (gr.Column(visible=False), *(gr.skip(),) * (4 + len(plots)))
+        nothing = (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
         if ended is None or not context.is_open(request):
             return nothing
-        result = context.jobs.get(ended).result
-        if not result:
+        done, folder = context.jobs.get(ended), context.jobs.folder(ended)
+        if done.kind == "sweep":
+            table, first = sweep.shown(folder)
+            finding = view.shown(folder / first, None, [], dark=dark) if first else view.hidden()
+            return (gr.Column(visible=True), *finding, *table)
+        if not done.result:
             return nothing
-        folder = context.jobs.folder(ended)
-        document = from_json((folder / result["json"]).read_bytes())
-        figures = document_figures(document, dark=dark)
-        stem = f"verdict-{document['items']['suspect']['name']}"
+        result = done.result
         return (
             gr.Column(visible=True),
-            verdict_html(finding_card(document)),
-            offer(folder / result["html"], f"{_plain_name(stem)}.html"),
-            offer(folder / result["json"], f"{_plain_name(stem)}.json"),
-            [table_row(row) for row in result["rows"]],
-            *(figures.get(figure.name) for figure in FIGURES),
+            *view.shown(folder / result["json"], folder / result["html"], result["rows"], dark=dark),
+            *sweep.hidden(),
         )
 
-    suspect.chosen.change(look_at_suspect, suspect.chosen, [suspect_card, received], **PRIVATE)
-    upload.upload(take_upload, upload, [suspect_card, received], **PRIVATE)
-    original.chosen.change(look_at_original, original.chosen, [original_card, keys, no_key, start], **PRIVATE)
-    inputs = [received, original.chosen, keys, title, note, statistic, invariant, seed]
-    start.click(begin, inputs, [job.job_id, box], **PRIVATE)
-    shown = [box, verdict, html_file, json_file, table, *plots]
-    gr.on(
-        [job.ended.change, context.dark.change],
-        show,
-        [job.ended, context.dark],
-        shown,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
+    @guarded
+    def show_one(name: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
+        """One suspect of a sweep."""
+        context.require(request)
+        if ended is None or not name or context.jobs.get(ended).kind != "sweep":
+            return view.hidden()
+        folder = context.jobs.folder(ended)
+        chosen = sweep.document_of(folder, name)
+        return view.shown(folder / chosen, None, [], dark=dark) if chosen else view.hidden()
+
+    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+    # A verdict on another suspect must not stand below this one's card.
+    replaced = [suspect_card, uploaded, upload, results]
+    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **last)
+    emptied = [suspect_card, uploaded, suspect.field, suspect.chosen, suspect.note, results]
+    upload.upload(take_upload, [upload, original.chosen], emptied, **PRIVATE)
+    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **PRIVATE)
+    original.chosen.change(look_again, [suspect.chosen, uploaded, original.chosen], suspect_card, **last)
+    about_original = [original_card, *keys.shown, start, known, results]
+    original.chosen.change(look_at_original, original.chosen, about_original, **last)
+    keys.words.change(search, [keys.words, known], keys.summary, **last)
+    sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
+    settings = [title, note, statistic, invariant, seed]
+    start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)
+    shown = [results, *view.outputs, *sweep.outputs]
+    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **last)
+    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **last)
 
 
-def key_label(record: KeyRecord) -> str:
-    """A key in a list: whose, for whom, its fingerprint's beginning, the officer's words."""
-    whom = f"{record.owner} → {record.recipient}" if record.recipient else record.owner
-    words = f" · {record.label}" if record.label else ""
-    return f"{whom} · {record.commitment[:12]}{words}"
+def several_in(path: Path) -> Candidates | None:
+    """What a folder holds where that is not one checkpoint; None for a file, and for a checkpoint's own folder.
+
+    Raises:
+        SweepFolderError: the folder cannot be read.
+    """
+    if not path.is_dir():
+        return None
+    found = candidates(path)
+    return None if found.is_one or not found.paths else found
 
 
-def table_row(row: Mapping[str, Any]) -> list[str]:
-    """One key tried, as the table shows it."""
-    return [
-        row["recipient"] or "–",
-        row["owner"],
-        row["verdict"],
-        f"{row['count']} of {row['present']}",
-        power_text(row["log10_risk"]) if row["present"] else "–",
-        row["commitment"][:16],
-    ]
+def checked_seed(seed: float | None) -> int:
+    """A seed as typed.
 
-
-def _plain_name(text: str) -> str:
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
-    return kept[:80].strip("-.") or "verdict"
+    Raises:
+        IrwmError: not a whole number, or a larger one than permutations are drawn from.
+    """
+    value = 0 if seed is None else seed
+    if not 0 <= value <= LARGEST_SEED or value != int(value):  # not finite fails the first comparison
+        raise IrwmError(
+            "the seed is out of range", expected=f"a whole number from 0 to {LARGEST_SEED}", found=str(seed)
+        )
+    return int(value)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from irwm.errors import IrwmError
+from storage.audit import AuditCheck
+from storage.checks import VaultCheck
+from storage.records import RecordName
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.guarded import guarded
 from ui.components.lock_gate import check_new
+from ui.components.paged_table import Found, damage_html, named, paged_table
 from ui.components.uploads import offer_text
 from ui.context import Context
 from ui.pages.investigate import key_label
@@ -28,23 +33,49 @@ CASES = ["Case", "Suspect", "Verdict", "Filed (UTC)", "Note"]
 NO_KEYS = notices.empty_html(
     "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
 )
+NO_RELEASES = notices.empty_html(
+    "No releases yet", "Each marked copy that Protect writes is listed here with whom it was made for."
+)
+NO_CASES = notices.empty_html(
+    "No cases yet", "Give an investigation the title of a case, and it is filed here with its verdict."
+)
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
     refresh = gr.Button("Refresh", elem_id="vault-refresh")
-    empty = gr.HTML(NO_KEYS, visible=False, elem_id="no-keys")
+    keys = paged_table(
+        headers=KEYS,
+        label="Keys",
+        info="Words of the owner, recipient, model or note, or the beginning of the fingerprint",
+        one="key",
+        several="keys",
+        none_yet=NO_KEYS,
+        elem_id="vault-keys",
+    )
+    releases = paged_table(
+        headers=RELEASES,
+        label="Releases",
+        info="Words of the recipient or owner, or of the folder",
+        one="release",
+        several="releases",
+        none_yet=NO_RELEASES,
+        elem_id="vault-releases",
+    )
     damaged = gr.HTML(visible=False)
-    keys = gr.Dataframe(headers=KEYS, interactive=False, wrap=True, label="Keys", elem_id="vault-keys")
-    releases = gr.Dataframe(headers=RELEASES, interactive=False, wrap=True, label="Releases", elem_id="vault-releases")
-    cases = gr.Dataframe(headers=CASES, interactive=False, wrap=True, label="Cases", elem_id="vault-cases")
+    no_cases = gr.HTML(NO_CASES, visible=False)
+    cases = gr.Dataframe(
+        headers=CASES, interactive=False, wrap=True, label="Cases", elem_id="vault-cases", visible=False
+    )
     with gr.Accordion("Public commitment of a key", open=False):
         gr.Markdown(
             "A commitment proves later that a key existed on the day you published or notarised it. It gives nothing "
             "of the key away."
         )
-        chosen = gr.Dropdown([], label="Key", elem_id="commit-key")
+        chosen = gr.Dropdown(
+            [], label="Key", info="Those of the page shown above: search there for another", elem_id="commit-key"
+        )
         commitment = gr.DownloadButton("Download the commitment (JSON)", interactive=False, elem_id="commitment")
     with gr.Accordion("Audit log", open=False, elem_id="audit"):
         head = gr.HTML(elem_id="audit-head")
@@ -62,31 +93,20 @@ def build(context: Context, tab: gr.Tab) -> None:
     @guarded
     def fill(request: gr.Request) -> Any:
         if not context.is_open(request):
-            return (gr.skip(),) * 7
+            return (gr.skip(),) * 4
         vault = context.require(request)
-        records = vault.keys()
-        names = {record.id: record.recipient or record.owner for record in records}
-        lost = [*records.damaged, *vault.releases().damaged, *vault.cases().damaged]
+        runs, lost = filed(vault)
         return (
-            gr.HTML(visible=not records),
             gr.HTML(damage_html(lost), visible=True) if lost else gr.HTML(visible=False),
-            [
-                [r.owner, r.recipient or "–", r.model_name, _time(r.created), r.commitment[:16], r.label]
-                for r in reversed(records)
-            ],
-            [
-                [names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt)]
-                for r in reversed(vault.releases())
-            ],
-            _runs(vault),
-            gr.Dropdown(choices=[(key_label(record), record.id) for record in records], value=None),
-            notices.note_html(f"Head {vault.audit_head}, {len(vault.audit_log())} entries. Every report can quote it."),
+            gr.HTML(visible=not runs),
+            gr.Dataframe(runs, visible=bool(runs)),
+            notices.note_html(f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it."),
         )
 
     @guarded
     def export(id: str | None, request: gr.Request) -> Any:
         vault = context.require(request)
-        record = next((record for record in vault.keys() if record.id == id), None)
+        record = next(iter(vault.key_records([id] if id else [])), None)
         if record is None:
             return gr.DownloadButton(value=None, interactive=False)
         public = {
@@ -107,10 +127,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         log, records = vault.verify_audit(), vault.check()
         if log.ok and records.ok:
             return notices.note_html(f"All {log.entries} entries and every record are as they were written.", good=True)
-        reason = log.reason or "records differ from what the log says of them"
-        return notices.error_html(
-            IrwmError(f"the vault was altered: {reason}", file=vault.path, advice="Restore the latest backup")
-        )
+        return notices.error_html(altered(vault.path, log, records))
 
     @guarded
     def back_up(request: gr.Request) -> Any:
@@ -127,8 +144,10 @@ def build(context: Context, tab: gr.Tab) -> None:
             return notices.error_html(error), "", "", ""
         return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
 
-    shown = [empty, damaged, keys, releases, cases, chosen, head]
-    gr.on([context.opened.change, tab.select, refresh.click], fill, None, shown, trigger_mode="always_last", **PRIVATE)
+    looks = [context.opened.change, tab.select, refresh.click]
+    keys.wire(context, _find_keys, looks, also=[chosen])
+    releases.wire(context, _find_releases, looks)
+    gr.on(looks, fill, None, [damaged, no_cases, cases, head], trigger_mode="always_last", **PRIVATE)
     chosen.change(export, chosen, commitment, **PRIVATE)
     check.click(check_all, None, checked, **PRIVATE)
     backup.click(back_up, None, backed_up, **PRIVATE)
@@ -142,23 +161,47 @@ def build(context: Context, tab: gr.Tab) -> None:
     )
 
 
-def damage_html(lost: list[Any]) -> str:
-    """Says which records do not authenticate."""
-    named = ", ".join(f"{record.table} {record.id}" for record in lost[:10])
-    return notices.error_html(
-        IrwmError("some records of the vault are damaged", found=named, advice="Restore the latest backup")
+def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:
+    """What a check of the whole vault found wrong, with the records' names."""
+    kinds = (("changed", records.damaged), ("gone", records.missing), ("unknown to the log", records.unlogged))
+    return IrwmError(
+        f"the vault was altered: {log.reason or 'records differ from what the log says of them'}",
+        file=path,
+        found="; ".join((*records.structure, *(f"{kind}: {named(lost)}" for kind, lost in kinds if lost))),
+        advice="Restore the latest backup",
     )
 
 
-def _runs(vault: Vault) -> list[list[str]]:
-    return [
-        [case.title, run.suspect, run.verdict, _time(run.created), run.note]
-        for case in reversed(vault.cases())
-        for run in vault.case_runs(case.id)
+def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
+    page = vault.find_keys(words, offset=offset, limit=limit)
+    rows = [
+        [r.owner, r.recipient or "–", r.model_name, _time(r.created), r.commitment[:16], r.label] for r in page.records
     ]
+    choices = [(key_label(record), record.id) for record in page.records]
+    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices, value=None),))
+
+
+def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
+    page = vault.find_releases(words, offset=offset, limit=limit)
+    keys = vault.key_records(dict.fromkeys(record.key_id for record in page.records))
+    names = {key.id: key.recipient or key.owner for key in keys}
+    rows = [[names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt)] for r in page.records]
+    return Found(rows, page.total, page.damaged)
+
+
+def filed(vault: Vault) -> tuple[list[list[str]], list[RecordName]]:
+    """A row for every run of every case, newest case first, and the cases and runs that do not authenticate."""
+    cases = vault.cases()
+    runs = [(case, vault.case_runs(case.id)) for case in reversed(cases)]
+    rows = [
+        [case.title, run.suspect, run.verdict, _time(run.created), run.note] for case, filed in runs for run in filed
+    ]
+    return rows, list(dict.fromkeys((*cases.damaged, *(name for _, filed in runs for name in filed.damaged))))
 
 
 def _verified(receipt: dict[str, Any]) -> str:
+    if not {"count", "present", "log10_p"} <= receipt.keys():
+        return "–"
     return f"{receipt['count']} of {receipt['present']}, p = {power_text(receipt['log10_p'])}"
 
 

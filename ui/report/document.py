@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
-from irwm.alignment import ALIGNED_COSINE, Alignment
 from irwm.errors import printable
 from irwm.parameters import chance_of_counting
 from irwm.probability import (
@@ -28,10 +27,12 @@ from irwm.probability import (
 from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from ui.plots import PLAUSIBLE_SHARES
-from ui.report import wording
+from ui.report import tracing, wording
 from ui.report.items import ItemDescription, KeyInfo, SelfTest
 
-SCHEMA, VERSION = "irwm-report", 1
+SCHEMA, VERSION = "irwm-report", 3
+# Version 2 had no "tracing" and no "supporting"; nothing else differs, so its documents are read as they are.
+READABLE = (2, 3)
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
 _LONGEST_TEXT = 2000
 # Rows with NaN that are listed one by one; the number of all of them stands beside.
@@ -55,6 +56,8 @@ def finding_document(
     tokens: Mapping[int, str] | None = None,
     self_tests: Sequence[SelfTest] = (),
     disclose_rows: bool = True,
+    traced: tracing.Traced | None = None,
+    supporting: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """Everything a report says, as strict JSON values.
 
@@ -69,8 +72,12 @@ def finding_document(
         tokens: token text by id.
         self_tests: controls run the same way; their absence is stated.
         disclose_rows: False withholds which rows carry the mark; whoever knows them can remove it from other copies.
+        traced: what tracing by noise found, where any key has noise.
+        supporting: readings of the same key in other ways, which accuse nobody by themselves.
     """
     rows = finding.marked_rows.tolist() if disclose_rows else None
+    found = None if traced is None else tracing.section(traced)
+    computed = examination(finding, rows, tokens, found, supporting)
     document = {
         "schema": {"name": SCHEMA, "version": VERSION},
         "created_utc": created_utc,
@@ -78,28 +85,32 @@ def finding_document(
         "case": dict(case),
         "key": {"commitment": finding.commitment, **asdict(key_info)},
         "rows_disclosed": disclose_rows,
-        **examination(finding, rows, tokens),
-        "propositions": wording.propositions(finding.commitment, key_info.recipient),
+        **computed,
+        "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
         "self_tests": [asdict(test) for test in self_tests],
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
         "versions": dict(tool_versions),
         "extra": dict(extra or {}),
-        "limitations": wording.limitations(finding, (suspect, original), self_tests, disclose_rows),
-        "reproduce": wording.reproduction(finding, suspect, original),
+        "limitations": wording.limitations(finding, (suspect, original), self_tests, disclose_rows, found),
+        "reproduce": wording.reproduction(finding, suspect, original, found),
     }
     return plain(document)
 
 
 def examination(
-    finding: Finding, rows: Sequence[int] | None = None, tokens: Mapping[int, str] | None = None
+    finding: Finding,
+    rows: Sequence[int] | None = None,
+    tokens: Mapping[int, str] | None = None,
+    found: Mapping[str, Any] | None = None,
+    supporting: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """The computed part: what running the same detection again must give again."""
+    """The computed part: what running the same examination again must give again; `found` is the tracing's section."""
     p, reading = finding.parameters, finding.reading
     return {
         "verdict": {
-            "word": finding.verdict,
-            "reason": finding.reason,
-            "warnings": list(finding.warnings),
+            **tracing.verdict(finding, found),
+            "mark": finding.verdict,
+            "mark_reason": finding.reason,
             "count": reading.count,
             "present": reading.present,
             "positions": p.positions,
@@ -115,14 +126,17 @@ def examination(
             "smallest_rank": 1 / (1 + p.permutations),
             "combinations": COMBINATIONS,
             "keys_tried": finding.keys_tried,
-            "log10_risk": log10_risk(reading, finding.keys_tried),
+            "tensors_read": finding.tensors_read,
+            "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
         },
         "reading": _reading(reading, p, rows, tokens),
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
-        "odds": _odds(p, reading, finding.keys_tried),
-        "alignment": _alignment(finding.alignment),
+        "supporting": [_supporting(each) for each in supporting],
+        "tracing": found,
+        "odds": _odds(p, reading, finding.comparisons),
+        "alignment": _alignment(finding),
         "lineage": asdict(finding.lineage),
         "parameters": p.to_dict(),
         "seed": finding.seed,
@@ -172,6 +186,21 @@ def _reading(
     }
 
 
+def _supporting(finding: Finding) -> dict[str, Any]:
+    """Another reading of the same key in a few numbers, and no word: it accuses nobody by itself."""
+    reading = finding.reading
+    return {
+        "statistic": reading.statistic,
+        "invariant": reading.invariant,
+        "seed": finding.seed,
+        "count": reading.count,
+        "present": reading.present,
+        "expected_by_chance": chance_of_counting(finding.parameters) * reading.present,
+        "rule_met": reading.passes,
+        "log10_risk": log10_risk(reading, finding.comparisons),
+    }
+
+
 def null_digest(reading: Reading) -> str:
     """Hex SHA-256 of the null: little-endian float64, row by row, every NaN in the one form that NumPy's nan has."""
     null = np.array(reading.null, dtype="<f8", order="C")
@@ -191,18 +220,24 @@ def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, Any]:
     }
 
 
-def _alignment(alignment: Alignment) -> dict[str, Any]:
+def _alignment(finding: Finding) -> dict[str, Any]:
+    alignment = finding.alignment
     histogram = cosine_histogram(alignment)
-    finite = alignment.decoy_cosines[np.isfinite(alignment.decoy_cosines)]
     return {
         "aligned": alignment.aligned,
         "reason": alignment.reason,
-        "undone": list(alignment.undone),
-        "median_cosine": alignment.similarity,
-        "median_decoy_cosine": float(np.median(finite)) if finite.size else math.nan,
-        "needed_median_cosine": ALIGNED_COSINE,
+        "exhausted": alignment.exhausted,
+        "steps": [asdict(step) for step in alignment.steps],
+        "embedding_tensor": alignment.embedding.name,
+        "minor_components": histogram.minor_components,
+        "median_cosine": histogram.median,
+        "median_decoy_cosine": histogram.decoy_median,
+        "needed_median_cosine": histogram.needed,
         "rows_compared": int(alignment.cosines.size),
-        "rows_of_original_gone": int((alignment.rows < 0).sum()),
+        "rows_of_original": int(alignment.rows.size),
+        "rows_of_original_gone": alignment.lost,
+        "marked_rows_gone": int((alignment.rows[finding.marked_rows] < 0).sum()),
+        "row_scale": alignment.scale,
         "columns": int(alignment.columns.size),
         "columns_moved": int((alignment.columns != np.arange(alignment.columns.size)).sum()),
         "columns_mutual_share": alignment.uniqueness,
@@ -236,8 +271,18 @@ def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
 
 def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
     """The histogram of cosines out of a document."""
-    h, reason = document["alignment"]["histogram"], document["alignment"]["reason"]
-    return CosineHistogram(np.array(h["edges"]), np.array(h["rows"], int), np.array(h["decoys"], int), reason)
+    a = document["alignment"]
+    medians = [math.nan if a[name] is None else a[name] for name in ("median_cosine", "median_decoy_cosine")]
+    return CosineHistogram(
+        edges=np.array(a["histogram"]["edges"]),
+        rows=np.array(a["histogram"]["rows"], int),
+        decoys=np.array(a["histogram"]["decoys"], int),
+        median=medians[0],
+        decoy_median=medians[1],
+        needed=a["needed_median_cosine"],
+        minor_components=a["minor_components"],
+        reason=a["reason"],
+    )
 
 
 def plain(value: Any) -> Any:
@@ -275,10 +320,10 @@ def from_json(data: bytes) -> dict[str, Any]:
         name, number = schema["name"], schema["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError("these bytes are not a report's JSON", found=type(error).__name__) from error
-    if name != SCHEMA or number != VERSION:
+    if name != SCHEMA or type(number) is not int or number not in READABLE:
         raise ReportError(
             "the report has another schema",
-            expected=f"{SCHEMA}, version {VERSION}",
+            expected=f"{SCHEMA}, version {' or '.join(map(str, READABLE))}",
             found=f"{str(name)[:40]}, version {str(number)[:40]}",
             advice="Use the program version that wrote it, or a newer one",
         )

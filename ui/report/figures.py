@@ -10,7 +10,9 @@ import plotly.graph_objects as go
 
 from irwm import Parameters
 from ui import plots
+from ui.ranking_plot import ranking
 from ui.report.document import document_histogram, reading_summary
+from ui.similarity_plot import similarities
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class FigureText:
 
     Attributes:
         name: element id.
-        tab: a word or two, for a row of tabs.
+        tab: a word or two, for a row of tabs; "" where the figure stands beside what it shows instead.
         caption: what is seen, in a sentence or two.
     """
 
@@ -29,6 +31,12 @@ class FigureText:
 
 
 FIGURES = (
+    FigureText(
+        "figure-recipients",
+        "",
+        "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by theirs (grey), "
+        "and the z from which a recipient is named after paying for all of them (dashed).",
+    ),
     FigureText(
         "figure-positions",
         "Each position",
@@ -48,9 +56,9 @@ FIGURES = (
     ),
     FigureText(
         "figure-lineage",
-        "Lineage",
-        "How alike each sampled row of the suspect and the original are (accent), and how alike wrong pairs are "
-        "(grey).",
+        "",
+        "Each compared row of the suspect beside the same token’s row of the original, after everything above was "
+        "undone (accent), and beside a wrong token’s row (grey).",
     ),
     FigureText(
         "figure-odds",
@@ -62,20 +70,26 @@ FIGURES = (
 
 
 def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict[str, go.Figure]:
-    """The figures of a document by name, in the order of `FIGURES`; `figure-paper` only where it says more."""
+    """The figures of a document by name, in the order of `FIGURES`.
+
+    `figure-recipients` only where any were traced, `figure-paper` only where it says more.
+    """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
     rows = [p["token"] for p in positions] if document["rows_disclosed"] else None
     texts = {p["token"]: p["text"] for p in positions if p["text"] is not None}
     reading = reading_summary(document["reading"])
-    drawn = {
+    drawn = {}
+    if document.get("tracing") is not None:
+        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark)
+    drawn |= {
         "figure-positions": plots.position_ranks(reading, parameters, rows, texts, dark=dark),
         "figure-ranks": plots.sorted_ranks(reading, parameters, rows, texts, dark=dark),
     }
     if document["paper"] is not None and not same_reading(document):
         paper = reading_summary(document["paper"])
         drawn["figure-paper"] = plots.sorted_ranks(paper, parameters, rows, texts, dark=dark)
-    drawn["figure-lineage"] = plots.similarities(document_histogram(document), dark=dark)
+    drawn["figure-lineage"] = similarities(document_histogram(document), dark=dark)
     # Without the suspect's own share: the odds of a rule at the very value just observed say nothing new.
     drawn["figure-odds"] = plots.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
     return drawn

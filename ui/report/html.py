@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
 from ui.plot_theme import CONFIG, number, power_of_ten
-from ui.report import wording
+from ui.report import recognition, tracing, tracing_words, wording
 from ui.report.document import to_json
 from ui.report.figures import FIGURES, document_figures, same_reading
 
@@ -58,20 +58,27 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         json_name: name of the JSON file beside the report, printed with its SHA-256.
     """
     figures = _figures(document)
-    scripts = {"library": _inline(get_plotlyjs()), "draw": _inline(_file("draw.js"))}
-    template = _environment().get_template("template.html.j2")
+    scripts = {"library": _inline(get_plotlyjs()), "draw": _inline(asset("draw.js"))}
+    template = environment().get_template("template.html.j2")
     return template.render(
         d=document,
         items=document["items"],
         w=wording,
-        headline=wording.headline(document["verdict"]["word"], document["key"]["recipient"]),
+        r=recognition,
+        headline=wording.answer(document),
+        question=wording.question(document),
+        tw=tracing_words,
+        tracing=document.get("tracing"),
+        recipients=tracing.shown(document["tracing"]) if document.get("tracing") else [],
+        supporting=document.get("supporting", []),
+        by_tracing=document["verdict"].get("rests_on") == tracing.TRACING,
         short_odds=short_odds(document),
         parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
         figures=figures,
         figure_data=_json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
         scripts=scripts,
-        policy=_policy(scripts.values()),
-        style=Markup(_faces() + _file("report.css")),
+        policy=policy(scripts.values()),
+        style=Markup(faces() + asset("report.css")),
         paper_is_reading=same_reading(document),
         json_name=json_name,
         json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
@@ -148,8 +155,8 @@ def _figure_number(value: str) -> Markup:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    made = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
         undefined=StrictUndefined,
@@ -158,15 +165,16 @@ def _environment() -> Environment:
         finalize=_inert,
     )
     # Their output is ours (digits, units), so it may hold the no-break spaces that `_inert` would spell out.
-    environment.filters |= {
+    made.filters |= {
         "decimal": lambda value, digits=6: _figure_number(_decimal(value, digits)),
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
         "probability": lambda value: _figure_number(_probability(value)),
         "prose": _prose,
+        "raised": lambda text: Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text)))),
         "power": _power,
         "size": lambda count: _figure_number(_size(count)),
     }
-    return environment
+    return made
 
 
 def _inert(value: Any) -> Any:
@@ -187,7 +195,7 @@ def _inline(script: str) -> Markup:
     return Markup("\n" + script.replace("</script", "<\\/script").strip() + "\n")
 
 
-def _policy(scripts: Any) -> str:
+def policy(scripts: Any) -> str:
     """A policy under which nothing is ever loaded, and no script but these runs.
 
     Inline styles stay allowed: plotly writes them, and without loads a style has nowhere to send anything.
@@ -201,12 +209,12 @@ def _policy(scripts: Any) -> str:
 
 
 @lru_cache(maxsize=4)
-def _file(name: str) -> str:
+def asset(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
-def _faces() -> str:
+def faces() -> str:
     """@font-face rules with the fonts inside; a missing font file is left out, the reader's own font takes over."""
     rules = []
     for family, weight, name, characters in _FACES:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
+from irwm.checkpoint.adapter import ADAPTER_CONFIG
 from irwm.verdict import log10_risk
 
 # Libraries whose versions can change a number of a finding, or how this report draws it.
@@ -33,6 +34,8 @@ class ItemDescription:
         family, dtype: model family and number format of the embedding.
         vocab_size, hidden_size: s and d.
         tied: whether the embedding is the output head too.
+        heads, kv_heads, head_dim: layer 0's query heads, key heads and entries per head; 0 where the tensors' names
+            did not tell which they are, and then `family` is "unknown".
         fingerprint: hex SHA-256 of the embedding; survives renaming and re-sharding of the files.
         bytes_total: size of the weight files.
         files: the files, hashed where they were hashed.
@@ -45,10 +48,18 @@ class ItemDescription:
     vocab_size: int
     hidden_size: int
     tied: bool
+    heads: int
+    kv_heads: int
+    head_dim: int
     fingerprint: str
     bytes_total: int
     files: tuple[FileRecord, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is an adapter, which was read on top of the original."""
+        return any(file.name == ADAPTER_CONFIG for file in self.files)
 
     @classmethod
     def of(
@@ -62,8 +73,9 @@ class ItemDescription:
             hashes: SHA-256 by file name relative to the folder: the manifest of a release, or hashes just computed.
         """
         known = dict(hashes.files if isinstance(hashes, Manifest) else hashes or {})
-        sizes = {entry.file.name: entry.seen.size for entry in checkpoint.tensors.values()}
-        shards = [shard.name for shard in checkpoint.shards]
+        sizes = {part.file: part.seen.size for tensor in checkpoint.tensors.values() for part in tensor.parts}
+        # An adapter's config holds no tensor, but it decides how much the adapter changes.
+        files = {shard.name: sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
         return cls(
             name=name or checkpoint.path.name,
             family=checkpoint.family,
@@ -71,9 +83,12 @@ class ItemDescription:
             vocab_size=checkpoint.vocab_size,
             hidden_size=checkpoint.hidden_size,
             tied=checkpoint.tied,
+            heads=checkpoint.layout.heads,
+            kv_heads=checkpoint.layout.kv_heads,
+            head_dim=checkpoint.layout.head_dim,
             fingerprint=checkpoint.fingerprint,
             bytes_total=checkpoint.bytes_total,
-            files=tuple(FileRecord(shard, sizes.get(shard, 0), known.get(shard, "")) for shard in shards),
+            files=tuple(FileRecord(name, size, known.get(name, "")) for name, size in files.items()),
             notes=tuple(checkpoint.notes),
         )
 
@@ -118,7 +133,7 @@ class SelfTest:
 
     @classmethod
     def of(cls, name: str, finding: Finding, expected: str = "not found") -> SelfTest:
-        risk = log10_risk(finding.reading, finding.keys_tried)
+        risk = log10_risk(finding.reading, finding.comparisons)
         return cls(name, expected, finding.verdict, finding.count, finding.present, risk)
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from irwm import Checkpoint, Key, detect
+from irwm import Checkpoint, Finding, Key, detect, detect_each
+from irwm.tracing import examine
+from ui.report import tracing
 from ui.report.document import ReportError, examination, plain
 
 # One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
 # float64 sums taken in another order, far below the step 1 / (N + 1) of a rank.
 RELATIVE = ABSOLUTE = 1e-6
+_NEW_IN_VERDICT = ("rests_on", "mark", "mark_reason")
 # The digest changes with the last bit of any value; the quantiles beside it are compared instead.
 _NOT_COMPARED = ("sha256",)
 
@@ -27,9 +30,14 @@ class Difference:
 
 
 def reproduce(
-    document: Mapping[str, Any], suspect: Checkpoint, model: Checkpoint, key: Key, device: str = "cpu"
+    document: Mapping[str, Any],
+    suspect: Checkpoint,
+    model: Checkpoint,
+    key: Key,
+    device: str = "cpu",
+    keys: Sequence[Key] = (),
 ) -> list[Difference]:
-    """Detect again with the recorded seed, statistic, invariant and number of keys; list what differs.
+    """Examine again with the recorded seed, statistic, invariant and number of keys; list what differs.
 
     Verdict, sentences, counts and settings must be equal, other numbers to RELATIVE or ABSOLUTE, whichever is wider.
     The items and the key are compared first: where they are others than the report names, a detection would prove
@@ -39,6 +47,8 @@ def reproduce(
         document: as `from_json` returns it.
         suspect, model, key: what the report was made from.
         device: where to compute.
+        keys: the recipients' keys, for a report that traced them. With some of them alone, those recipients are
+            traced again and the others are taken as recorded.
 
     Returns:
         Differences in the document's order; empty when the report is reproduced.
@@ -56,15 +66,71 @@ def reproduce(
         how = {name: document["reading"][name] for name in ("statistic", "invariant")}
         seed, tried = document["seed"], document["evaluation"]["keys_tried"]
         rows_disclosed = document["rows_disclosed"]
+        recorded_tracing, others = document.get("tracing"), document.get("supporting", [])
+        ways = [{name: each[name] for name in ("statistic", "invariant", "seed")} for each in others]
     except (KeyError, TypeError) as error:
         raise ReportError("the report lacks what a detection needs", found=f"no {error}") from error
     found = (suspect.fingerprint, model.fingerprint, key.commitment)
-    others = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
-    if others:
-        return others
+    wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
+    if wrong:
+        return wrong
     finding = detect(suspect, model, key, device=device, seed=seed, keys_tried=tried, **how)
-    again = plain(examination(finding, finding.marked_rows.tolist() if rows_disclosed else None))
+    supporting = [detect(suspect, model, key, device=device, keys_tried=tried, **way) for way in ways]
+    section = None
+    if recorded_tracing is not None:
+        section = _traced_again(recorded_tracing, suspect, model, [key, *keys], finding, device)
+    rows = finding.marked_rows.tolist() if rows_disclosed else None
+    again = plain(examination(finding, rows, None, section, supporting))
+    if document["schema"]["version"] == 2:
+        again = _as_version_2(again)
     return [difference for part in again for difference in _compare(part, document.get(part), again[part])]
+
+
+def _traced_again(
+    recorded: Mapping[str, Any],
+    suspect: Checkpoint,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    finding: Finding,
+    device: str,
+) -> dict[str, Any]:
+    """The section "tracing" with every recipient whose key is there traced and read again.
+
+    A z is the same whoever else is traced, on the same rows; the odds pay for as many as were traced then. A recipient
+    whom a first pass ruled out was scored on some rows alone and stays as recorded.
+    """
+    known = {key.commitment: key for key in keys}
+    places = [
+        place
+        for place, row in enumerate(recorded["ranked"])
+        if row["commitment"] in known and (row["rows"] == recorded["rows"] or row["z"] is None)
+    ]
+    chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
+    if not chosen:
+        return dict(recorded)
+    found = examine(suspect, model, chosen, recorded["risk"], device, decoys=len(recorded["decoys"]))
+    marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
+    read = detect_each(suspect, model, [chosen[i] for i in marked], device, finding.seed, keys_tried=finding.keys_tried)
+    marks = dict(zip(marked, read, strict=True))
+    rows = list(recorded["ranked"])
+    paid = math.log10(recorded["recipients"] * found.tensors_read * recorded["looks"])
+    for i, place in enumerate(places):
+        again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
+        risk = min(0.0, again["log10_p"] + paid)
+        rows[place] = again | {"log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
+    section = {**recorded, "ranked": rows, "tensors_read": found.tensors_read, "aligned": found.alignment.aligned}
+    if len(places) == recorded["recipients"]:  # decoys are shared out among the releases, which are then all there
+        section["decoys"] = sorted((float(z) for z in found.decoys), reverse=True)
+        section["reason"] = found.reason
+    return section | tracing.summary(section)
+
+
+def _as_version_2(again: dict[str, Any]) -> dict[str, Any]:
+    """An examination as a document of version 2 has it, which knew no tracing."""
+    verdict = {
+        name: again["verdict"][name] for name in again["verdict"] if name not in ("rests_on", "mark", "mark_reason")
+    }
+    return {name: again[name] for name in again if name not in ("tracing", "supporting")} | {"verdict": verdict}
 
 
 def _compare(where: str, recorded: Any, found: Any) -> Iterator[Difference]:

@@ -7,12 +7,14 @@ report speaks of copies, not of people.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from irwm import Finding
 from irwm.errors import printable
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.verdict import odds
+from ui.report import tracing, tracing_words
 from ui.report.items import ItemDescription, SelfTest
 
 STATUS = (
@@ -51,6 +53,23 @@ def headline(verdict: str, recipient: str) -> str:
     }.get(verdict, f"Verdict: {verdict}.")
 
 
+def answer(document: Mapping[str, Any]) -> str:
+    """A document's verdict in one sentence; names of leakers only where the verdict rests on their noise."""
+    found, verdict = document.get("tracing"), document["verdict"]
+    if found is None or verdict.get("rests_on") != tracing.TRACING:
+        return headline(verdict["word"], document["key"]["recipient"])
+    if verdict["word"] == FOUND:
+        return tracing_words.sentence(found, list(tracing.names(found)))
+    return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
+
+
+def question(document: Mapping[str, Any]) -> str:
+    """What the report answers, as a heading after the suspect’s name."""
+    if document.get("tracing") is not None:
+        return "whose copy was it made from?"
+    return "does it carry this key’s mark?"
+
+
 def chance(log10_risk: float) -> str:
     """The corrected odds as a sentence."""
     if log10_risk > -1.0:
@@ -58,8 +77,11 @@ def chance(log10_risk: float) -> str:
     return odds(log10_risk)
 
 
-def propositions(commitment: str, recipient: str) -> list[str]:
+def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:
     """The two propositions that the findings are weighed between."""
+    verdict = computed["verdict"]
+    if verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
+        return tracing_words.propositions(list(tracing.names(computed["tracing"])))
     issued = f", issued to “{recipient}”," if recipient else ""
     return [
         f"The suspect’s embedding was taken, directly or after changes, from the copy{issued} into which the key with "
@@ -70,7 +92,11 @@ def propositions(commitment: str, recipient: str) -> list[str]:
 
 
 def limitations(
-    finding: Finding, items: Sequence[ItemDescription], self_tests: Sequence[SelfTest], disclose_rows: bool
+    finding: Finding,
+    items: Sequence[ItemDescription],
+    self_tests: Sequence[SelfTest],
+    disclose_rows: bool,
+    found: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """What the examination cannot show, general points first, then what is particular to this one."""
     said = [
@@ -87,7 +113,12 @@ def limitations(
         "is no different from any other order, and that the positions are independent of one another.",
         "A likelihood ratio is not given: this version has no validated model of how a marked copy looks after being "
         "tampered with, and states only how readings behave without the mark.",
+        "“Derived” says that the suspect and the original have a common origin. Likeness has no direction: the suspect "
+        "may descend from the original, both from a third model, or the original from the suspect. Dates tell these "
+        "apart, and are not examined here.",
     ]
+    if found is not None:
+        said += tracing_words.LIMITATIONS
     if not finding.alignment.aligned:
         said.append(
             "The suspect could not be put into the original’s coordinates. A disguise that this version cannot undo "
@@ -113,7 +144,9 @@ def limitations(
     return said
 
 
-def reproduction(finding: Finding, suspect: ItemDescription, original: ItemDescription) -> dict[str, object]:
+def reproduction(
+    finding: Finding, suspect: ItemDescription, original: ItemDescription, found: Mapping[str, Any] | None = None
+) -> dict[str, object]:
     """Python lines that run the same detection, and what they must print."""
     ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
     reading = finding.reading
@@ -121,8 +154,8 @@ def reproduction(finding: Finding, suspect: ItemDescription, original: ItemDescr
         "import irwm",
         "from ui.report import from_json, reproduce",
         "",
-        f"suspect = irwm.open_checkpoint({theirs})   # the path to this item",
         f"model = irwm.open_checkpoint({ours})   # the path to the original",
+        f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item",
         'key = irwm.Key.from_bytes(open("KEY FILE FROM THE VAULT", "rb").read())',
         "",
         f"found = irwm.detect(suspect, model, key, seed={finding.seed}, statistic={json.dumps(reading.statistic)},",
@@ -131,6 +164,16 @@ def reproduction(finding: Finding, suspect: ItemDescription, original: ItemDescr
         f"# {finding.verdict} {reading.count} {reading.present} {reading.log10_p:.6f}",
         "",
         'document = from_json(open("THE JSON BESIDE THIS REPORT", "rb").read())',
-        "print(reproduce(document, suspect, model, key))   # [] when every number agrees",
+    ]
+    if found is None:
+        lines.append("print(reproduce(document, suspect, model, key))   # [] when every number agrees")
+        return {"python": lines, "tolerance": TOLERANCE}
+    lines += [
+        "",
+        "# The recipients' keys; with some of them, the recipients whose keys are given are traced again.",
+        'keys = [irwm.Key.from_bytes(open(name, "rb").read()) for name in ["KEY FILES FROM THE VAULT"]]',
+        f"traces = irwm.trace(suspect, model, keys, risk={found['risk']:g})",
+        "print([(trace.recipient, round(trace.z, 3), trace.named) for trace in traces])",
+        "print(reproduce(document, suspect, model, key, keys=keys))   # [] when every number agrees",
     ]
     return {"python": lines, "tolerance": TOLERANCE}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,26 @@ def write_report(
         OutputExistsError: one of the files is there already.
         ReportError: the folder cannot be written, or the name is not a plain file name.
     """
-    if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
-        raise ReportError("the report's name is not a plain file name", found=name)
+    _check_name(name)  # before anything is computed for it
+    return write_document(folder, finding_document(finding, **particulars), name=name)
+
+
+def write_document(folder: str | Path, document: Mapping[str, Any], *, name: str = "report") -> tuple[Path, Path]:
+    """Write a document that is there already; see `write_report`."""
+    _check_name(name)
     folder = Path(folder)
     html_path, json_path = folder / f"{name}.html", folder / f"{name}.json"
-    document = finding_document(finding, **particulars)
     contents = {json_path: to_json(document), html_path: render_html(document, json_path.name).encode("utf-8")}
+    publish(folder, contents)
+    return html_path, json_path
+
+
+def publish(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Put complete files into a folder, all of them or none.
+
+    Raises:
+        OutputExistsError, ReportError: see `write_report`.
+    """
     staged: dict[Path, Path] = {}
     published: list[Path] = []
     try:
@@ -60,7 +75,11 @@ def write_report(
     finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
-    return html_path, json_path
+
+
+def _check_name(name: str) -> None:
+    if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
+        raise ReportError("the report's name is not a plain file name", found=name)
 
 
 def _staged(folder: Path, content: bytes) -> Path:

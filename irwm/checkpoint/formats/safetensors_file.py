@@ -1,4 +1,4 @@
-"""One safetensors file: its header, read by our own strict parser, and the bytes of its tensors, read by position.
+"""One safetensors file: its header, read by our own strict parser.
 
 The format is eight bytes with the header's length N as a little-endian integer, N bytes of JSON that map each tensor's
 name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts none of it: lengths are
@@ -10,14 +10,16 @@ Names of tensors are the file's author's to choose. They are dictionary keys her
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.dtypes import BITS
-from irwm.checkpoint.files import CHUNK, FileState, open_regular, open_seen, parse_json, read_into
+from irwm.checkpoint.files import FileState, open_regular, parse_json, read_into
+from irwm.checkpoint.formats.format import Content
 from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -35,32 +37,6 @@ _MAX_DIMENSIONS = 64
 _LENGTH_BYTES = 8
 _ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
 _AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """Where one tensor lies.
-
-    Attributes:
-        name: the tensor's name; any text at all, never to be used as a path.
-        dtype: the format's name for its number format, such as "BF16".
-        shape: the dimensions.
-        file: the file it is in.
-        start, stop: its half-open byte range, counted from the beginning of the file.
-        seen: the state of the file when its header was read, which every later read must meet again.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-    start: int
-    stop: int
-    seen: FileState = field(repr=False, compare=False)
-
-    @property
-    def nbytes(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +76,10 @@ def read_header(path: Path) -> SafetensorsHeader:
     return SafetensorsHeader(path, {entry.name: entry for entry in entries}, metadata, data_start, seen)
 
 
-def stream_tensor(entry: TensorEntry) -> Iterator[memoryview]:
-    """The tensor's bytes as the file holds them, in pieces of at most 8 MiB that are valid until the next one.
-
-    Raises:
-        CheckpointChangedError: the file is not what it was when its header was read.
-    """
-    buffer = memoryview(bytearray(min(CHUNK, entry.nbytes)))
-    with open_seen(entry.file, entry.seen) as descriptor:
-        for begin in range(entry.start, entry.stop, CHUNK):
-            piece = buffer[: min(CHUNK, entry.stop - begin)]
-            read_into(descriptor, entry.file, begin, piece)
-            yield piece
+def read_safetensors(path: Path) -> Content:
+    """`read_header` as the answer every format gives."""
+    header = read_header(path)
+    return Content(header.tensors, header.metadata)
 
 
 def _header_length(path: Path, size: int, start: bytes) -> int:

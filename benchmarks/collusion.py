@@ -1,0 +1,308 @@
+"""Recipients who put their copies together: who is named, and what the paper's rank rule would have said.
+
+    python -m benchmarks.collusion [--parts mean strategies files finetuned vaults curve] [--rows 16000] [--columns 512]
+
+The checkpoint is a Llama of one layer with random weights in bfloat16, written by transformers; fine-tuning uses the
+bundled demo model. Every copy is made by the code that writes releases; where 64 folders would be written only to be
+averaged, the embeddings are combined in memory (`irwm.attacks.collusion.strategy`, as `collude` does it), and "files"
+does one case from `irwm.insert` to the end through folders. Marks and noise are the preset for many recipients.
+
+mean: the mean of 64 copies with noise of 0.3 deviations, 10 000 decoys. strategies: 16 copies by every strategy, each
+then damaged, 1 000 decoys. vaults: 1 000 vaults of 300 recipients against copies of other vaults' customers. curve: the
+paper's collusion figure, with `docs/images/collusion-*.png`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from playwright.sync_api import sync_playwright
+from scipy.stats import kstest, norm
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import irwm  # noqa: E402
+from irwm.attacks.collusion import strategy  # noqa: E402
+from irwm.basis import Basis  # noqa: E402
+from irwm.keystream import derive  # noqa: E402
+from irwm.parameters import many_recipients  # noqa: E402
+from irwm.probability import rademacher_tail_log10  # noqa: E402
+from irwm.tracing import Tracing, examine  # noqa: E402
+from irwm.tracing.differences import Differences  # noqa: E402
+from irwm.tracing.scores import Task, score  # noqa: E402
+from irwm.tracing.trace import first_pass_spans  # noqa: E402
+from tests.conftest import write_llama  # noqa: E402
+from tests.copies import copy_of, keys_for, write_embedding  # noqa: E402
+from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS  # noqa: E402
+from ui import plot_theme  # noqa: E402
+
+PARTS = ("mean", "strategies", "files", "finetuned", "vaults", "curve")
+WEIGHTS = {"weighted": [1.0 + i % 4 for i in range(16)]}
+HEADER = (
+    "| suspect | copies | named of the guilty | innocents named | weakest z | decoys: n, mean, deviation, largest "
+    "| copies estimated | seconds |\n|---|---|---|---|---|---|---|---|"
+)
+ROWS_AT_ONCE = 2000
+
+
+def write_original(folder: Path, rows: int, columns: int) -> irwm.Checkpoint:
+    heads = max(1, columns // 64)
+    path = write_llama(
+        folder,
+        dtype=torch.bfloat16,
+        vocab_size=rows,
+        hidden_size=columns,
+        intermediate_size=columns,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+    )
+    return irwm.open_checkpoint(path)
+
+
+def combined(copies: Sequence[torch.Tensor], how: str, weights: Sequence[float] | None = None) -> torch.Tensor:
+    """One embedding out of several, as `irwm.attacks.collude` makes it."""
+    begin = strategy(how, len(copies), weights)
+    combine = begin()
+    blocks = range(0, len(copies[0]), ROWS_AT_ONCE)
+    return torch.cat([combine(torch.stack([copy[b : b + ROWS_AT_ONCE].float() for copy in copies])) for b in blocks])
+
+
+def say(label: str, copies: int, tracing: Tracing, guilty: set[str], started: float) -> None:
+    named = {trace.recipient for trace in tracing.named}
+    weakest = min(trace.z for trace in tracing.traces if trace.recipient in guilty)
+    d = tracing.decoys
+    print(
+        f"| {label} | {copies} | {len(named & guilty)} of {len(guilty)} | {len(named - guilty)} | {weakest:.1f} "
+        f"| {d.size}, {d.mean():.2f}, {d.std():.2f}, {d.max():.1f} | {tracing.colluders:.1f} "
+        f"| {time.perf_counter() - started:.0f} |",
+        flush=True,
+    )
+
+
+DAMAGES = {
+    "": None,
+    "noise 0.3": lambda folder, out: irwm.attacks.add_noise(folder, out, 0.3, seed=7),
+    "int8": lambda folder, out: irwm.attacks.quantize(folder, out, 8),
+    "int4": lambda folder, out: irwm.attacks.quantize(folder, out, 4),
+    "pruned 30 %": lambda folder, out: irwm.attacks.prune(folder, out, 0.3),
+}
+
+
+def mean(model: irwm.Checkpoint, root: Path) -> None:
+    keys = keys_for(model, [f"guilty {i}" for i in range(64)])
+    total = torch.zeros(model.vocab_size, model.hidden_size)
+    for key in keys:
+        total += copy_of(model, key).float() / len(keys)
+    print(HEADER, flush=True)
+    suspect = write_embedding(model, total, root / "mean")
+    noisy = irwm.open_checkpoint(irwm.attacks.add_noise(suspect.path, root / "mean-noise", 0.3, seed=7))
+    started = time.perf_counter()
+    say("mean, noise 0.3", 64, examine(noisy, model, keys, decoys=10_000), {key.recipient for key in keys}, started)
+
+
+def strategies(model: irwm.Checkpoint, root: Path) -> None:
+    keys = keys_for(model, [f"guilty {i}" for i in range(16)])
+    innocent = [replace(keys[0], recipient=f"innocent {i}") for i in range(300)]
+    copies = [copy_of(model, key) for key in keys]
+    guilty = {key.recipient for key in keys}
+    print(HEADER, flush=True)
+    for how in ("mean", "weighted", "median", "max", "min-max", "copy-paste"):
+        mixed = combined(copies, "mean" if how == "weighted" else how, WEIGHTS.get(how))
+        plain = write_embedding(model, mixed, root / f"16 {how}")
+        for name, damage in DAMAGES.items():
+            started = time.perf_counter()
+            suspect = irwm.open_checkpoint(damage(plain.path, root / f"{how} {name}")) if damage else plain
+            tracing = examine(suspect, model, [*innocent, *keys], decoys=1000)
+            say(f"{how}, {name}" if name else how, 16, tracing, guilty, started)
+
+
+def files(model: irwm.Checkpoint, root: Path) -> None:
+    """Four releases written, combined, blurred and quantised as folders."""
+    keys = keys_for(model, [f"guilty {i}" for i in range(4)])
+    started = time.perf_counter()
+    folders = [irwm.insert(model, key, root / f"release {i}").path for i, key in enumerate(keys)]
+    print(f"4 × irwm.insert: {time.perf_counter() - started:.0f} s\n")
+    print(HEADER, flush=True)
+    started = time.perf_counter()
+    mixed = irwm.attacks.collude(folders, root / "mixed")
+    noisy = irwm.attacks.add_noise(mixed, root / "mixed and blurred", 0.3)
+    suspect = irwm.open_checkpoint(irwm.attacks.quantize(noisy, root / "mixed, blurred, int4", 4))
+    tracing = examine(suspect, model, keys, decoys=1000)
+    say("through folders: mean, noise 0.3, int4", 4, tracing, {key.recipient for key in keys}, started)
+
+
+def finetuned(model: irwm.Checkpoint, root: Path) -> None:
+    """Copies of the demo model combined and then trained on, all weights, with AdamW at 2e-5 and at 1e-3."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    demo = irwm.open_checkpoint(ROOT / "assets" / "demo")
+    keys = keys_for(demo, [f"guilty {i}" for i in range(16)])
+    copies = [copy_of(demo, key) for key in keys]
+    text = (demo.path / "heldout.txt").read_text(encoding="utf-8")
+    tokens = torch.tensor(AutoTokenizer.from_pretrained(demo.path)(text, verbose=False)["input_ids"])
+    print(HEADER, flush=True)
+    for how in ("mean", "median", "max", "min-max", "copy-paste"):
+        plain = write_embedding(demo, combined(copies, how), root / f"demo {how}")
+        for rate in (2e-5, 1e-3):
+            started = time.perf_counter()
+            trained = AutoModelForCausalLM.from_pretrained(plain.path, dtype=torch.float32)
+            optimiser = torch.optim.AdamW(trained.parameters(), lr=rate)
+            for step in range(20):
+                batch = tokens[step * 1024 : (step + 1) * 1024].reshape(4, 256)
+                trained(input_ids=batch, labels=batch).loss.backward()
+                optimiser.step()
+                optimiser.zero_grad()
+            out = root / f"demo {how} {rate}"
+            trained.to(torch.bfloat16).save_pretrained(out)
+            tracing = examine(irwm.open_checkpoint(out), demo, keys, decoys=1000)
+            say(f"demo, {how}, 20 steps at {rate:g}", 16, tracing, {key.recipient for key in keys}, started)
+
+
+def vaults(model: irwm.Checkpoint, root: Path) -> None:
+    """Innocents only: every vault has a secret and a basis of its own, none of which made the suspect."""
+    demo = irwm.open_checkpoint(ROOT / "assets" / "demo")
+    customers = keys_for(demo, [f"customer {i}" for i in range(40)], secret=bytes([99]) * 32)
+    copies = [copy_of(demo, key) for key in customers]
+    suspects: list[torch.Tensor] = [copies[i] for i in range(5)]
+    suspects += [
+        combined(copies[i : i + 8], how) for i, how in enumerate(("mean", "median", "max", "min-max", "copy-paste"))
+    ]
+    started, best, z = time.perf_counter(), 0.0, []
+    accused = 0
+    params = many_recipients(demo.hidden_size)
+    (template,) = keys_for(demo, ["anybody"], params)
+    number = 0
+    for index, embedding in enumerate([*suspects, *suspects]):
+        plain = write_embedding(demo, embedding, root / f"vaults {index}")
+        if index >= len(suspects):
+            damage = list(DAMAGES.values())[1 + index % 4]
+            plain = irwm.open_checkpoint(damage(plain.path, root / f"vaults {index} damaged"))
+        alignment = irwm.align(plain, demo)
+        assert alignment.aligned
+        sample = np.concatenate([np.arange(*span) for span in first_pass_spans(demo.vocab_size, bytes(32))])
+        for _ in range(50):
+            number += 1
+            owner = replace(template, secret=derive(b"innocent vault", b"", number.to_bytes(4, "big")))
+            basis = Basis.derive(owner.derivation.basis_key(), demo.hidden_size)
+            differences = Differences.between(plain, demo, alignment, basis, sample)
+            streams = tuple(replace(owner, recipient=f"r{i}").derivation.noise_key() for i in range(300))
+            task = Task(differences, ((0, demo.vocab_size),), streams, params.noise_coordinates, None)
+            scores = score(task).z
+            z.append(scores)
+            log10_risk = rademacher_tail_log10(scores) + np.log10(300)
+            accused += int((log10_risk <= -6).any())
+            best = min(best, float(log10_risk.min()))
+    everybody = np.concatenate(z)
+    print("| vaults | recipients | suspects | accuse | z: mean, deviation, largest | KS p | least log10 risk | s |")
+    print("|---|---|---|---|---|---|---|---|")
+    print(
+        f"| {number} | 300 | {2 * len(suspects)} | {accused} "
+        f"| {everybody.mean():.4f}, {everybody.std():.4f}, {everybody.max():.2f} "
+        f"| {kstest(everybody, norm.cdf).pvalue:.2f} | {best:.1f} | {time.perf_counter() - started:.0f} |",
+        flush=True,
+    )
+
+
+Curve = dict[tuple[int, float | str], list[tuple[float, float, float]]]
+CONSTRAINTS, SCALES = (5, 10, 20), ("auto", 100.0, 1000.0)
+MOST_COLLUDERS = 8
+KEYS_READ = 3  # whose ranks are looked at, so that 9 settings take minutes
+
+
+def curve(model: irwm.Checkpoint, root: Path) -> None:
+    found: Curve = {}
+    for t in CONSTRAINTS:
+        for scale in SCALES:
+            found[t, scale] = list(curve_of(model, root, t, scale))
+    print("| t | scale | reading | " + " | ".join(f"{c}" for c in range(1, MOST_COLLUDERS + 1)) + " |")
+    print("|---|---|---|" + "---|" * MOST_COLLUDERS)
+    for (t, scale), points in found.items():
+        for column, label in (
+            (0, "paper: share in the top 50 %"),
+            (1, "`joint`, A(original)"),
+            (2, "tracing, weakest z"),
+        ):
+            cells = " | ".join(f"{point[column]:.2f}" if column < 2 else f"{point[column]:.0f}" for point in points)
+            print(f"| {t} | {scale if scale == 'auto' else int(scale)} | {label} | {cells} |")
+    for dark in (False, True):
+        picture(figure(found, dark), ROOT / "docs" / "images" / f"collusion-{'dark' if dark else 'light'}.png")
+
+
+def curve_of(model: irwm.Checkpoint, root: Path, t: int, scale: float | str) -> Iterator[tuple[float, float, float]]:
+    """For 1 to 8 colluders: share of ranks up to 0.5, the paper's reading and ours, and the weakest z."""
+    params = irwm.Parameters(constraints=t, scale=scale, noise_coordinates=t, permutations=199)
+    keys = keys_for(model, [f"guilty {i}" for i in range(MOST_COLLUDERS)], params)
+    total = torch.zeros(model.vocab_size, model.hidden_size)
+    for count, key in enumerate(keys, start=1):
+        total += copy_of(model, key).float()
+        suspect = write_embedding(model, total / count, root / f"curve {t} {scale} {count}")
+        read = keys[: min(count, KEYS_READ)]
+        found = list(irwm.detect_each(suspect, model, read))
+        shares = [
+            float(np.mean([(each.ranks <= 0.5).mean() for each in readings]))
+            for readings in ([f.paper for f in found], [f.reading for f in found])
+        ]
+        yield *shares, min(trace.z for trace in irwm.trace(suspect, model, keys[:count]))
+
+
+def figure(found: Curve, dark: bool) -> go.Figure:
+    c = plot_theme.colours(dark)
+    fig = plot_theme.figure(
+        "By the paper's rank rule, colluders hide each other",
+        "Mean of 1 to 8 copies: share of a colluder's positions ranked in the lower half; 50 % is chance",
+        dark=dark,
+        height=plot_theme.TALL,
+    )
+    colliding = list(range(1, MOST_COLLUDERS + 1))
+    colours = dict(zip(CONSTRAINTS, (c.null, c.accent, c.ink), strict=True))
+    for (t, scale), points in found.items():
+        dash = {"auto": "solid", 100.0: "dash", 1000.0: "dot"}[scale]
+        name = f"t = {t}, scale {scale if scale == 'auto' else int(scale)}"
+        line = {"color": colours[t], "dash": dash, "width": 2}
+        fig.add_scatter(x=colliding, y=[100 * p[0] for p in points], name=name, line=line, mode="lines+markers")
+    fig.add_hline(y=50, line=plot_theme.dashed(c))
+    fig.update_xaxes(title="Copies averaged", dtick=1)
+    fig.update_yaxes(title="Ranks in the top 50 %", ticksuffix=" %", range=[40, 102])
+    fig.update_layout(margin={"b": 150})
+    return fig
+
+
+def picture(fig: go.Figure, path: Path) -> None:
+    """The figure as Chromium draws it, like every picture in docs."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        page = browser.new_page(viewport={"width": 1100, "height": plot_theme.TALL})
+        page.set_content(fig.to_html(include_plotlyjs=True, config={"displayModeBar": False}))
+        page.add_style_tag(content="body { margin: 0 }")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=path)
+        browser.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rows", type=int, default=16_000)
+    parser.add_argument("--columns", type=int, default=512)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        model = write_original(root / "original", options.rows, options.columns)
+        for part in options.parts:
+            print(f"\n## {part}\n", flush=True)
+            globals()[part](model, root)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""What an observer with several copies sees of the marks, and what hiding them costs.
+
+    python -m benchmarks.hiding [--parts observer dictionary price]
+
+observer: a classifier is trained on some pairs of copies of the demo model, whose marked rows it is told, and says of
+other pairs which rows are marked (area under the curve; .5 is blindness). What it sees of a row is all that does not
+change when the row is turned, and how the difference's entries are distributed. Beside it what the rows' lengths give
+away to an observer with 16 copies.
+
+dictionary: with one basis for all rows, as in the paper, differences of copies are sparse in that basis, and it can be
+learned from them (complete dictionary learning by maximising fourth powers, Zhai et al., JMLR 21, 2020). In it noise
+shows as entries of one size, and a marked row by having none. The same attack on our bases, one for every row.
+
+price: perplexity of the demo model on its held-out text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import irwm  # noqa: E402
+from irwm.basis import Basis  # noqa: E402
+from irwm.parameters import many_recipients  # noqa: E402
+from tests.copies import copy_of, keys_for, write_embedding  # noqa: E402
+from tools.perplexity import measure  # noqa: E402
+
+PARTS = ("observer", "dictionary", "price")
+# A recipient's embedding (s, d) and marked rows (l,).
+Copy = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def copies(model: irwm.Checkpoint, params: irwm.Parameters, count: int) -> list[Copy]:
+    made = []
+    for key in keys_for(model, [f"recipient {i}" for i in range(count)], params):
+        rows = key.choices().marked_rows
+        if params.noise_coordinates:
+            embedding = copy_of(model, key).double().numpy()
+        else:
+            embedding = model.embedding().double().numpy()
+            embedding[rows] = copy_of(model, key)[rows].double().numpy()
+        made.append((embedding, rows))
+    return made
+
+
+def features(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(s, 12) what is to be seen of each row of two copies."""
+    change = one - other
+    lengths = [np.square(each).sum(axis=1) for each in (one, other, change)]
+    usual = (lengths[0] + lengths[1]) / 2 + 1e-30
+    spread = np.sqrt(lengths[2] / change.shape[1]) + 1e-30
+    scaled = change / spread[:, None]
+    ordered = -np.sort(-np.abs(scaled), axis=1)
+    skewness = (scaled**3).mean(axis=1)
+    columns = [
+        lengths[2] / usual,
+        (lengths[0] - lengths[1]) / usual,
+        np.abs(lengths[0] - lengths[1]) / usual,
+        usual,
+        (scaled**4).mean(axis=1),
+        skewness,
+        np.abs(skewness),
+        scaled.mean(axis=1),
+        *(ordered[:, i] for i in (0, 1, 4, 9)),
+    ]
+    return np.stack(columns, axis=1)
+
+
+def classifier_auc(made: Sequence[Copy]) -> float:
+    """Trained on the first half of the pairs, tested on the second."""
+    seen, marked = [], []
+    for one, other in zip(made[::2], made[1::2], strict=True):
+        usable = (one[0] != 0).any(axis=1)
+        label = np.zeros(len(one[0]), dtype=int)
+        label[np.concatenate((one[1], other[1]))] = 1
+        seen.append(features(one[0], other[0])[usable])
+        marked.append(label[usable])
+    half = len(seen) // 2
+    classifier = HistGradientBoostingClassifier(
+        max_iter=150, learning_rate=0.05, max_leaf_nodes=15, class_weight="balanced", random_state=0
+    )
+    classifier.fit(np.concatenate(seen[:half]), np.concatenate(marked[:half]))
+    scores = classifier.predict_proba(np.concatenate(seen[half:]))[:, 1]
+    return float(roc_auc_score(np.concatenate(marked[half:]), scores))
+
+
+def lengths_auc(made: Sequence[Copy]) -> float:
+    """How well a row's length in one copy, against the median of all copies, tells whether it is marked there."""
+    lengths = np.stack([np.square(embedding).sum(axis=1) for embedding, _ in made])
+    median = np.median(lengths, axis=0)
+    usable = median > 0
+    unusual = np.abs(lengths - median)[:, usable] / median[usable]
+    marked = np.zeros(lengths.shape, dtype=int)
+    for row, (_, rows) in zip(marked, made, strict=True):
+        row[rows] = 1
+    return float(roc_auc_score(marked[:, usable].ravel(), unusual.ravel()))
+
+
+@contextmanager
+def one_basis_for_all() -> Iterator[None]:
+    """The paper's scheme for a while: every row in the basis of row 0."""
+    own = Basis.signs
+    with mock.patch.object(Basis, "signs", lambda basis, tokens: own(basis, np.zeros_like(tokens))):
+        yield
+
+
+def learned_basis(differences: NDArray[np.float64], seed: int = 0, steps: int = 100) -> NDArray[np.float64]:
+    """(d, d) orthogonal matrix in which the differences (n, d) have the largest sum of fourth powers."""
+    lengths = np.linalg.norm(differences, axis=1, keepdims=True)
+    rows = torch.from_numpy(differences[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0])
+    d = rows.shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64, generator=generator)).Q
+    for _ in range(steps):
+        left, _, right = torch.linalg.svd(rows.T @ (rows @ basis) ** 3)
+        moved = float((left @ right - basis).norm())
+        basis = left @ right
+        if moved < 1e-4:
+            break
+    return basis.numpy()
+
+
+def dictionary_auc(made: Sequence[Copy], t: int) -> tuple[float, NDArray[np.float64]]:
+    """How well the marked rows of the first two copies are seen in the learned basis, and that basis."""
+    pairs = itertools.combinations([embedding for embedding, _ in made], 2)
+    basis = learned_basis(np.concatenate([one - other for one, other in pairs]))
+    one, other = (embedding @ basis for embedding, _ in made[:2])
+    changed = np.argsort(-np.abs(one - other), axis=1)[:, : 2 * t]
+    # Noise is t entries of one size; where there is none, this copy's row is marked.
+    evenness = []
+    for values in (one, other):
+        sizes = np.sort(np.abs(np.take_along_axis(values, changed, axis=1)), axis=1)
+        widths = [
+            (sizes[:, i + t - 1] - sizes[:, i]) / (sizes[:, i : i + t].mean(axis=1) + 1e-30) for i in range(t + 1)
+        ]
+        evenness.append(np.min(widths, axis=0))
+    usable = (made[0][0] != 0).any(axis=1)
+    marked = np.zeros(len(one), dtype=int)
+    marked[np.concatenate((made[0][1], made[1][1]))] = 1
+    return float(roc_auc_score(marked[usable], np.max(evenness, axis=0)[usable])), basis
+
+
+def observer(model: irwm.Checkpoint, _root: Path) -> None:
+    preset = many_recipients(model.hidden_size)
+    settings = {"no noise": replace(preset, noise_coordinates=0)}
+    settings |= {
+        f"t = {t}, {level}": replace(preset, constraints=t, noise_coordinates=t, noise_level=level)
+        for t in (2, 4, 8, 10)
+        for level in ("row", "global")
+    }
+    print("| setting | classifier, two copies | lengths, 16 copies |\n|---|---|---|")
+    for name, params in settings.items():
+        made = copies(model, params, 32)
+        print(f"| {name} | {classifier_auc(made):.2f} | {lengths_auc(made[:16]):.2f} |", flush=True)
+
+
+def dictionary(model: irwm.Checkpoint, _root: Path) -> None:
+    preset = many_recipients(model.hidden_size)
+    print("| bases | copies | cosine of learned columns with the true ones, median | marked rows seen, AUC | seconds |")
+    print("|---|---|---|---|---|")
+    for one in (True, False):
+        for count in (2, 4):
+            with one_basis_for_all() if one else nullcontext():
+                made = copies(model, preset, count)
+                (key,) = keys_for(model, ["recipient 0"], preset)
+                true = key.noise(model, key.choices()).basis.dense(model.hidden_size, 0)
+            started = time.perf_counter()
+            auc, learned = dictionary_auc(made, preset.constraints)
+            cosine = float(np.median(np.abs(learned.T @ true).max(axis=0)))
+            label = "one for all rows" if one else "one for each row"
+            print(f"| {label} | {count} | {cosine:.2f} | {auc:.2f} | {time.perf_counter() - started:.0f} |", flush=True)
+
+
+def price(model: irwm.Checkpoint, root: Path) -> None:
+    text = (model.path / "heldout.txt").read_text(encoding="utf-8")
+    before = measure(model.path, text, 256)["perplexity"]
+    print("| t = noise coordinates | `row` | `global` |\n|---|---|---|")
+    for t in (2, 3, 4, 5, 6, 8, 10):
+        cells = []
+        for level in ("row", "global"):
+            params = replace(many_recipients(model.hidden_size), constraints=t, noise_coordinates=t, noise_level=level)
+            changes = []
+            for key in keys_for(model, ["a", "b"], params):
+                folder = root / f"{t} {level} {key.recipient}"
+                write_embedding(model, copy_of(model, key), folder)
+                for name in ("tokenizer.json", "tokenizer_config.json"):
+                    (folder / name).write_bytes((model.path / name).read_bytes())
+                changes.append(100 * (measure(folder, text, 256)["perplexity"] / before - 1))
+            cells.append(" and ".join(f"{change:.2f}" for change in changes) + " %")
+        print(f"| {t} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = irwm.open_checkpoint(ROOT / "assets" / "demo")
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.parts:
+            print(f"\n## {part}\n", flush=True)
+            globals()[part](model, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What the methods are shown: a release in every disguise, heavy changes, and models that are none of ours."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.attacks.rewrite import rewrite
+
+Change = Callable[[Path, Path], Path]
+Step = str | tuple[str, dict[str, object]]
+
+# Everything that keeps the model's function, but for the tokens; `rotate` folds the gains, and `regain` draws new ones.
+WEIGHTS: tuple[Step, ...] = (
+    "permute_residual",
+    "flip_signs",
+    "rotate",
+    "rescale",
+    "regain",
+    "map_qk",
+    "map_vo",
+    "reorder_heads",
+    "reorder_neurons",
+)
+KEPT: Step = ("reorder_tokens", {"tokenizer": "keep"})
+DROPPED: Step = ("reorder_tokens", {"tokenizer": "drop"})
+SCHEME = "scrambled"
+TRIMMED: Step = ("trim_tokens", {"fraction": 0.4})
+NOISE_SEED, TUNING_SEED = 7, 11
+TUNING_STEPS, TUNING_RATE, TUNING_BATCH, TUNING_LENGTH = 40, 2e-4, 8, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        label: what a reader sees.
+        steps: disguises, in order, none for the release as it is.
+        change: what is done to the weights afterwards, None for nothing.
+        renamed: the tensors' names are hidden; the peers get them back, since none of them looks for them.
+    """
+
+    label: str
+    steps: tuple[Step, ...] = ()
+    change: Change | None = None
+    renamed: bool = False
+
+    def build(self, release: Path, folder: Path, seed: int = 0) -> Path:
+        """Write the suspect into `folder`, which is made."""
+        from irwm.attacks.equivalence import disguise
+
+        folder.mkdir(parents=True)
+        suspect = release
+        if self.steps:
+            suspect = folder / "disguised"
+            disguise(release, suspect, self.steps, seed=seed)
+        if self.change is not None:
+            suspect = self.change(suspect, folder / "changed")
+        return suspect
+
+
+def quantised(source: Path, out: Path) -> Path:
+    """4 bits in groups of 32."""
+    return irwm.attacks.quantize(source, out, 4)
+
+
+def noisy(source: Path, out: Path) -> Path:
+    """Gaussian noise of 0.3 deviations on every matrix."""
+    generator = torch.Generator().manual_seed(NOISE_SEED)
+
+    def add(_name: str, x: torch.Tensor) -> torch.Tensor:
+        if x.ndim < 2:
+            return x
+        return x.float() + 0.3 * x.float().std() * torch.randn(x.shape, generator=generator)
+
+    return rewrite(source, out, add)
+
+
+def halved(source: Path, out: Path) -> Path:
+    """Half of all weights pruned by magnitude."""
+    return irwm.attacks.prune(source, out, 0.5)
+
+
+def tuned(source: Path, out: Path) -> Path:
+    """All weights trained a little further, on the text of one Python module."""
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=True)
+    text = Path(argparse.__file__).read_text(encoding="utf-8")
+    tokens = torch.tensor(Tokenizer.from_file(str(source / "tokenizer.json")).encode(text).ids)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=TUNING_RATE)
+    generator = torch.Generator().manual_seed(TUNING_SEED)
+    for _ in range(TUNING_STEPS):
+        starts = torch.randint(tokens.numel() - TUNING_LENGTH, (TUNING_BATCH,), generator=generator)
+        batch = torch.stack([tokens[s : s + TUNING_LENGTH] for s in starts])
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    trained = model.state_dict()
+    return rewrite(source, out, lambda name, tensor: trained.get(name, tensor))
+
+
+ROWS = (
+    Row("the release as it is"),
+    Row("residual columns permuted", ("permute_residual",)),
+    Row("residual signs flipped", ("flip_signs",)),
+    Row("residual stream rotated", ("rotate",)),
+    Row("residual stream rescaled", ("rescale",)),
+    Row("norm gains folded in", ("fold_gains",)),
+    Row("norm gains drawn anew", ("regain",)),
+    Row("q and k mapped inversely", ("map_qk",)),
+    Row("v and o mapped inversely", ("map_vo",)),
+    Row("heads reordered", ("reorder_heads",)),
+    Row("neurons reordered and rescaled", ("reorder_neurons",)),
+    Row("tokens reordered, tokenizer in step", (KEPT,)),
+    Row("tokens reordered, no tokenizer", (DROPPED,)),
+    Row("40 % of tokens trimmed", (TRIMMED,)),
+    Row("padded with new tokens", ("pad_tokens",)),
+    Row("tensors renamed", (("rename_tensors", {"scheme": SCHEME}),), renamed=True),
+    Row("all together, tokenizer in step", (*WEIGHTS, KEPT)),
+    Row("all together, no tokenizer", (*WEIGHTS, DROPPED)),
+    Row("all, no tokenizer, int4", (*WEIGHTS, DROPPED), quantised),
+    Row("all, 40 % of tokens trimmed, tokenizer in step, int4", (TRIMMED, *WEIGHTS, KEPT), quantised),
+    Row("all, 40 % of tokens trimmed, no tokenizer, int4", (TRIMMED, *WEIGHTS, DROPPED), quantised),
+    Row("noise of 0.3 deviations", change=noisy),
+    Row("half of the weights pruned", change=halved),
+    Row("trained further", change=tuned),
+)
+
+
+def with_names(release: Path, renamed: Path, out: Path) -> Path:
+    """A copy of `renamed` with the names of `release` given back: tensors, config and tokenizer."""
+    from irwm.attacks.equivalence import rename_map
+
+    names = [name for path in sorted(release.glob("*.safetensors")) for name in load_file(path)]
+    back = {new: old for old, new in rename_map(names, SCHEME).items()}
+    shutil.copytree(release, out, ignore=shutil.ignore_patterns("*.safetensors*"))
+    for path in renamed.glob("*.safetensors"):
+        tensors = {back[name]: tensor for name, tensor in load_file(path).items()}
+        save_file(tensors, out / path.name, metadata={"format": "pt"})
+    return out
+
+
+def random_model(original: Path, out: Path, seed: int) -> Path:
+    """A model of the original's config and tokenizer with random weights, written by transformers."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(original, local_files_only=True))
+    model.to(torch.bfloat16).save_pretrained(out)
+    for file in original.glob("tokenizer*"):
+        shutil.copyfile(file, out / file.name)
+    return out

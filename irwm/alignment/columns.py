@@ -1,0 +1,98 @@
+"""Which column is which, by cosine similarity (the paper's Permutation_Recover), with signs and offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.alignment.result import ALIGNED_COSINE
+from irwm.alignment.sample import Sample, centred, factor, row_cosines
+
+# With fewer rows the best of many columns resembles any other by chance.
+FEWEST_ROWS_TO_MATCH = 256
+# Share of the columns that must stand in place or have a counterpart that chooses them back.
+LEAST_UNIQUENESS = 0.9
+# Up to this share of columns out of place, the others are taken to stand where they belong.
+FEW_COLUMNS = 0.05
+# An offset below this share of the entries' own size is noise.
+LEAST_OFFSET = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The order of columns that fits best, and how well it fits rows that it was not fitted to.
+
+    Attributes:
+        columns, signs, offsets, uniqueness, scale, cosines, decoy_cosines: as in `Alignment`.
+    """
+
+    columns: NDArray[np.int64]
+    signs: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+    uniqueness: float
+    scale: float
+    cosines: NDArray[np.float64]
+    decoy_cosines: NDArray[np.float64]
+
+    @property
+    def fits(self) -> bool:
+        return float(np.median(self.cosines)) >= ALIGNED_COSINE and self.uniqueness >= LEAST_UNIQUENESS
+
+
+def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None = None) -> Columns:
+    """Match the columns of a sample of paired rows.
+
+    Args:
+        row_constants: take each row's mean off first, where the model does not notice a constant per row.
+        within: (d, m) directions of the original to score in, all where None. Rows that were paired by the leading
+            ones are scored in the others.
+    """
+    theirs, ours = sample.theirs, sample.ours
+    if row_constants:
+        theirs, ours = theirs - theirs.mean(dim=1, keepdim=True), ours - ours.mean(dim=1, keepdim=True)
+    a, b = centred(theirs), centred(ours)
+    columns, signs, uniqueness, matched = _match(a[::2], b[::2])
+    # Scored on rows that the matching has not seen: the best of many columns resembles any other by chance.
+    start = 1 if matched else 0
+    index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device)
+    restored, reference = a[start :: 1 + start][:, index] * sign, b[start :: 1 + start]
+    scale = factor(restored, reference)
+    offsets = (theirs[:, index] * sign - scale * ours).median(dim=0).values
+    if offsets.square().mean().sqrt() < LEAST_OFFSET * restored.square().mean().sqrt():
+        offsets = torch.zeros_like(offsets)
+    if within is not None:
+        restored, reference = restored @ within.to(a.dtype), reference @ within.to(a.dtype)
+    cosines, decoys = row_cosines(restored, reference), row_cosines(restored.roll(1, dims=0), reference)
+    return Columns(columns, signs, offsets.cpu().numpy(), uniqueness, scale, cosines, decoys)
+
+
+def _match(theirs: torch.Tensor, ours: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64], float, bool]:
+    """Columns and signs that put `theirs` into the order of `ours`, the share that is unique, whether any was matched.
+
+    Where nearly all columns resemble each other in place, only the others are matched, among themselves.
+    """
+    d = ours.shape[1]
+    columns, signs = np.arange(d), np.ones(d)
+    in_place = torch.nn.functional.cosine_similarity(theirs, ours, dim=0).cpu().numpy()
+    open_ = np.flatnonzero(in_place < ALIGNED_COSINE)
+    if open_.size > FEW_COLUMNS * d:
+        open_ = np.arange(d)  # so many have moved that another may stand where it resembles by chance
+    if not open_.size:
+        return columns, signs, 1.0, False
+    if len(ours) < FEWEST_ROWS_TO_MATCH // 2:
+        return columns, signs, 1.0 - open_.size / d, False
+    normal = torch.nn.functional.normalize
+    cosine = (normal(ours[:, open_], dim=0).T @ normal(theirs[:, open_], dim=0)).cpu().numpy()
+    size = np.abs(cosine)
+    best = size.argmax(axis=1)
+    here = np.arange(open_.size)
+    mutual = (size.argmax(axis=0)[best] == here) & (size[here, best] >= ALIGNED_COSINE)
+    # Mutual pairs are one to one; what is left over stays where it can without taking another's place.
+    free = np.setdiff1d(here, best[mutual])
+    best[~mutual] = free
+    columns[open_] = open_[best]
+    signs[open_[mutual]] = np.sign(cosine[here, best][mutual])
+    return columns, signs, 1.0 - float((~mutual).sum()) / d, True

@@ -1,0 +1,165 @@
+"""Which row is which token, by the rows themselves: for a suspect whose ids were reordered, trimmed or padded and whose
+residual stream was rotated at the same time, with no tokenizer to tell.
+
+Some rows are paired first by what no rotation changes: the size of their leading principal coordinates, or how near
+their nearest neighbours are. The first is blind to noise and to random trimming, the second to planted rows and to
+trimming of whole kinds of tokens; both are tried. A Procrustes fit to the most distinctive pairs then turns the suspect
+onto the original's leading components, all rows are paired anew, and so on until nothing changes. From that fit on only
+leading components are fitted or compared, so that the minor ones judge an outcome that they have not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.alignment.neighbours import Nearest, nearest, neighbourhoods
+from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
+from irwm.alignment.rows import Rows, draw, has_direction, principal_components
+
+# Coordinates that the first pairing compares: few stand apart clearly, more tell more rows apart. Tried in turn.
+SEED_COORDINATES = (16, 48, 8)
+# Leading coordinates at most; beyond them a row is known already, and time and memory grow with them.
+MOST_COORDINATES = 96
+# Rows of the original that are paired while the fit is sought; a fit of 96 coordinates needs no more.
+ROWS_SOUGHT = 4096
+# Rows that give the directions of the principal components.
+MOST_ROWS = 16384
+# Share of the rows that the first fit relies on, the most distinctive ones.
+FIRST_SHARE = 0.1
+ROUNDS = 12
+# By this round a search that will succeed has paired this share of what can be paired; rows that have nothing in
+# common reach 0.17 (and 0.27 in the end, as the fit adapts to its own pairs).
+HOPELESS_ROUND, HOPELESS_SHARE = 4, 0.25
+# A round that adds fewer pairs than this share of the rows is the last, once the fit rests on this share of the pairs.
+LEAST_PROGRESS, SETTLED_SHARE = 0.005, 0.9
+# Neighbourhoods need every row against every other; beyond these multiplications they would take minutes.
+MOST_MULTIPLICATIONS = 5e12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sought:
+    """Rows of the original whose counterpart is sought: their ids and leading coordinates."""
+
+    ids: NDArray[np.int64]
+    values: torch.Tensor
+    usable: torch.Tensor
+    rows: torch.Tensor
+
+
+@lru_cache(maxsize=2)
+def components_of(model: Rows) -> torch.Tensor:
+    """(d, d) float32, the original's principal components, most varied first."""
+    sample = model.level(draw(model.count, MOST_ROWS))
+    good = has_direction(sample)
+    return principal_components(sample if good.all() else sample[good]).flip(1).float()
+
+
+def candidates(suspect: Rows, model: Rows, components: torch.Tensor) -> Iterator[NDArray[np.int64]]:
+    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; one for each way of starting.
+
+    Args:
+        components: `components_of(model)`.
+    """
+    k = min(leading_count(model.width), MOST_COORDINATES)
+    wide = max(suspect.width, model.width)
+    ids = draw(model.count, max(ROWS_SOUGHT, ROWS_PER_COORDINATE * wide))
+    values, usable = model.project(components[:, :k], ids)
+    if int(usable.sum()) < 2 * k or suspect.count < 2 * k:
+        return
+    ours = _Sought(ids, values, usable, model.level(ids))
+    for start in _starts(suspect, model, ours, components):
+        best, mutual = _pair(suspect, ours, components[:, :k], start, model.count)
+        rows = np.full(model.count, -1)
+        rows[ids[mutual]] = best[mutual]
+        yield rows
+
+
+def _starts(suspect: Rows, model: Rows, ours: _Sought, components: torch.Tensor) -> Iterator[Nearest]:
+    """First pairings of every `_every`-th sought row, the likeliest to succeed first."""
+    most = min(max(SEED_COORDINATES), suspect.width, model.width)
+    theirs, usable = suspect.project(components_of(suspect)[:, :most])
+    if int(usable.sum()) < 2 * most:
+        return  # next to nothing is left in its rows
+    theirs, all_ours = _sizes(theirs, usable), _sizes(*model.project(components[:, :most]))
+
+    def paired(theirs: torch.Tensor, all_ours: torch.Tensor, usable: torch.Tensor) -> Nearest:
+        every = _every(ours)
+        chosen = all_ours[torch.as_tensor(ours.ids[::every], device=all_ours.device)]
+        return nearest(theirs, chosen, usable, ours.usable[::every], by_distance=True)
+
+    for number, k in enumerate(SEED_COORDINATES):
+        yield paired(theirs[:, :k], all_ours[:, :k], usable)
+        work = suspect.count**2 * suspect.width + model.count**2 * model.width
+        if number == 0 and work <= MOST_MULTIPLICATIONS:
+            near_theirs, near_usable = neighbourhoods(suspect)
+            near_ours, ours_usable = neighbourhoods(model)
+            spread = near_ours[ours_usable].std(dim=0).clamp_min(1e-9)
+            yield paired(near_theirs / spread, near_ours / spread, near_usable)
+
+
+def _every(ours: _Sought) -> int:
+    return max(1, len(ours.ids) // ROWS_SOUGHT)
+
+
+def _pair(
+    suspect: Rows, ours: _Sought, basis: torch.Tensor, near: Nearest, model_count: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """For each of our rows the number of the best of theirs, and whether they chose each other."""
+    every = _every(ours)
+    some, values, usable = ours.rows[::every], ours.values[::every], ours.usable[::every]
+    first = torch.where(near.mutual, near.margin, near.margin - near.margin.max())
+    pairs = torch.argsort(first, descending=True)[: max(int(FIRST_SHARE * len(values)), 2 * values.shape[1])]
+    before, possible = 0, len(values) * min(1.0, suspect.count / model_count)
+    for turn in range(ROUNDS):
+        turned, there, theirs_usable = _turned(suspect, some, basis, near.best, pairs)
+        near = nearest(turned, values - there, theirs_usable, usable)
+        found = int(near.mutual.sum())
+        if not found or (found - before < LEAST_PROGRESS * len(values) and len(pairs) >= SETTLED_SHARE * before):
+            break
+        if turn == HOPELESS_ROUND and found < HOPELESS_SHARE * possible:
+            break
+        before = found
+        # More of the pairs from turn to turn, the doubtful ones last.
+        kept = max(int(found * (turn + 2) / (ROUNDS / 2)), 2 * values.shape[1])
+        pairs = torch.argsort(torch.where(near.mutual, near.margin, -torch.inf), descending=True)[: min(kept, found)]
+    if every > 1:
+        turned, there, theirs_usable = _turned(suspect, some, basis, near.best, pairs)
+        near = nearest(turned, ours.values - there, theirs_usable, ours.usable)
+    return near.best.cpu().numpy(), near.mutual.cpu().numpy()
+
+
+def _turned(
+    suspect: Rows, ours: torch.Tensor, basis: torch.Tensor, chosen: torch.Tensor, pairs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """All of their rows turned onto our leading components by a fit to the given pairs.
+
+    Returns:
+        (m, k) their rows there, (k,) what to take off ours to compare them, (m,) bool which of theirs are usable.
+    """
+    a, b = suspect.level(chosen[pairs].cpu().numpy()), ours[pairs]
+    good = has_direction(a) & has_direction(b)
+    a, b = a[good], b[good]
+    if not len(a):  # nothing to fit to, so nothing will be mutual
+        nothing = torch.zeros(suspect.count, basis.shape[1], device=basis.device)
+        return nothing, basis[0], torch.zeros(suspect.count, dtype=torch.bool, device=basis.device)
+    here, there = a.median(dim=0).values, b.median(dim=0).values
+    # Unit lengths: a planted long row among the pairs must not turn everything its way.
+    turn = procrustes(_unit(a - here), _unit(b - there) @ basis)
+    values, usable = suspect.project(turn)
+    return values - here @ turn, there @ basis, usable
+
+
+def _unit(rows: torch.Tensor) -> torch.Tensor:
+    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def _sizes(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
+    """Coordinates about their median without their signs, in units of their own median size."""
+    sizes = (values - values[usable].median(dim=0).values).abs()
+    return sizes / sizes[usable].median(dim=0).values.clamp_min(1e-12)

@@ -1,0 +1,126 @@
+"""What an alignment found: plain, immutable results that detection, lineage, pages and reports read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.families import TensorRef
+
+# Median row cosine from which columns that were only reordered count as the same coordinates. Unrelated models end
+# near 0 in place and below 0.1 after the best column matching; noise of one whole deviation still leaves 0.7.
+ALIGNED_COSINE = 0.3
+# The same after a rotation, in the original's minor components. There models trained apart reach 0.20
+# (benchmarks/lineage.py), although in all components they reach 0.58; noise of one deviation leaves 0.28. Enough to
+# look for a mark, whose own evidence does not depend on it; lineage asks for more.
+MINOR_COSINE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One disguise that was undone.
+
+    Attributes:
+        name: "embedding", "rows by tokenizer", "rows by content", "rows", "columns", "signs", "offsets", "rotation",
+            "scale" or "extreme rows".
+        said: one sentence for a person.
+        confidence: how sure it is, in [0, 1].
+        measure: what the confidence is, as a phrase: "share of ...".
+    """
+
+    name: str
+    said: str
+    confidence: float
+    measure: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """How the suspect's coordinates relate to the original's.
+
+    Attributes:
+        aligned: whether the suspect could be put into the original's coordinates.
+        embedding: the suspect's tensor that was taken for its embedding.
+        rows: (s,) int64, the suspect's row for every row of the original, -1 where it is gone.
+        columns: (d,) int64; suspect[:, columns] has the original's order of columns.
+        signs: (d,) float64, 1 or -1 for each column of the original.
+        offsets: (d,) float64 in the suspect's units, added to every row by the suspect (a LayerNorm model does not
+            notice a constant).
+        rotation: (d', d) float64 of orthonormal columns, or None; suspect @ rotation has the original's coordinates,
+            and columns, signs and offsets are those of an untouched model then.
+        scale: length of the suspect's rows in units of the original's; NaN when nothing could be compared.
+        uniqueness: share of columns that stand in place or match mutually, in [0, 1]; 1 after a rotation.
+        cosines: (n,) cosine of each sampled row with the original's, on rows that the fit has not seen, means
+            removed. After a rotation only in the original's minor components, because any two models of one language
+            can be turned to resemble each other in the leading ones.
+        decoy_cosines: (n,) the same against a wrong row, the null of `cosines`.
+        broken_rows: sampled rows of the suspect that hold NaN or Inf.
+        row_constants: whether constants per row are taken off (a LayerNorm model does not notice them).
+        exhausted: whether a failure means something: the tokenizers name the rows, the tensors' names are known, and
+            there were enough rows with enough in them to succeed. Where only content could have paired the rows, a
+            failure is no acquittal.
+        settled: whether every row was looked for by its content.
+        matched: where settled, the share of the smaller model's rows that found their counterpart; else 1.
+        nearly_equal: where not aligned, the largest share of compared rows that nearly equal the original's.
+        steps: what was undone, in order.
+        reason: one sentence; why it is or is not aligned.
+    """
+
+    aligned: bool
+    embedding: TensorRef
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    signs: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+    rotation: NDArray[np.float64] | None
+    scale: float
+    uniqueness: float
+    cosines: NDArray[np.float64]
+    decoy_cosines: NDArray[np.float64]
+    broken_rows: NDArray[np.int64]
+    row_constants: bool = False
+    exhausted: bool = False
+    settled: bool = False
+    matched: float = 1.0
+    nearly_equal: float = 0.0
+    steps: tuple[Step, ...] = field(default=())
+    reason: str = ""
+
+    @property
+    def undone(self) -> tuple[str, ...]:
+        """A sentence per disguise undone."""
+        return tuple(step.said for step in self.steps)
+
+    @property
+    def similarity(self) -> float:
+        """Median of `cosines`; NaN when nothing could be compared."""
+        return float(np.median(self.cosines)) if self.cosines.size else float("nan")
+
+    @property
+    def needed_similarity(self) -> float:
+        """What `similarity` must reach for "aligned"."""
+        return ALIGNED_COSINE if self.rotation is None else MINOR_COSINE
+
+    @property
+    def lost(self) -> int:
+        """Rows of the original that the suspect lacks."""
+        return int((self.rows < 0).sum())
+
+    def restore(self, rows: NDArray[np.float64], originals: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The suspect's rows (n, d) in the original's coordinates.
+
+        Args:
+            rows: (n, d) rows of the suspect.
+            originals: (n, d) the original's rows of the same tokens; where given and `row_constants` says so, the
+                constant in which a row differs from its original is taken off as well.
+        """
+        if self.rotation is not None:
+            return rows @ self.rotation
+        restored = rows[:, self.columns] * self.signs - self.offsets
+        if self.row_constants and originals is not None:
+            with np.errstate(invalid="ignore"):
+                # The median, because a mark moves a few entries far.
+                restored = restored - np.median(restored - self.scale * originals, axis=1, keepdims=True)
+        return restored

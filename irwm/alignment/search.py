@@ -1,0 +1,297 @@
+"""The attempts to align one suspect: each way of pairing rows with each way of relating coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
+from irwm.alignment.content import candidates, components_of
+from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
+from irwm.alignment.rotation import (
+    FEWEST_ROWS_PER_COORDINATE,
+    ROWS_PER_COORDINATE,
+    best_rotation,
+    by_procrustes,
+    leading_count,
+)
+from irwm.alignment.rows import SAMPLE_ROWS, centre_of, rows_of
+from irwm.alignment.sample import Sample, sample_pairs
+from irwm.alignment.settle import settle
+from irwm.alignment.tokens import by_tokenizer
+from irwm.alignment.wording import BY_CONTENT, BY_ID, BY_TOKENIZER, steps_of
+from irwm.checkpoint import Checkpoint
+from irwm.families import Layout, TensorRef
+
+# With fewer rows nothing can be said.
+FEWEST_ROWS = 16
+# More sampled rows than this share resembling nothing means that rows were moved, not only changed.
+MOVED_SHARE = 0.02
+# A row that keeps less than this share of the median similarity stands in the wrong place.
+IN_PLACE_SHARE = 0.4
+# With fewer compared rows the absence of a resemblance means little.
+TELLING_ROWS = 256
+# An embedding with more zeros than this was pruned until little of it is left; models so treated hardly work.
+MOST_ZEROS = 0.5
+# Rows that are nearly the original's: no unrelated row of 64 coordinates or more comes near this cosine.
+NEARLY_EQUAL = 0.9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """One way of pairing rows with one way of relating coordinates.
+
+    Attributes:
+        alignment: how well it fits; the place of every row and the steps are not settled yet.
+        sample: the rows it was fitted to.
+        way: how rows were paired.
+    """
+
+    alignment: Alignment
+    sample: Sample
+    way: str
+
+    @property
+    def telling(self) -> bool:
+        """Whether the lack of a resemblance means something: the rows' names are known, and enough is in them."""
+        theirs = self.sample.theirs
+        full = len(theirs) >= TELLING_ROWS and float((theirs == 0).double().mean()) <= MOST_ZEROS
+        return full and self.way == BY_TOKENIZER
+
+    @property
+    def nearly_equal(self) -> float:
+        """Share of the compared rows that nearly equal the original's."""
+        cosines = self.alignment.cosines
+        return float((cosines >= NEARLY_EQUAL).mean()) if cosines.size else 0.0
+
+    @property
+    def order(self) -> tuple[bool, bool, float]:
+        """Better attempts compare greater; few rows say little, whatever they look like."""
+        alignment = self.alignment
+        reached = alignment.similarity / alignment.needed_similarity
+        return alignment.aligned, alignment.cosines.size >= TELLING_ROWS, reached if np.isfinite(reached) else -1.0
+
+
+class Search:
+    """What can be tried on one suspect; an object so that what the attempts share is found once."""
+
+    def __init__(self, suspect: Checkpoint, model: Checkpoint, device: str) -> None:
+        layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
+        constants = bool(layouts) and all(_drops_row_constants(layout) for layout in layouts)
+        self._suspect, self._model = rows_of(suspect, constants, device), rows_of(model, constants, device)
+        self._embedding, self._row_constants = suspect.layout.embedding, constants
+        ids = np.arange(model.vocab_size)
+        self.by_id = np.where(ids < suspect.vocab_size, ids, -1)
+
+    @cached_property
+    def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
+        """What tells which row is which without looking at the rows, the likelier first."""
+        named = by_tokenizer(self._suspect.source, self._model.source)
+        if named is None:
+            return ((BY_ID, self.by_id),)
+        if np.array_equal(named, self.by_id):
+            return ((BY_TOKENIZER, named),)
+        return ((BY_TOKENIZER, named), (BY_ID, self.by_id))
+
+    @cached_property
+    def _components(self) -> torch.Tensor:
+        return components_of(self._model)
+
+    @property
+    def _minor(self) -> torch.Tensor:
+        return self._components[:, leading_count(self._model.width) :]
+
+    def same_coordinates(self) -> Iterator[Attempt]:
+        """Rows by tokenizer or id, columns reordered, flipped and shifted at most."""
+        for way, rows in self._pairings:
+            yield from self._by_columns(rows, way)
+
+    def rotated(self) -> Iterator[Attempt]:
+        """Rows by tokenizer or id, coordinates rotated."""
+        for way, rows in self._pairings:
+            yield from self._by_rotation(rows, way)
+
+    def moved_rows(self) -> Iterator[Attempt]:
+        """Rows by content, coordinates reordered or rotated."""
+        for rows in candidates(self._suspect, self._model, self._components):
+            yield from self._by_columns(rows, BY_CONTENT)
+            yield from self._by_rotation(rows, BY_CONTENT)
+
+    def _by_columns(self, rows: NDArray[np.int64], way: str) -> Iterator[Attempt]:
+        d = self._model.width
+        if self._suspect.width != d:
+            return
+        sample = sample_pairs(self._suspect, self._model, rows)
+        if len(sample.ours) < FEWEST_ROWS:
+            why = f"only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
+            yield Attempt(unaligned(self._embedding, rows, d, why, sample.broken), sample, way)
+            return
+        fit = by_cosine(sample, self._row_constants, self._minor if way == BY_CONTENT else None)
+        alignment = Alignment(
+            aligned=fit.fits,
+            embedding=self._embedding,
+            rows=rows,
+            columns=fit.columns,
+            signs=fit.signs,
+            offsets=fit.offsets * self._suspect.length,
+            rotation=None,
+            scale=self._true_scale(fit.scale),
+            uniqueness=fit.uniqueness,
+            cosines=fit.cosines,
+            decoy_cosines=fit.decoy_cosines,
+            broken_rows=sample.broken,
+            row_constants=self._row_constants,
+            reason=_columns_reason(fit),
+        )
+        yield Attempt(alignment, sample, way)
+
+    def _by_rotation(self, rows: NDArray[np.int64], way: str) -> Iterator[Attempt]:
+        d = self._model.width
+        sample = sample_pairs(self._suspect, self._model, rows, self._rows_for_rotation)
+        if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
+            return
+        fit = by_procrustes(sample, self._minor)
+        reason = f"after turning it back, the median sampled row has cosine {float(np.median(fit.cosines)):.3f}"
+        reason += " with the original's in the minor components"
+        if not fit.fits:
+            reason = f"cannot be aligned: {reason}, below the {MINOR_COSINE} that related models keep"
+        alignment = Alignment(
+            aligned=fit.fits,
+            embedding=self._embedding,
+            rows=rows,
+            columns=np.arange(d),
+            signs=np.ones(d),
+            offsets=np.zeros(d),
+            rotation=fit.matrix,
+            scale=self._true_scale(fit.scale),
+            uniqueness=1.0,
+            cosines=fit.cosines,
+            decoy_cosines=fit.decoy_cosines,
+            broken_rows=sample.broken,
+            reason=reason,
+        )
+        yield Attempt(alignment, sample, way)
+
+    def finished(self, attempt: Attempt) -> Alignment:
+        """A fitting attempt with the place of every row and what was undone."""
+        alignment, way = attempt.alignment, attempt.way
+        share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
+        if way == BY_CONTENT or share < 1 - MOVED_SHARE:
+            return self.settled(alignment, way == BY_CONTENT, attempt.sample.extreme)
+        return self._said(alignment, way, share, attempt.sample.extreme)
+
+    def settled(self, alignment: Alignment, guessed: bool = False, extreme: int = 0) -> Alignment:
+        """The same with every row where its content says, whatever its id and name.
+
+        Args:
+            guessed: whether the alignment's own places of rows came from a first look at their content only.
+        """
+        before = alignment.rows
+        settled = settle(self._suspect, self._model, alignment, self._components)
+        share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
+        alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
+        if guessed:
+            return self._said(alignment, BY_CONTENT, share, extreme)
+        # Rows that resemble nothing stay where their id or name puts them, unless another row is there.
+        taken = np.isin(before, settled[settled >= 0])
+        kept = (settled < 0) & (before >= 0) & ~taken
+        changed = int(kept.sum())
+        return self._said(replace(alignment, rows=np.where(kept, before, settled)), BY_CONTENT, share, extreme, changed)
+
+    def _said(self, alignment: Alignment, way: str, share: float, extreme: int, changed: int = 0) -> Alignment:
+        constants = np.empty(0)
+        if alignment.row_constants:
+            constants = _row_constants(sample_pairs(self._suspect, self._model, alignment.rows))
+        steps = steps_of(alignment, way, share, self._suspect.count, extreme, changed, constants)
+        return replace(alignment, steps=steps, exhausted=True)
+
+    def _refitted(self, alignment: Alignment) -> Alignment:
+        """The same fit to more and better pairs than the attempt had; the scores stay those of unseen rows."""
+        wanted = SAMPLE_ROWS if alignment.rotation is None else self._rows_for_rotation
+        sample = sample_pairs(self._suspect, self._model, alignment.rows, wanted)
+        if len(sample.ours) < FEWEST_ROWS:
+            return alignment
+        if alignment.rotation is not None:
+            matrix, scale = best_rotation(sample)
+            return replace(alignment, rotation=matrix, scale=self._true_scale(scale))
+        again = by_cosine(sample, self._row_constants)
+        alignment = replace(alignment, columns=again.columns, signs=again.signs, uniqueness=again.uniqueness)
+        offsets = again.offsets * self._suspect.length
+        return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
+
+    def misplaced(self, alignment: Alignment, tokens: NDArray[np.int64]) -> int:
+        """How many of the given tokens' rows do not resemble the original's where the alignment puts them."""
+        tokens = tokens[alignment.rows[tokens] >= 0]
+        if not tokens.size or alignment.settled:
+            return 0
+        mean = centre_of(self._model).double().cpu().numpy() * self._model.length
+        ours = self._model.source.embedding(tokens).double().numpy()
+        theirs = self._suspect.source.embedding(alignment.rows[tokens]).double().numpy()
+        usable = np.isfinite(theirs).all(axis=1) & (np.ptp(np.nan_to_num(theirs), axis=1) > 0)
+        a = alignment.restore(theirs[usable], ours[usable]) / alignment.scale - mean
+        b = ours[usable] - mean
+        lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        cosines = (a * b).sum(axis=1) / np.maximum(lengths, 1e-300)
+        return int((cosines < IN_PLACE_SHARE * min(alignment.similarity, float(np.median(cosines)))).sum())
+
+    def _true_scale(self, scale: float) -> float:
+        return scale * self._suspect.length / self._model.length
+
+    @property
+    def _widest(self) -> int:
+        return max(self._suspect.width, self._model.width)
+
+    @property
+    def _rows_for_rotation(self) -> int:
+        return max(SAMPLE_ROWS, ROWS_PER_COORDINATE * self._widest)
+
+
+def _row_constants(sample: Sample) -> NDArray[np.float64]:
+    """(n,) how far each row's mean moved beyond what all moved, in units of the rows' deviation."""
+    if not len(sample.ours):
+        return np.empty(0)
+    theirs, ours = sample.theirs, sample.ours
+    moved = theirs.mean(dim=1) / theirs.std(dim=1) - ours.mean(dim=1) / ours.std(dim=1)
+    return np.asarray((moved - moved.median()).cpu().numpy(), dtype=np.float64)
+
+
+def _drops_row_constants(layout: Layout) -> bool:
+    """Whether the first norm subtracts each row's mean, so that a constant per row goes unnoticed."""
+    norm = layout.embedding_norm or layout.input_norm
+    return norm is not None and norm.kind == "layer"
+
+
+def _columns_reason(fit: Columns) -> str:
+    reason = f"the median sampled row has cosine {float(np.median(fit.cosines)):.3f} with the original's"
+    if fit.uniqueness < LEAST_UNIQUENESS:
+        return f"cannot be aligned: only {100 * fit.uniqueness:.0f} % of its columns have a counterpart in the original"
+    if not fit.fits:
+        return f"cannot be aligned: {reason}, below the {ALIGNED_COSINE} that related models keep"
+    return reason
+
+
+def unaligned(
+    ref: TensorRef, rows: NDArray[np.int64], d: int, why: str, broken: NDArray[np.int64] | None = None
+) -> Alignment:
+    """The alignment of a suspect that gives nothing to compare."""
+    empty = np.empty(0)
+    return Alignment(
+        aligned=False,
+        embedding=ref,
+        rows=rows,
+        columns=np.arange(d),
+        signs=np.ones(d),
+        offsets=np.zeros(d),
+        rotation=None,
+        scale=float("nan"),
+        uniqueness=0.0,
+        cosines=empty,
+        decoy_cosines=empty,
+        broken_rows=np.empty(0, dtype=np.int64) if broken is None else broken,
+        reason=f"cannot be aligned: {why}",
+    )

@@ -1,0 +1,38 @@
+"""Which row is which token, by the tokenizers' strings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.checkpoint import Checkpoint, token_ids
+from irwm.errors import CheckpointError
+
+# With fewer strings in common the tokenizers are two different ones, and ids or content say more.
+LEAST_COMMON = 0.05
+
+
+def by_tokenizer(suspect: Checkpoint, model: Checkpoint) -> NDArray[np.int64] | None:
+    """(s,) int64, the suspect's row for every row of the original, -1 where its tokenizer lacks the token.
+
+    None where either has no readable tokenizer's file, or the two share next to nothing. Rows that the original's
+    tokenizer does not name (padding) keep their id where no token of the suspect has it.
+
+    Raises:
+        CheckpointError: the original's tokenizer file cannot be read.
+    """
+    ours = token_ids(model)
+    try:
+        theirs = token_ids(suspect)
+    except CheckpointError:  # a broken file beside a suspect must not protect it; the rows can speak for themselves
+        return None
+    common = [token for token in ours if token in theirs]
+    if not common or len(common) < LEAST_COMMON * len(ours):
+        return None
+    rows = np.full(model.vocab_size, -1)
+    rows[[ours[token] for token in common]] = [theirs[token] for token in common]
+    taken, named = set(theirs.values()), set(ours.values())
+    for i in range(min(model.vocab_size, suspect.vocab_size)):
+        if i not in named and i not in taken:
+            rows[i] = i
+    return rows

@@ -1,0 +1,108 @@
+"""What was undone, a sentence each, with how sure it is."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment.result import Alignment, Step
+
+# A factor on the embedding within this of 1 is what noise and rounding do.
+SCALE_TOLERANCE = 0.1
+BY_ID, BY_TOKENIZER, BY_CONTENT = "id", "tokenizer", "content"
+EMBEDDING, EXTREME_ROWS = "embedding", "extreme rows"
+
+
+def steps_of(
+    alignment: Alignment,
+    way: str,
+    share: float,
+    suspect_size: int,
+    extreme: int,
+    changed: int,
+    constants: NDArray[np.float64],
+) -> tuple[Step, ...]:
+    """The steps behind an alignment.
+
+    Args:
+        way: how the rows were paired, `BY_ID`, `BY_TOKENIZER` or `BY_CONTENT`.
+        share: how sure that pairing is, in [0, 1].
+        suspect_size: rows of the suspect's embedding.
+        extreme: sampled rows left out for their length.
+        changed: rows that stand at their id or name and resemble nothing of the original.
+        constants: (n,) constant added to each sampled row, in units of the rows' own deviation.
+    """
+    return (
+        *_rows(alignment, way, share, suspect_size),
+        *_changed(changed, alignment.rows.size),
+        *_coordinates(alignment, constants),
+        *_scale(alignment),
+        *_extreme(extreme),
+    )
+
+
+def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> list[Step]:
+    s, rows, said = alignment.rows.size, alignment.rows, []
+    present = rows >= 0
+    moved = int((rows[present] != np.flatnonzero(present)).sum())
+    measures = {
+        BY_TOKENIZER: "share of the sampled rows that resemble the token of their name",
+        BY_CONTENT: "share of the rows that found their counterpart",
+        BY_ID: "share of the sampled rows that stand at their id",
+    }
+    if moved:
+        by = "the tokenizers' strings" if way == BY_TOKENIZER else "the rows' own content"
+        said.append(
+            _step(f"rows by {way}", f"{moved} of {s} token ids were changed; matched by {by}", share, measures[way])
+        )
+    if alignment.lost:
+        said.append(_step("rows", f"{alignment.lost} of the original's {s} rows are gone", share, measures[way]))
+    added = suspect_size - int(present.sum())
+    if added > 0 and suspect_size > s and not moved:
+        said.append(_step("rows", f"{added} rows beyond the original's {s} ignored", share, measures[way]))
+    elif added > 0:
+        said.append(_step("rows", f"{added} rows that the original lacks ignored", share, measures[way]))
+    return said
+
+
+def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[Step]:
+    said, d = [], alignment.columns.size
+    similar = max(0.0, min(1.0, alignment.similarity))
+    if alignment.rotation is not None:
+        text = "the residual stream was rotated; turned back by orthogonal Procrustes"
+        return [_step("rotation", text, similar, "median similarity of rows that the fit has not seen")]
+    moved, flipped = int((alignment.columns != np.arange(d)).sum()), int((alignment.signs < 0).sum())
+    unique = "share of columns with a unique counterpart"
+    if moved:
+        text = f"{moved} of {d} columns were reordered; put back by cosine similarity"
+        said.append(_step("columns", text, alignment.uniqueness, unique))
+    if flipped:
+        said.append(_step("signs", f"{flipped} of {d} columns had their sign flipped", alignment.uniqueness, unique))
+    if alignment.offsets.any():
+        text = "a constant had been added to the columns; taken off again"
+        said.append(_step("offsets", text, similar, "median similarity of the rows without it"))
+    if alignment.row_constants and constants.size and float(np.median(np.abs(constants))) > SCALE_TOLERANCE:
+        text = "a constant had been added to each row; taken off again"
+        said.append(_step("row constants", text, similar, "median similarity of the rows without it"))
+    return said
+
+
+def _scale(alignment: Alignment) -> list[Step]:
+    if not np.isfinite(alignment.scale) or abs(alignment.scale - 1.0) <= SCALE_TOLERANCE:
+        return []
+    similar = max(0.0, min(1.0, alignment.similarity))
+    text = f"the embedding was scaled by {alignment.scale:.3g}"
+    return [_step("scale", text, similar, "median similarity of its rows")]
+
+
+def _changed(count: int, size: int) -> list[Step]:
+    said = f"{count} of the original's {size} rows resemble nothing any more; left where they are"
+    return [_step("changed rows", said, 1.0)] if count else []
+
+
+def _extreme(count: int) -> list[Step]:
+    return [_step(EXTREME_ROWS, f"{count} rows of extreme length left out of the comparison", 1.0)] if count else []
+
+
+def _step(name: str, said: str, confidence: float, measure: str = "counted") -> Step:
+    return Step(name, said, float(min(1.0, max(0.0, confidence))), measure)

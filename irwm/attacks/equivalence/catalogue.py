@@ -1,0 +1,74 @@
+"""All transforms by name, and compositions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from irwm.attacks.equivalence.conversion import as_llama
+from irwm.attacks.equivalence.gains import fold_gains, regain
+from irwm.attacks.equivalence.head import settle_head
+from irwm.attacks.equivalence.heads import map_qk, map_vo, reorder_heads, shift_key_bias
+from irwm.attacks.equivalence.naming import cast, rename_tensors
+from irwm.attacks.equivalence.neurons import reorder_neurons
+from irwm.attacks.equivalence.residual import flip_signs, permute_residual, rescale, rotate
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.tables import shift_rows, shift_tables
+from irwm.attacks.equivalence.tokens import pad_tokens, reorder_tokens, trim_tokens
+from irwm.attacks.equivalence.transform import Transform
+from irwm.errors import ParameterError
+
+TRANSFORMS: Mapping[str, Transform[...]] = {
+    one.name: one
+    for one in (
+        permute_residual,
+        flip_signs,
+        rotate,
+        rescale,
+        fold_gains,
+        regain,
+        map_qk,
+        map_vo,
+        reorder_heads,
+        shift_key_bias,
+        reorder_neurons,
+        shift_rows,
+        shift_tables,
+        reorder_tokens,
+        trim_tokens,
+        pad_tokens,
+        rename_tensors,
+        cast,
+        as_llama,
+    )
+}
+Step = str | tuple[str, Mapping[str, Any]]
+
+
+def apply(state: State, steps: Sequence[Step], seed: int = 0) -> State:
+    """The state after all steps.
+
+    Args:
+        state: the model.
+        steps: names of transforms, each alone or in a pair with its options.
+        seed: step i draws with seed + i, unless its options give a seed of its own.
+
+    Raises:
+        NotApplicableError: a step would change what the model computes.
+        ParameterError: an unknown step or option, or an option out of its range.
+    """
+    state = settle_head(state)
+    for i, step in enumerate(steps):
+        name, options = (step, {}) if isinstance(step, str) else (step[0], dict(step[1]))
+        if name not in TRANSFORMS:
+            raise ParameterError("unknown transform", expected=", ".join(TRANSFORMS), found=str(name))
+        TRANSFORMS[name].check_options(options)
+        if TRANSFORMS[name].takes_seed:
+            options.setdefault("seed", seed + i)
+        state = TRANSFORMS[name](state, **options)
+    return state
+
+
+def obstacles(state: State) -> dict[str, str | None]:
+    """For each transform why it cannot run on this model, None where it can. Weights may be on the meta device."""
+    return {name: one.obstacle(state) for name, one in TRANSFORMS.items()}

@@ -1,0 +1,161 @@
+"""Another family's model written as a plain Llama, as tools that convert checkpoints do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from irwm.attacks.equivalence.draft import Draft
+from irwm.attacks.equivalence.head import untied
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.structure import Linear, Structure
+from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms_norms, transform
+
+# What transformers assumes where the config is silent, by model type; Llama's own would be taken instead.
+_SILENT: dict[str, dict[str, Any]] = {
+    "mistral": {"hidden_act": "silu", "max_position_embeddings": 131072, "sliding_window": 4096},
+    "qwen2": {"hidden_act": "silu", "max_position_embeddings": 32768, "sliding_window": 4096},
+    "phi3": {"hidden_act": "silu", "max_position_embeddings": 4096, "bos_token_id": 1, "eos_token_id": 32000},
+    "gemma": {
+        "hidden_act": "gelu_pytorch_tanh",
+        "max_position_embeddings": 8192,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+    },
+}
+# What stays of the old config; the rest is written from the model's structure.
+_CARRIED = (
+    "dtype",
+    "torch_dtype",
+    "max_position_embeddings",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "hidden_act",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "initializer_range",
+    "attention_dropout",
+    "use_cache",
+    "transformers_version",
+)
+
+
+def _no_window(state: State, structure: Structure) -> str | None:
+    silent = _SILENT.get(structure.model_type, {})
+    window = state.config.get("sliding_window", silent.get("sliding_window"))
+    if structure.model_type == "qwen2" and not state.config.get("use_sliding_window", False):
+        return None
+    longest = state.config.get("max_position_embeddings", silent.get("max_position_embeddings"))
+    if not isinstance(window, int) or (isinstance(longest, int) and window >= longest):
+        return None
+    return f"its attention looks back {window} positions only, and a Llama's has no such window"
+
+
+def _plain_rotation(state: State, structure: Structure) -> str | None:
+    if structure.rotary_dim != structure.head_dim:
+        return "it rotates a part of each head only, and a Llama rotates all of it"
+    rope = state.config.get("rope_parameters") or state.config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if structure.model_type == "phi3" and kind != "default":
+        return f"its rotary embedding is of the kind {kind}, which needs Phi-3's own settings"
+    return None
+
+
+def _causal(state: State, _structure: Structure) -> str | None:
+    if state.config.get("use_bidirectional_attention"):
+        return "its attention looks both ways, and a Llama's looks back only"
+    return None
+
+
+def _not_llama(_state: State, structure: Structure) -> str | None:
+    return "it is a Llama already" if structure.model_type == "llama" else None
+
+
+@transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _not_llama)
+def as_llama(state: State) -> State:
+    """Writes the model as a Llama: fused tensors apart, Gemma's offset added to the gains and its sqrt(d) multiplied
+    into an embedding of its own, Qwen 2's missing output bias as zeros.
+
+    Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, which is what it is
+    in float32.
+    """
+    if structure_of(state).blueprint.embedding_scaled:
+        state = untied(state)
+    structure = structure_of(state)
+    tensors, dtypes = _tensors(state, structure)
+    if structure.blueprint.embedding_scaled:
+        name = "model.embed_tokens.weight"
+        tensors[name] = tensors[name] * math.sqrt(structure.hidden_size)
+    config = _config(state, structure, tensors)
+    return replace(state, config=config, tensors=tensors, dtypes=dtypes)
+
+
+def _tensors(state: State, structure: Structure) -> tuple[dict[str, torch.Tensor], dict[str, torch.dtype]]:
+    draft = Draft(state)
+    tensors: dict[str, torch.Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+
+    def place(name: str, value: torch.Tensor, like: str) -> None:
+        tensors[name], dtypes[name] = value, draft.dtypes[like]
+
+    def linear(name: str, source: Linear, bias: bool) -> None:
+        weight = draft.read(source.weight)
+        place(f"{name}.weight", weight, source.weight.name)
+        if bias:
+            value = draft.read(source.bias) if source.bias else torch.zeros(len(weight), dtype=torch.float64)
+            place(f"{name}.bias", value, source.weight.name)
+
+    offset = structure.blueprint.gain_offset
+    place("model.embed_tokens.weight", draft.read(structure.embedding), structure.embedding)
+    if structure.head is not None:
+        place("lm_head.weight", draft.read(structure.head), structure.head)
+    attention_bias, mlp_bias = _biases(structure)
+    for i, layer in enumerate(structure.layers):
+        stem = f"model.layers.{i}"
+        for part in ("q", "k", "v", "o"):
+            linear(f"{stem}.self_attn.{part}_proj", getattr(layer, part), attention_bias)
+        for part in ("gate", "up", "down"):
+            linear(f"{stem}.mlp.{part}_proj", getattr(layer, part), mlp_bias)
+        first, second = structure.norms[2 * i : 2 * i + 2]
+        place(f"{stem}.input_layernorm.weight", draft.read(first.gain) + offset, first.gain)
+        place(f"{stem}.post_attention_layernorm.weight", draft.read(second.gain) + offset, second.gain)
+    last = structure.norms[-1].gain
+    place("model.norm.weight", draft.read(last) + offset, last)
+    return tensors, dtypes
+
+
+def _biases(structure: Structure) -> tuple[bool, bool]:
+    """Whether any attention, and any MLP, has a bias; a Llama then has one in all of its matrices."""
+    attention = any(part.bias for layer in structure.layers for part in (layer.q, layer.k, layer.v, layer.o))
+    mlp = any(part.bias for layer in structure.layers for part in (layer.gate, layer.up, layer.down) if part)
+    return attention, mlp
+
+
+def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    old = {**_SILENT[structure.model_type], **state.config}
+    config = {key: old[key] for key in _CARRIED if key in old}
+    if structure.model_type == "gemma" and config["hidden_act"] == "gelu":
+        config["hidden_act"] = "gelu_pytorch_tanh"  # the first releases wrote "gelu" and meant this
+    attention_bias, mlp_bias = _biases(structure)
+    return config | {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": structure.vocab_size,
+        "hidden_size": structure.hidden_size,
+        "intermediate_size": tensors["model.layers.0.mlp.down_proj.weight"].shape[1],
+        "num_hidden_layers": len(structure.layers),
+        "num_attention_heads": structure.heads,
+        "num_key_value_heads": structure.kv_heads,
+        "head_dim": structure.head_dim,
+        "rms_norm_eps": structure.eps,
+        "attention_bias": attention_bias,
+        "mlp_bias": mlp_bias,
+        "tie_word_embeddings": structure.head is None,
+    }

@@ -1,0 +1,78 @@
+"""A state being edited: the one place where tensors are replaced, so that none is ever changed in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+
+from irwm.attacks.equivalence.state import State
+from irwm.families.schema import TensorRef
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Draft:
+    """A working copy of a state's dictionaries; the tensors themselves are shared until they are replaced."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.config = dict(state.config)
+        self.tensors = dict(state.tensors)
+        self.dtypes = dict(state.dtypes)
+
+    def read(self, ref: TensorRef | str) -> torch.Tensor:
+        """The tensor, or the rows of it that `ref` names."""
+        if isinstance(ref, str):
+            return self.tensors[ref]
+        tensor = self.tensors[ref.name]
+        return tensor if ref.rows is None else tensor[slice(*ref.rows)]
+
+    def write(self, ref: TensorRef | str, value: torch.Tensor) -> None:
+        """Replaces what `read` gives."""
+        if isinstance(ref, str) or ref.rows is None:
+            self.tensors[ref if isinstance(ref, str) else ref.name] = value
+            return
+        whole = self.tensors[ref.name].clone()
+        whole[slice(*ref.rows)] = value
+        self.tensors[ref.name] = whole
+
+    def change(self, refs: Iterable[TensorRef | str], change: Change) -> None:
+        """Passes each tensor through `change`."""
+        for ref in refs:
+            self.write(ref, change(self.read(ref)))
+
+    def add(self, name: str, value: torch.Tensor, like: str) -> None:
+        """A new tensor, stored in the number format of `like`."""
+        self.tensors[name] = value
+        self.dtypes[name] = self.dtypes[like]
+
+    def done(self) -> State:
+        """The state as edited."""
+        return replace(self._state, config=self.config, tensors=self.tensors, dtypes=self.dtypes)
+
+
+def generator(seed: int) -> torch.Generator:
+    """A source of randomness that depends on nothing but the seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def log_uniform(size: int, spread: float, source: torch.Generator) -> torch.Tensor:
+    """Positive float64 factors (size,) between 1 / spread and spread, uniform in the logarithm."""
+    uniform = torch.rand(size, generator=source, dtype=torch.float64)
+    return torch.exp((2 * uniform - 1) * math.log(spread))
+
+
+def orthogonal(size: int, source: torch.Generator) -> torch.Tensor:
+    """A random orthogonal float64 matrix (size, size), uniform by Haar measure."""
+    q, r = torch.linalg.qr(torch.randn(size, size, generator=source, dtype=torch.float64))
+    # QR alone prefers some matrices; fixing the signs of R's diagonal makes the draw uniform (Mezzadri 2007).
+    return q * r.diagonal().sign()
+
+
+def invertible(size: int, condition: float, source: torch.Generator) -> torch.Tensor:
+    """A random dense float64 matrix (size, size) whose condition number is at most `condition`."""
+    spread = log_uniform(size, math.sqrt(condition), source)
+    return orthogonal(size, source) * spread @ orthogonal(size, source)

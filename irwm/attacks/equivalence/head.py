@@ -1,0 +1,53 @@
+"""The output head: told apart from the embedding, or made a tensor of its own."""
+
+from __future__ import annotations
+
+import torch
+
+from irwm.attacks.equivalence.blueprints import BLUEPRINTS
+from irwm.attacks.equivalence.draft import Draft
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.survey import structure_of
+
+
+def settle_head(state: State) -> State:
+    """The state as transformers would load it, where the config ties the head and the files hold one all the same.
+
+    A copy that equals the embedding is dropped. One that differs stays, and the config is set to untied, since
+    transformers leaves two different tensors as they are.
+
+    Raises:
+        CheckpointError, NotApplicableError: as `structure_of`, for the model types known here.
+    """
+    if state.config.get("model_type") not in BLUEPRINTS:
+        return state
+    structure = structure_of(state)
+    if structure.head is None or not structure.config_ties:
+        return state
+    draft = Draft(state)
+    if torch.equal(draft.tensors[structure.head], draft.tensors[structure.embedding]):
+        del draft.tensors[structure.head], draft.dtypes[structure.head]
+    else:
+        draft.config["tie_word_embeddings"] = False
+    return draft.done()
+
+
+def untied(state: State) -> State:
+    """The state with an output head of its own; as it is where the model has one already or none at all."""
+    structure = structure_of(state)
+    if not structure.tied:
+        return state
+    draft = Draft(state)
+    draft.add(structure.head_name, draft.tensors[structure.embedding].clone(), like=structure.embedding)
+    bias = f"{structure.head_name.removesuffix('.weight')}.bias"
+    if structure.head_biases and bias not in draft.tensors:
+        # BERT's head has a bias tied to one outside it; untied, transformers looks for it here.
+        draft.add(bias, draft.tensors[structure.head_biases[0]].clone(), like=structure.head_biases[0])
+    draft.config["tie_word_embeddings"] = False
+    return draft.done()
+
+
+def free_tables(state: State) -> State:
+    """The state with tables that may be changed apart from the head: BERT's head reads not the stream, but the output
+    of layers of its own, so whatever is done to the stream's coordinates must not reach it through a tie."""
+    return untied(state) if structure_of(state).blueprint.post_norm_stream else state

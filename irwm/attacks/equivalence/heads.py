@@ -1,0 +1,114 @@
+"""Changes inside the attention: between q and k, between v and o, and of the order of heads.
+
+Query head h reads key head h // (heads / kv_heads), so one map per key head serves all the query heads of its group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from irwm.attacks.equivalence.draft import Draft, generator, invertible, log_uniform
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.structure import Linear, Structure
+from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.transform import layer_norm, no_head_norms, no_rotary, transform
+from irwm.errors import ParameterError
+
+
+@transform(no_head_norms)
+def map_qk(state: State, seed: int = 0, condition: float = 10.0) -> State:
+    """q by M and k by M^-T per key head, so that q . k stays; M's condition number is at most `condition`.
+
+    Where heads are rotated by position, M has to commute with every rotation: in each pair of rotated entries it is a
+    rotation times a scale. Entries that are not rotated, and all of BERT's, get a dense M.
+    """
+    _check_condition(condition)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    group = structure.heads // structure.kv_heads
+    for layer in structure.layers:
+        maps = torch.stack([_commuting(structure, condition, source) for _ in range(structure.kv_heads)])
+        inverse = torch.linalg.inv(maps).transpose(1, 2)
+        _map_rows(draft, layer.q, maps.repeat_interleave(group, dim=0))
+        _map_rows(draft, layer.k, inverse)
+    return draft.done()
+
+
+@transform()
+def map_vo(state: State, seed: int = 0, condition: float = 10.0) -> State:
+    """v by a dense M per key head, and o by M^-1; M's condition number is at most `condition`."""
+    _check_condition(condition)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    group, size = structure.heads // structure.kv_heads, structure.head_dim
+    for layer in structure.layers:
+        maps = torch.stack([invertible(size, condition, source) for _ in range(structure.kv_heads)])
+        inverse = torch.linalg.inv(maps).repeat_interleave(group, dim=0)
+        _map_rows(draft, layer.v, maps)
+        o = draft.read(layer.o.weight).unflatten(1, (structure.heads, size))
+        draft.write(layer.o.weight, torch.einsum("dhi,hij->dhj", o, inverse).flatten(1))
+    return draft.done()
+
+
+@transform()
+def reorder_heads(state: State, seed: int = 0) -> State:
+    """Permutes the key heads with their groups, and the query heads within each group, layer by layer."""
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    group = structure.heads // structure.kv_heads
+    for layer in structure.layers:
+        keys = torch.randperm(structure.kv_heads, generator=source)
+        within = torch.stack([torch.randperm(group, generator=source) for _ in keys])
+        queries = (keys[:, None] * group + within).flatten()
+        q_rows, kv_rows = (_entries(order, structure.head_dim) for order in (queries, keys))
+        draft.change(layer.q.refs, _picker(q_rows))
+        draft.change((*layer.k.refs, *layer.v.refs), _picker(kv_rows))
+        draft.write(layer.o.weight, draft.read(layer.o.weight)[:, q_rows])
+    return draft.done()
+
+
+@transform(layer_norm, no_rotary)
+def shift_key_bias(state: State, seed: int = 0, size: float = 1.0) -> State:
+    """Adds a random vector of deviation `size` to each layer's key bias: every score of a query then grows by the
+    same number, which the softmax ignores."""
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    for layer in structure.layers:
+        if layer.k.bias is not None:
+            bias = draft.read(layer.k.bias)
+            shift = size * torch.randn(bias.shape, generator=source, dtype=torch.float64)
+            draft.write(layer.k.bias, bias + shift)
+    return draft.done()
+
+
+def _check_condition(condition: float) -> None:
+    if not 1 <= condition < float("inf"):
+        raise ParameterError(
+            "the bound on the condition number is out of range", expected="1 or more", found=str(condition)
+        )
+
+
+def _commuting(structure: Structure, condition: float, source: torch.Generator) -> torch.Tensor:
+    """An invertible float64 (head_dim, head_dim) that commutes with the rotation by any position."""
+    half = structure.rotary_dim // 2
+    scale = log_uniform(half, math.sqrt(condition), source)
+    angle = 2 * math.pi * torch.rand(half, generator=source, dtype=torch.float64)
+    a, b = torch.diag(scale * angle.cos()), torch.diag(scale * angle.sin())
+    rotated = torch.cat([torch.cat([a, -b], dim=1), torch.cat([b, a], dim=1)])
+    rest = structure.head_dim - 2 * half
+    return torch.block_diag(rotated, invertible(rest, condition, source)) if rest else rotated
+
+
+def _map_rows(draft: Draft, linear: Linear, maps: torch.Tensor) -> None:
+    """Multiplies each head's rows of a projection, bias included, by its map (heads, head_dim, head_dim)."""
+    for ref in linear.refs:
+        tensor = draft.read(ref)
+        heads = tensor.reshape(maps.shape[0], maps.shape[1], -1)
+        draft.write(ref, torch.matmul(maps, heads).reshape(tensor.shape))
+
+
+def _entries(order: torch.Tensor, size: int) -> torch.Tensor:
+    return (order[:, None] * size + torch.arange(size)).flatten()
+
+
+def _picker(rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor[rows]

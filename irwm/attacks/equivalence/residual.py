@@ -1,0 +1,112 @@
+"""Changes of the residual stream's coordinates: permutation, signs, rotation, scale.
+
+An RMSNorm model with folded gains sees its stream only through inner products and norms, so any orthogonal Q and any
+scale c cancel between what writes the stream (W -> Q^T W) and what reads it (W -> W Q). A LayerNorm also subtracts the
+mean over the coordinates and, in BERT, its gain stays on the stream; permutations and one global sign remain.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal
+from irwm.attacks.equivalence.gains import fold_gains
+from irwm.attacks.equivalence.head import free_tables
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.structure import Structure
+from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.transform import no_post_norms, rms_norms, transform
+from irwm.errors import ParameterError
+
+# Between 1/8 and 8, bfloat16 and float16 keep their relative precision for every weight that matters.
+_LARGEST_DRAWN_FACTOR = 8.0
+
+
+@transform()
+def permute_residual(state: State, seed: int = 0) -> State:
+    """Permutes the stream's d coordinates everywhere; a BERT without a head puts them out in the new order."""
+    state = free_tables(state)
+    structure, draft = structure_of(state), Draft(state)
+    order = torch.randperm(structure.hidden_size, generator=generator(seed))
+    draft.change((*structure.tables, *structure.readers), lambda w: w[:, order])
+    draft.change((*structure.writers, *structure.writer_biases, *structure.norm_vectors), lambda w: w[order])
+    return draft.done()
+
+
+@transform()
+def flip_signs(state: State, seed: int = 0) -> State:
+    """Flips the sign of each coordinate with probability 1/2. LayerNorm families: of all of them together."""
+    if structure_of(state).blueprint.kind == "layer":
+        return _scale_layer_norm_stream(free_tables(state), -1.0)
+    structure, draft = structure_of(state), Draft(state)
+    coins = torch.randint(2, (structure.hidden_size,), generator=generator(seed))
+    signs = (2 * coins - 1).to(torch.float64)
+    draft.change((*structure.tables, *structure.readers), lambda w: w * signs)
+    draft.change(structure.writers, lambda w: w * signs[:, None])
+    draft.change(structure.writer_biases, lambda b: b * signs)
+    return draft.done()
+
+
+@transform(rms_norms, no_post_norms)
+def rotate(state: State, seed: int = 0) -> State:
+    """Folds the gains, then turns the stream by a random dense orthogonal matrix; a tied head becomes its own."""
+    state = fold_gains(state)
+    q = orthogonal(structure_of(state).hidden_size, generator(seed))
+    return turned(state, q)
+
+
+@transform()
+def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
+    """Multiplies the stream by `factor` > 0 (drawn between 1/8 and 8 if None), and the config's eps by its square, so
+    that the norms give exactly what they gave. A BERT's prediction head has a LayerNorm of its own behind a GELU, for
+    which eps is then off; at BERT's 1e-12 this is far below rounding."""
+    if factor is None:
+        factor = float(log_uniform(1, _LARGEST_DRAWN_FACTOR, generator(seed)))
+    if not 0 < factor < float("inf"):
+        raise ParameterError("the scale is out of range", expected="a positive number", found=str(factor))
+    if structure_of(state).blueprint.kind == "layer":
+        return _scale_layer_norm_stream(free_tables(state), factor)
+    return _scale_rms_stream(state, factor)
+
+
+def turned(state: State, q: torch.Tensor) -> State:
+    """The state with its stream multiplied by `q` (d, d), which is orthogonal. Right only where gains are folded."""
+    structure, draft = structure_of(state), Draft(state)
+    draft.change((*structure.tables, *structure.readers), lambda w: w @ q)
+    draft.change(structure.writers, lambda w: q.T @ w)
+    draft.change(structure.writer_biases, lambda b: b @ q)
+    return draft.done()
+
+
+def _scale_rms_stream(state: State, c: float) -> State:
+    structure, draft = structure_of(state), Draft(state)
+    offset = structure.blueprint.gain_offset
+    draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
+    # A post-norm cancels the writers' scale, which is there for its eps only; its own gain sets that of its output.
+    draft.change(structure.post_norms, lambda g: (g + offset) * c - offset)
+    if structure.tied:
+        draft.change([structure.norms[-1].gain], lambda g: (g + offset) / c - offset)
+    if structure.blueprint.head_norms:
+        # The norms of single heads share the eps, so what they see is scaled alike.
+        projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
+        draft.change(projections, lambda w: w * c)
+    _square_into_eps(draft, structure, c)
+    return draft.done()
+
+
+def _scale_layer_norm_stream(state: State, c: float) -> State:
+    """A post-norm stream times c, which may be negative: every norm but the last puts out c times what it did."""
+    structure, draft = structure_of(state), Draft(state)
+    draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
+    sign = 1.0 if c > 0 else -1.0  # what is left of the input's factor behind a norm
+    *inner, last = structure.norms
+    draft.change([norm.gain for norm in inner], lambda g: g * c * sign)
+    draft.change([norm.bias for norm in inner if norm.bias is not None], lambda b: b * c)
+    draft.change([last.gain], lambda g: g * sign)
+    draft.change([name for norm in inner for name in norm.readers], lambda w: w / c)
+    _square_into_eps(draft, structure, c)
+    return draft.done()
+
+
+def _square_into_eps(draft: Draft, structure: Structure, c: float) -> None:
+    draft.config[structure.eps_key] = structure.eps * c * c

@@ -1,0 +1,105 @@
+"""What a transform is: a pure function on a `State`, with the conditions under which it preserves the function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec
+
+from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.structure import Structure
+from irwm.attacks.equivalence.survey import structure_of
+from irwm.errors import CheckpointError, NotApplicableError, ParameterError
+
+P = ParamSpec("P")
+# The reason why a transform would change what the model computes, None where it would not.
+Condition = Callable[[State, Structure], str | None]
+
+
+class Transform(Generic[P]):
+    """A transform; call it with a state and its options.
+
+    Raises on a call:
+        NotApplicableError: it would change what this model computes, or the model's structure is not known.
+        ParameterError: an option out of its range.
+    """
+
+    def __init__(
+        self, run: Callable[Concatenate[State, P], State], conditions: tuple[Condition, ...], structural: bool
+    ) -> None:
+        self.name = run.__name__
+        self.__doc__ = run.__doc__
+        self._run = run
+        self._conditions = conditions
+        self._structural = structural
+
+    def __call__(self, state: State, *args: P.args, **kwargs: P.kwargs) -> State:
+        reason = self.obstacle(state)
+        if reason is not None:
+            raise NotApplicableError(
+                f"{self.name} does not apply to this model: {reason}", advice="Choose another transform"
+            )
+        return self._run(state, *args, **kwargs)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises ParameterError where `options` has names that the transform does not take."""
+        known = list(inspect.signature(self._run).parameters)[1:]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise ParameterError(
+                f"{self.name} has no such option", expected=", ".join(known) or "none", found=", ".join(unknown)
+            )
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether it draws anything."""
+        return "seed" in inspect.signature(self._run).parameters
+
+    def obstacle(self, state: State) -> str | None:
+        """Why it cannot run on this model; None where it can. Looks at config, names and shapes only."""
+        if not self._structural:
+            return None
+        try:
+            structure = structure_of(state)
+        except (NotApplicableError, CheckpointError) as error:
+            return str(error).rstrip(".")
+        return next((reason for condition in self._conditions if (reason := condition(state, structure))), None)
+
+
+def transform(*conditions: Condition) -> Callable[[Callable[Concatenate[State, P], State]], Transform[P]]:
+    """Makes a transform of a function that works on a model of known structure under `conditions`."""
+    return lambda run: Transform(run, conditions, structural=True)
+
+
+def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
+    """Makes a transform of a function that works whatever the tensors mean."""
+    return Transform(run, (), structural=False)
+
+
+def rms_norms(_state: State, structure: Structure) -> str | None:
+    """The stream passes through nothing but RMS norms, which any rotation leaves alone once gains are folded."""
+    if structure.blueprint.kind == "rms":
+        return None
+    return "its LayerNorms subtract the mean, and their gains stand on the residual stream itself"
+
+
+def layer_norm(_state: State, structure: Structure) -> str | None:
+    """The tables go through a LayerNorm first, which subtracts the mean."""
+    return None if structure.blueprint.kind == "layer" else "its embedding does not go through a LayerNorm"
+
+
+def no_post_norms(_state: State, structure: Structure) -> str | None:
+    """What layers add to the stream is not normalised and given a gain of its own on the way."""
+    if not structure.post_norms:
+        return None
+    return "norms with gains stand between its layers' outputs and the residual stream, and cannot be folded away"
+
+
+def no_head_norms(_state: State, structure: Structure) -> str | None:
+    """Queries and keys reach the score as projected."""
+    return "its queries and keys are normalised per head" if structure.blueprint.head_norms else None
+
+
+def no_rotary(_state: State, structure: Structure) -> str | None:
+    """A key does not depend on its position other than through the embedding."""
+    return "its keys are rotated by position" if structure.rotary_dim else None

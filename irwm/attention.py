@@ -1,0 +1,90 @@
+"""Whether two models' layer 0 attends alike: the agreement of A(suspect) with A(original) on public tokens.
+
+A is the invariant of Algorithm 1, so no alignment of coordinates is needed, only which row is which token. Its plain
+correlation is no evidence: models trained apart on one language reach 0.75, because frequent tokens attend alike in all
+of them. That agreement lies in the leading singular directions of A; in the others models trained apart agree to 0.13
+at most, a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An ill-conditioned map
+between q and k followed by coarse quantisation lowers the agreement, so a low value alone does not acquit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment import Alignment
+from irwm.checkpoint import Checkpoint
+from irwm.errors import CheckpointError
+from irwm.invariant import invariant
+from irwm.keystream import derive, permutations
+from irwm.row_pool import NEAR_ZERO_SHARE
+
+QUERY_TOKENS, REFERENCE_TOKENS = 64, 512
+# With fewer tokens too few singular directions are left to compare.
+FEWEST_TOKENS = 96
+DECOYS = 99
+# Share of A's singular directions that count as leading.
+LEADING_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attention:
+    """The agreement of two models' layer-0 scores.
+
+    Attributes:
+        agreement: cosine of A(suspect) with A(original) in the original's minor singular directions, in [-1, 1].
+        decoys: (99,) the same with the suspect's reference tokens paired wrongly.
+    """
+
+    agreement: float
+    decoys: NDArray[np.float64]
+
+    @property
+    def largest_decoy(self) -> float:
+        return float(self.decoys.max())
+
+
+def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Attention | None:
+    """The agreement on public tokens that both models have; None where it cannot be read.
+
+    Args:
+        alignment: tells which row of the suspect is which token; its coordinates are not used.
+    """
+    if suspect.layout.scores != "attention" or model.layout.scores != "attention":
+        return None  # the limits of lineage were measured on attention
+    tokens = _tokens(suspect, model, alignment)
+    if tokens.size < FEWEST_TOKENS:
+        return None
+    queries = min(QUERY_TOKENS, tokens.size // 3)
+    query, reference = tokens[:queries], tokens[queries : queries + REFERENCE_TOKENS]
+    try:
+        ours = invariant(model, query, reference, device=device).numpy()
+        theirs = invariant(suspect, alignment.rows[query], alignment.rows[reference], device=device).numpy()
+    except CheckpointError:  # no q and k, not finite, ...: detection says so where it matters
+        return None
+    left, _, right = np.linalg.svd(ours, full_matrices=False)
+    leading = int(LEADING_SHARE * len(ours))
+    left, right = left[:, leading:].T, right[leading:].T
+    reduced = left @ ours @ right
+    shifts = range(1, DECOYS + 1)
+    decoys = [_cosine(left @ np.roll(theirs, shift, axis=1) @ right, reduced) for shift in shifts]
+    return Attention(_cosine(left @ theirs @ right, reduced), np.array(decoys))
+
+
+def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
+    """Tokens whose rows hold usable numbers in both, in a fixed random order."""
+    order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/attention-sample"), 1, model.vocab_size)[0]
+    order = order[alignment.rows[order] >= 0][: 2 * (QUERY_TOKENS + REFERENCE_TOKENS)]
+    if not order.size:
+        return order
+    usable = np.ones(order.size, dtype=bool)
+    for rows in (model.embedding(order), suspect.embedding(alignment.rows[order])):
+        norms = rows.norm(dim=1).numpy()
+        usable &= np.isfinite(norms) & (norms > NEAR_ZERO_SHARE * np.nanmedian(norms))
+    return order[usable][: QUERY_TOKENS + REFERENCE_TOKENS]
+
+
+def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float((a * b).sum() / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-300))

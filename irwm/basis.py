@@ -1,0 +1,86 @@
+"""The orthogonal basis of the many-recipients scheme (Algorithms 4 to 6), a different one for every row.
+
+Marks and noise are written in coordinates of e_i B_i, so that nobody without the key can see which numbers of a row
+were set. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in one and
+the same basis, and thousands of sparse vectors give their basis away: maximising the sum of fourth powers finds B from
+two copies within a minute, and with B the marks (`python -m benchmarks.hiding` does it). Rows of different bases cannot
+be pooled.
+
+Each must be secret, orthogonal and cheap at d = 4096; none needs to be dense in memory. Ours is B_i = D_i C P D'_i C of
+the row's own random signs D_i and D'_i, a random order P and the orthonormal cosine transform C: O(d log d) a row. All
+of it belongs to the release and not to the recipient: a suspect is brought into it once for all recipients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from irwm import keystream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Orthogonal (d, d) matrices B_i, kept as an order and the key of a stream of signs; without them the identity.
+
+    Attributes:
+        order: (d,) int64, P as an index vector: (x P)[j] = x[order[j]].
+        sign_key: the key of the stream of signs.
+    """
+
+    order: NDArray[np.int64] | None = field(default=None, repr=False)
+    sign_key: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def derive(cls, stream_key: bytes, d: int) -> Basis:
+        """The basis that a purpose key leads to (docs/key-format.md)."""
+        order = np.argsort(keystream.words(stream_key, d), kind="stable")
+        return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v2/row-signs"))
+
+    def into(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite stays so."""
+        if self.order is None:
+            return rows
+        outer, inner = self.signs(tokens)
+        mixed = scipy.fft.dct(rows * outer, norm="ortho", axis=1)
+        return np.asarray(scipy.fft.dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
+
+    def out_of(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, d) rows e_i B_i^T: back from the basis."""
+        if self.order is None:
+            return rows
+        outer, inner = self.signs(tokens)
+        mixed = np.empty(rows.shape)
+        mixed[:, self.order] = scipy.fft.idct(rows, norm="ortho", axis=1) * inner
+        return np.asarray(scipy.fft.idct(mixed, norm="ortho", axis=1)) * outer
+
+    def signs(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+        """(n, d) 1 or -1 twice, the diagonals of D_i and D'_i of the tokens i (n,)."""
+        assert self.order is not None
+        d = self.order.size
+        each = -(-d // 32)  # words of a diagonal; a row's two stand one behind the other
+        words = np.empty((tokens.size, 2 * each), dtype="<u4")
+        # A stream is cheapest read in runs.
+        ends = np.flatnonzero(np.diff(tokens, append=-1) != 1) + 1
+        for start, stop in zip(np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=False):
+            count = (stop - start) * 2 * each
+            run = keystream.words32(self.sign_key, int(tokens[start]) * 2 * each, count)
+            words[start:stop] = run.reshape(stop - start, -1)
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(np.int8)
+        signs = 1 - 2 * bits.reshape(tokens.size, 2, 32 * each)
+        return signs[:, 0, :d], signs[:, 1, :d]
+
+    def dense(self, d: int, token: int) -> NDArray[np.float64]:
+        """B_i itself, (d, d), from the formulas and not from `into`: what the fast form is tested against."""
+        if self.order is None:
+            return np.eye(d)
+        j, k = np.arange(d)[:, None], np.arange(d)[None, :]
+        cosines = np.sqrt(2.0 / d) * np.cos(np.pi * (2 * j + 1) * k / (2 * d))
+        cosines[:, 0] = np.sqrt(1.0 / d)
+        selection = np.zeros((d, d))
+        selection[self.order, np.arange(d)] = 1.0
+        outer, inner = (np.diag(signs[0].astype(np.float64)) for signs in self.signs(np.array([token])))
+        return np.asarray(outer @ cosines @ selection @ inner @ cosines)

@@ -1,0 +1,387 @@
+"""A low-rank adapter (LoRA) on its base model: the base, with what the adapter changes worked in.
+
+Nothing is written or merged: the result is a `Checkpoint` whose changed weights are worked out as they are read. The
+base has to be given. An adapter names one itself, but that is a path in a stranger's file, and is not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from irwm.checkpoint.files import listed, open_regular, read_json_object, require_inside, resolved
+from irwm.checkpoint.formats import FORMATS, PYTORCH, SAFETENSORS, Format
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
+from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOLE, A, B, Change, changed
+from irwm.checkpoint.model import Checkpoint, is_examined
+from irwm.checkpoint.tensors import Tensor
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.families.configvalues import shown
+from irwm.families.family import families
+from irwm.families.prefixes import layer0
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+# What `Checkpoint.format` says, so that such a checkpoint is examined but not marked.
+ADAPTER = Format("LoRA adapter", (), None, None, read_safetensors)
+MERGE = "Merge it into its base model first, with peft's merge_and_unload, and open the result"
+# Real ones have a few kB; all-linear of a mixture of experts may list thousands of names.
+_MAX_CONFIG_BYTES = 8 * 1024 * 1024
+_ROLES = {
+    "lora_A": A,
+    "lora_B": B,
+    "lora_embedding_A": EMBEDDING_A,
+    "lora_embedding_B": EMBEDDING_B,
+    "lora_magnitude_vector": LENGTHS,
+}
+# Settings under which the same tensors mean something else, or the base itself is changed.
+_UNREAD = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "monteclora_config",
+    "use_bdlora",
+    "use_qalora",
+    "velora_config",
+)
+# Ways of drawing A and B that leave the base as it is; others take what A and B begin with off the base.
+_KEPT = (True, False, None, "gaussian", "eva", "orthogonal")
+# A pattern of alphas is a regular expression, and a stranger's could run for ever; these are read as plain names.
+_PLAIN_PATTERN = re.compile(r"\^?[\w.\\]+\$?", re.ASCII)
+# How many targets decide where the base keeps what the adapter names.
+_TRIED = 64
+# In place of a name in the base: the output head of a base that stores its tied embedding as that head.
+_HEAD = ""
+# The weight files of a model; an adapter's folder also holds a trainer's optimizer.pt and the like.
+_MODEL = ("model", "pytorch_model", "consolidated")
+
+
+def is_adapter(path: str | Path) -> bool:
+    """Whether `path` is a folder that holds an adapter and no model, or the weight file in such a folder."""
+    path = Path(path)
+    if path.name in ADAPTER_WEIGHTS:
+        return os.path.lexists(path.parent / ADAPTER_CONFIG)
+    try:
+        with os.scandir(path) as entries:
+            # No folder of an adapter has more; one that has is a model's or nothing, and its reader says so.
+            names = {entry.name for entry in islice(entries, 1000)}
+    except (OSError, ValueError):
+        return False
+    if not names & {ADAPTER_CONFIG, *ADAPTER_WEIGHTS}:
+        return False
+    others = names - {*ADAPTER_WEIGHTS}
+    return not any(
+        format.owns(name) and (format is not PYTORCH or name.startswith(_MODEL))
+        for name in others
+        for format in FORMATS
+    )
+
+
+def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
+    """`base` with the adapter in the folder `path` applied; no weight is read.
+
+    Args:
+        path: the folder, or the adapter's weight file in it.
+        base: the model that the adapter was trained on.
+
+    Raises:
+        UnsupportedCheckpointError: no base given, or an adapter of a kind that is not read.
+        CorruptCheckpointError: the adapter was made for another model, or its files break the rules.
+        NotACheckpointError: a file is missing or unreadable.
+        CheckpointChangedError: a file shrank while it was read.
+    """
+    folder = resolved(path.parent if path.name in ADAPTER_WEIGHTS else path)
+    config = _Config.of(folder)
+    if base is None:
+        raise UnsupportedCheckpointError(
+            "The folder holds an adapter, which is read on top of the base model it was trained on",
+            file=folder,
+            expected="the base model as well",
+            found=f"an adapter made for {printable(config.base)}" if config.base else "an adapter alone",
+            advice="Choose that model as the original as well, in Python open_checkpoint(path, base=...); or merge the"
+            " adapter into it first",
+        )
+    weights = next((folder / name for name in ADAPTER_WEIGHTS if os.path.lexists(folder / name)), None)
+    if weights is None:
+        raise CorruptCheckpointError(
+            "The adapter's weights are missing",
+            file=folder,
+            expected=" or ".join(ADAPTER_WEIGHTS),
+            found="neither",
+            advice="Download the missing file",
+        )
+    require_inside(weights, folder)
+    format = SAFETENSORS if SAFETENSORS.owns(weights.name) else PYTORCH
+    content = format.read(weights)
+    pieces = _pieces(content.tensors, weights)
+    places = _places(pieces, base, weights)
+    resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}
+    tensors = dict(base.tensors)
+    # Codes that nobody here can read are no numbers to add to.
+    places = {target: name for target, name in places.items() if is_examined(base.tensors[name])}
+    for target, name in places.items():
+        change = config.change(target, pieces[target])
+        tensors[name] = changed(name, base.tensors[name], change, resizable=name in resizable)
+    embedding = tensors[base.layout.embedding.name]
+    return Checkpoint(
+        path=folder,
+        config=base.config,
+        tensors=tensors,
+        shards=(weights, folder / ADAPTER_CONFIG),
+        notes=(*base.notes, *content.notes, *_notes(config, base, pieces, places)),
+        layout=replace(base.layout, vocab_size=embedding.shape[0]),
+        bytes_total=sum(_size(file) for file in (weights, folder / ADAPTER_CONFIG)),
+        format=ADAPTER,
+        metadata=base.metadata,
+        base=base,
+    )
+
+
+def _size(file: Path) -> int:
+    with open_regular(file) as (_, seen):
+        return seen.size
+
+
+def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str, Tensor]]:
+    """The adapter's tensors by the name of the weight they change, as the adapter spells it, and by role."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        target, role = _meaning(name, weights)
+        if role in found.setdefault(target, {}):
+            raise CorruptCheckpointError(
+                "The adapter holds two tensors of one meaning",
+                file=weights,
+                tensor=name,
+                expected="one",
+                found=f"also {printable(found[target][role].name)}",
+            )
+        found[target][role] = tensor
+    return found
+
+
+def _meaning(name: str, weights: Path) -> tuple[str, str]:
+    """A tensor's name as the name of a weight, and the tensor's role in its change."""
+    parts = name.removeprefix("base_model.model.").split(".")
+    for place, part in enumerate(parts):
+        # What follows is "weight" and, in early files, the adapter's own name.
+        plain = parts[place + 1 :] in ([], ["weight"], ["default"], ["default", "weight"])
+        if part in _ROLES and plain:
+            return ".".join([*parts[:place], "weight"]), _ROLES[part]
+        if part == "token_adapter" and parts[place + 1 : place + 2] == ["trainable_tokens_delta"]:
+            return ".".join([*parts[:place], "weight"]), TOKENS
+        if part.startswith(("lora_", "token_adapter")):
+            raise UnsupportedCheckpointError(
+                "The adapter holds a kind of tensor that is not read",
+                file=weights,
+                tensor=name,
+                expected=", ".join(_ROLES),
+                found=part,
+                advice=MERGE,
+            )
+    # Layers saved as a whole may stand behind peft's wrappers.
+    return ".".join(part for part in parts if part not in ("base_layer", "modules_to_save", "default")), WHOLE
+
+
+def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str, str]:
+    """The adapter's targets with their names in the base; those that the base has not are left out, and an output head
+    that is stored for the embedding as well.
+
+    The two may spell the path to the language model differently, so that prefix is exchanged which fits best.
+
+    Raises:
+        CorruptCheckpointError: none is in the base, or one that attention or embedding depend on is not.
+    """
+    targets = list(pieces)
+    bodies = ["", *dict.fromkeys(prefix.body for family in families() for prefix in family.prefixes if prefix.body)]
+
+    stands_in = _under_head(base)
+
+    def name_of(target: str, drop: str, add: str) -> str:
+        name = add + target.removeprefix(drop)
+        if stands_in is None:
+            return name
+        # The base holds its tied embedding as the head: what changes the embedding changes that, and what changes the
+        # head leaves the embedding as it is.
+        if name == base.layout.embedding.name:
+            return _HEAD
+        return base.layout.embedding.name if name == stands_in else name
+
+    exchanges = [("", ""), *((drop, add) for drop in bodies for add in bodies if drop != add)]
+    drop, add = max(exchanges, key=lambda each: sum(name_of(t, *each) in base.tensors for t in targets[:_TRIED]))
+    places = {target: name_of(target, drop, add) for target in targets if name_of(target, drop, add) in base.tensors}
+    kept = [target for target in targets if name_of(target, drop, add) == _HEAD]
+    lost = [target for target in targets if target not in places and target not in kept]
+    needed = [target for target in lost if ("att" in target.lower() and ".0." in target) or "embed" in target.lower()]
+    if needed or not (places or kept) or len(set(places.values())) < len(places):
+        raise CorruptCheckpointError(
+            "The adapter changes weights that the base does not have",
+            file=weights,
+            tensor=next(iter(needed or lost or targets), None),
+            expected=f"weights of {base.path.name}, a model of the family {base.family}",
+            found=listed(needed or lost or targets) or "no tensor",
+            advice="Give the base model that the adapter was trained on",
+        )
+    return places
+
+
+def _under_head(base: Checkpoint) -> str | None:
+    """The name that the embedding would have, where the base stores it under its output head's name; else None."""
+    for family in families():
+        if family.name == base.family:
+            for prefix in family.prefixes:
+                heads = [prefix.head + head for head in family.head]
+                here = layer0(family)[:1]
+                if base.layout.embedding.name in heads and all(prefix.body + name in base.tensors for name in here):
+                    return prefix.body + family.embedding[0]
+    return None
+
+
+def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places: Mapping[str, str]) -> list[str]:
+    layout = base.layout
+    roles = (("the embedding", layout.embedding), ("q", layout.q), ("k", layout.k))
+    touched = [role for role, ref in roles if ref is not None and ref.name in places.values()]
+    what = " and ".join(filter(None, (", ".join(touched[:-1]), *touched[-1:])))
+    notes = [
+        f"A LoRA adapter, applied in memory to {what}; the base is {printable(base.path.name)}."
+        if touched
+        else "A LoRA adapter that changes neither the embedding nor layer 0's q and k; "
+        f"what is read is the base, {printable(base.path.name)}."
+    ]
+    if config.base:
+        notes.append(f"The adapter itself names {printable(config.base)} as its base.")
+    heads = [target for target in pieces if target not in places and target.endswith(base.layout.embedding.name)]
+    heads = heads if _under_head(base) is not None else []
+    if heads:
+        notes.append(
+            "The adapter changes the output head, under whose name the base stores its embedding; the embedding is the "
+            "base's own."
+        )
+    lost = len(pieces) - len(places) - len(heads)
+    if lost:
+        notes.append(
+            f"Of the weights that the adapter changes, {lost} are not in the base or not read there, and were left out."
+        )
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """What adapter_config.json says, checked.
+
+    Attributes:
+        file: the config.
+        base: the base that it names; "" for none.
+        alpha: alpha of weights that no pattern names.
+        alphas: alpha by the end of a module's name.
+        stabilised: rank-stabilised LoRA.
+        turned: weights are stored (in, out).
+        tokens: the token ids that peft's trainable tokens replace, by the end of a module's name.
+    """
+
+    file: Path
+    base: str
+    alpha: float
+    alphas: Mapping[str, float]
+    stabilised: bool
+    turned: bool
+    tokens: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, folder: Path) -> _Config:
+        """Read from the adapter's folder.
+
+        Raises:
+            UnsupportedCheckpointError: an adapter of a kind that is not read.
+            CorruptCheckpointError: values that no adapter has.
+            NotACheckpointError: no such file.
+        """
+        file = folder / ADAPTER_CONFIG
+        if os.path.lexists(file):
+            require_inside(file, folder)
+        found = read_json_object(file, _MAX_CONFIG_BYTES, "adapter's config")
+        kind = found.get("peft_type")
+        if not isinstance(kind, str) or kind.upper() != "LORA":
+            raise _unread(file, "The adapter is of a kind that is not read", "LORA", shown(kind))
+        for key in _UNREAD:
+            if found.get(key):
+                raise _unread(file, f"The adapter uses {key}, which is not read", "an adapter without it", "it is set")
+        start = found.get("init_lora_weights", True)
+        if not any(start is kept or (isinstance(start, str) and start == kept) for kept in _KEPT):
+            problem = "The adapter was begun in a way that changes its base as well, which is not read"
+            raise _unread(file, problem, "true, gaussian, eva or orthogonal", shown(start))
+        base = found.get("base_model_name_or_path")
+        return cls(
+            file=file,
+            base=base if isinstance(base, str) else "",
+            alpha=_number(file, "lora_alpha", found.get("lora_alpha", 8)),
+            alphas=_alphas(file, found.get("alpha_pattern") or {}),
+            stabilised=_switch(file, "use_rslora", found.get("use_rslora")),
+            turned=_switch(file, "fan_in_fan_out", found.get("fan_in_fan_out")),
+            tokens=_tokens(file, found.get("trainable_token_indices") or {}),
+        )
+
+    def change(self, target: str, pieces: Mapping[str, Tensor]) -> Change:
+        """What happens to the weight that the adapter calls `target`."""
+        module = target.removesuffix(".weight")
+        alpha = next((alpha for end, alpha in self.alphas.items() if _ends(module, end)), self.alpha)
+        tokens = next((ids for end, ids in self.tokens.items() if _ends(module, end)), ())
+        return Change(pieces, alpha, self.stabilised, self.turned, tokens if TOKENS in pieces else ())
+
+
+def _alphas(file: Path, patterns: object) -> dict[str, float]:
+    if not isinstance(patterns, dict):
+        raise _unusable(file, "alpha_pattern", "an object", patterns)
+    for pattern in patterns:
+        if not _PLAIN_PATTERN.fullmatch(pattern):
+            problem = "A pattern in the adapter's alpha_pattern is more than a module's name, and is not read"
+            raise _unread(file, problem, "the end of a module's name", printable(pattern, 80))
+    # "^" binds a pattern to the beginning of the name, as "." in front of it would bind it to a whole word.
+    return {
+        pattern.removesuffix("$").replace("\\", ""): _number(file, "alpha_pattern", alpha)
+        for pattern, alpha in patterns.items()
+    }
+
+
+def _tokens(file: Path, stated: object) -> dict[str, tuple[int, ...]]:
+    named = {"embed_tokens": stated} if isinstance(stated, list) else stated
+    if not isinstance(named, dict):
+        raise _unusable(file, "trainable_token_indices", "token ids", stated)
+    for ids in named.values():
+        if not isinstance(ids, list) or not all(type(id) is int and id >= 0 for id in ids) or len(set(ids)) < len(ids):
+            raise _unusable(file, "trainable_token_indices", "token ids, each once", ids)
+    return {module: tuple(ids) for module, ids in named.items()}
+
+
+def _ends(module: str, end: str) -> bool:
+    """Whether a module's name is `end` or ends in it after a dot; with "^" in front, whether it is just that."""
+    return module == end.removeprefix("^") or (not end.startswith("^") and module.endswith("." + end))
+
+
+def _number(file: Path, key: str, value: object) -> float:
+    # Exact for whole numbers of any length, which float() would choke on; false for NaN.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e9:
+        raise _unusable(file, key, "a number up to 1e9", value)
+    return float(value)
+
+
+def _switch(file: Path, key: str, value: object) -> bool:
+    if not isinstance(value, bool | None):
+        raise _unusable(file, key, "true or false", value)
+    return bool(value)
+
+
+def _unusable(file: Path, key: str, expected: str, value: object) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"The {key} of the adapter cannot be used", file=file, expected=expected, found=shown(value)
+    )
+
+
+def _unread(file: Path, problem: str, expected: str, found: str) -> UnsupportedCheckpointError:
+    return UnsupportedCheckpointError(problem, file=file, expected=expected, found=found, advice=MERGE)

@@ -1,0 +1,349 @@
+"""What a checkpoint is, as plain facts for page and report alike.
+
+Everything in a `Card` comes from headers, the config and a look into the folder, so that the card of a model larger
+than memory is there at once. What has to be read for is apart: `tokenizer_of` parses the tokenizer's files (a second
+or two for a vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.row_pool` read the embedding.
+
+Names and notes are a stranger's text as it stands in the files; whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from irwm.checkpoint.dtypes import TORCH, torch_name
+from irwm.checkpoint.formats import GGUF
+from irwm.checkpoint.model import Checkpoint, folder_of
+from irwm.checkpoint.tensors import Tensor
+from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
+from irwm.errors import CheckpointError
+from irwm.families.family import families
+from irwm.families.recognition import language_sections
+from irwm.families.schema import Layout, Norm, TensorRef
+from irwm.families.unnamed import UNKNOWN_FAMILY
+
+# "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; more digits than four are no layer.
+_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blk|blocks|block)\.(\d{1,4})\.")
+_GGUF_LAYERS = ("blk.", "enc.blk.")
+_STATED_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+# Indices, masks and packed codes are no parameters.
+_WHOLE_NUMBERS = re.compile(r"[IU]\d+|BOOL")
+# Every safetensors file gives its framework as its format; the others are numbers of llama.cpp's own.
+_SAYING_NOTHING = frozenset({"format", "general.alignment", "general.file_type", "general.quantization_version"})
+_NORMS = {"rms": "RMS norm", "layer": "layer norm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One role of the scheme and the tensor that plays it.
+
+    Attributes:
+        role: "Embedding", "Layer 0, q" and so on.
+        name: the tensor's name in the files.
+        shape: the role's own, in (out, in) orientation.
+        dtype: its number format in words: "bfloat16", "Q4_K", "GPTQ, 4 bits".
+        bits: bytes stored for the tensor, as bits per number; not whole where scales are counted in.
+        part: which part of a fused tensor it is, and whether it lies transposed; "" for a plain tensor.
+    """
+
+    role: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bits: float
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """All tensors of one number format: how many they are, the numbers in them, their bytes."""
+
+    dtype: str
+    tensors: int
+    numbers: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One weight file; `nbytes` is None where no tensor lies in it."""
+
+    name: str
+    nbytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """What is known of the tokenizer.
+
+    Attributes:
+        tokens: ids within the vocabulary whose string is known; 0 means that rows can be matched by content only.
+        special: ids that no text is made of: special, added, unused and byte-fallback tokens.
+        problem: why its files could not be read; "" where they could.
+    """
+
+    tokens: int
+    special: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A checkpoint's facts.
+
+    Attributes:
+        name: the folder's or the file's.
+        family: the family's name, "unknown" where only the embedding is known.
+        title: what people call its models; "" where it is unknown.
+        recognised: what told the family, such as "config.json"; "" where nothing did.
+        format: "safetensors", "PyTorch", "GGUF".
+        vocab_size, hidden_size: s and d.
+        layers: layers whose tensors are in the files, 0 where the names do not tell.
+        stated_layers: the number the config gives, None where it gives none.
+        parameters: numbers in all tensors, codes and scales counted as the weights they stand for; a stored copy of
+            a tied head counts again.
+        heads, kv_heads, head_dim: of layer 0's attention; 0 where it is not known.
+        scores: "attention" where they are layer 0's q·k, "embedding" where similarities between embeddings serve in
+            their place, "" where neither is known.
+        score: what is done to an embedding until it is q or k, step by step; () where `scores` is not "attention".
+        roles: the tensors that the scheme uses.
+        fused: q and k are parts of one tensor.
+        tied: the embedding serves as output head.
+        head_stored: the files hold an output head, of its own or a copy.
+        formats: every tensor by number format, most bytes first.
+        shards: the weight files.
+        nbytes: their size.
+        tokenizer_files: names of the tokenizer's files beside the weights; a GGUF file's own where it holds one.
+        said: what the first weight file says of itself, as key and text; nobody has checked it.
+        refusal, advice: why it cannot be marked and what helps; "" where it can.
+        notes: sentences a person should see.
+    """
+
+    name: str
+    family: str
+    title: str
+    recognised: str
+    format: str
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    stated_layers: int | None
+    parameters: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scores: str
+    score: tuple[str, ...]
+    roles: tuple[Stored, ...]
+    fused: bool
+    tied: bool
+    head_stored: bool
+    formats: tuple[NumberFormat, ...]
+    shards: tuple[Shard, ...]
+    nbytes: int
+    tokenizer_files: tuple[str, ...]
+    said: tuple[tuple[str, str], ...]
+    refusal: str
+    advice: str
+    notes: tuple[str, ...]
+
+
+def card_of(checkpoint: Checkpoint) -> Card:
+    """The facts of an opened checkpoint. Reads no weight and raises nothing."""
+    layout, tensors = checkpoint.layout, checkpoint.tensors
+    refusal, advice = _refusal(checkpoint)
+    sizes = {part.file: part.seen.size for tensor in tensors.values() for part in tensor.parts}
+    return Card(
+        name=checkpoint.path.name,
+        family=layout.family,
+        title=next((family.title for family in families() if family.name == layout.family), ""),
+        recognised=_recognised(checkpoint),
+        format=checkpoint.format.name,
+        vocab_size=layout.vocab_size,
+        hidden_size=layout.hidden_size,
+        layers=_layers(layout, tensors),
+        stated_layers=_stated_layers(checkpoint),
+        parameters=sum(math.prod(t.shape) for t in tensors.values() if not _WHOLE_NUMBERS.fullmatch(t.dtype)),
+        heads=layout.heads,
+        kv_heads=layout.kv_heads,
+        head_dim=layout.head_dim,
+        scores=layout.scores if layout.names_known else "",
+        score=_score(layout),
+        roles=tuple(_stored(role, ref, tensors[ref.name]) for role, ref in _roles(layout)),
+        fused=layout.q is not None and layout.k is not None and layout.q.name == layout.k.name,
+        tied=layout.tied,
+        head_stored=layout.head is not None,
+        formats=_formats(tensors.values()),
+        shards=tuple(Shard(shard.name, sizes.get(shard)) for shard in checkpoint.shards),
+        nbytes=checkpoint.bytes_total,
+        tokenizer_files=_tokenizer_files(checkpoint),
+        said=_said(checkpoint),
+        refusal=refusal,
+        advice=advice,
+        notes=checkpoint.notes,
+    )
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """How many tokens are known by their strings, and how many of them no text is made of. Raises nothing."""
+    try:
+        return Tokenizer(len(set(token_ids(checkpoint).values())), len(special_token_ids(checkpoint)))
+    except CheckpointError as error:
+        return Tokenizer(0, 0, str(error))
+
+
+def _recognised(checkpoint: Checkpoint) -> str:
+    if checkpoint.family == UNKNOWN_FAMILY:
+        return ""
+    sections = language_sections(checkpoint.config)
+    served = [
+        model_type for family in families() if family.name == checkpoint.family for model_type in family.model_types
+    ]
+    if any(section.get("model_type") in served for section in sections):
+        return "the file’s own settings" if checkpoint.format is GGUF else "config.json"
+    return "the tensors’ names"
+
+
+def _tokenizer_files(checkpoint: Checkpoint) -> tuple[str, ...]:
+    checkpoint = with_tokenizer(checkpoint)
+    if checkpoint.format is GGUF:
+        return (checkpoint.shards[0].name,) if "tokenizer.ggml.tokens" in checkpoint.metadata else ()
+    return tokenizer_files(folder_of(checkpoint))
+
+
+def _said(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
+    plain = ((key, value) for key, value in checkpoint.metadata.items() if isinstance(value, str | int | float))
+    prefix = "general." if checkpoint.format is GGUF else ""
+    return tuple(
+        (key.removeprefix(prefix), str(value))
+        for key, value in plain
+        if key.startswith(prefix) and key not in _SAYING_NOTHING
+    )
+
+
+def _refusal(checkpoint: Checkpoint) -> tuple[str, str]:
+    try:
+        checkpoint.require_markable()
+    except CheckpointError as error:
+        return error.problem, error.advice or ""
+    return "", ""
+
+
+def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
+    """Layers under the path that layer 0's q is under; where that is unknown, under the path with the most."""
+    seen: dict[str, set[str]] = {}
+    for name in tensors:
+        found = _LAYER.search(name)
+        if found:
+            seen.setdefault(name[: found.start(1)], set()).add(found[1])
+    known = _LAYER.search(layout.q.name) if layout.q is not None else None
+    if layout.q is not None and known:
+        # A GGUF file's layer 0 is translated, the others keep their names.
+        paths = layout.q.name[: known.start(1)], *_GGUF_LAYERS
+        return len(set().union(*(seen.get(path, ()) for path in paths)))
+    return max(map(len, seen.values()), default=0)
+
+
+def _stated_layers(checkpoint: Checkpoint) -> int | None:
+    for section in language_sections(checkpoint.config):
+        for key in _STATED_LAYERS:
+            if type(section.get(key)) is int:
+                return int(section[key])
+    return None
+
+
+def _score(layout: Layout) -> tuple[str, ...]:
+    if layout.q is None:
+        return ()
+    start = "the token’s embedding"
+    if layout.embedding_scale != 1.0:
+        start += f" × {layout.embedding_scale:.6g}"
+    if layout.embedding_projection is not None:
+        start = f"a projection of {start}"
+    if layout.position is not None:
+        start += " + position 0"
+    if layout.token_type is not None:
+        start += " + token type 0"
+    steps = [start, *(_norm(norm) for norm in (layout.embedding_norm, layout.input_norm) if norm is not None)]
+    biased = [name for name, bias in (("q", layout.q_bias), ("k", layout.k_bias)) if bias is not None]
+    steps.append("q and k" + ("", f" with a bias of {''.join(biased)}", " with biases")[len(biased)])
+    normed = [(name, norm) for name, norm in (("q", layout.q_norm), ("k", layout.k_norm)) if norm is not None]
+    if normed:
+        where = "each head" if normed[0][1].over == "head" else "all heads"
+        steps.append(f"{_norm(normed[0][1])} on {where} of {' and '.join(name for name, _ in normed)}")
+    if layout.clip is not None:
+        steps.append(f"a limit of ±{layout.clip:g}")
+    return tuple(steps)
+
+
+def _norm(norm: Norm) -> str:
+    name = _NORMS[norm.kind]
+    return f"{name} with gain {norm.offset:g} + weight" if norm.offset else name
+
+
+def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
+    """Each tensor that the scheme uses, in the order in which an embedding passes them."""
+    one: list[tuple[str, TensorRef | None]] = [
+        ("Embedding", layout.embedding),
+        *(("Embedding, a copy", copy) for copy in layout.copies),
+        ("Output head, a copy" if layout.tied else "Output head", layout.head),
+        ("Projection of the embedding", layout.embedding_projection),
+        ("Position table", layout.position),
+        ("Token type table", layout.token_type),
+        *_weights("Norm of the embedding", layout.embedding_norm),
+        *_weights("Layer 0, norm", layout.input_norm),
+        ("Layer 0, q", layout.q),
+        ("Layer 0, k", layout.k),
+        ("Layer 0, bias of q", layout.q_bias),
+        ("Layer 0, bias of k", layout.k_bias),
+        *_weights("Layer 0, norm of q", layout.q_norm),
+        *_weights("Layer 0, norm of k", layout.k_norm),
+    ]
+    return ((role, ref) for role, ref in one if ref is not None)
+
+
+def _weights(role: str, norm: Norm | None) -> list[tuple[str, TensorRef]]:
+    """A norm's gain; of one for each head, which are all alike, the first."""
+    weights = norm.weights if norm is not None else ()
+    return [(role if len(weights) == 1 else f"{role}, one of {len(weights)}", ref) for ref in weights[:1]]
+
+
+def _stored(role: str, ref: TensorRef, tensor: Tensor) -> Stored:
+    shape = tensor.shape[::-1] if ref.transposed else tensor.shape
+    part = []
+    if ref.rows is not None:
+        first, last = ref.rows
+        repeats = shape[0] // ref.every if ref.every is not None else 1
+        part.append(f"rows {first} to {last - 1} of {shape[0] if ref.every is None else f'every {ref.every}'}")
+        shape = (repeats * (last - first), *shape[1:])
+    if ref.transposed:
+        part.append("transposed")
+    return Stored(
+        role,
+        tensor.name,
+        shape,
+        _words(tensor.dtype),
+        8 * tensor.nbytes / max(math.prod(tensor.shape), 1),
+        ", ".join(part),
+    )
+
+
+def _formats(tensors: Iterable[Tensor]) -> tuple[NumberFormat, ...]:
+    count: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for tensor in tensors:
+        words = _words(tensor.dtype)
+        count[words] += 1
+        numbers[words] += math.prod(tensor.shape)
+        nbytes[words] += tensor.nbytes
+    found = (NumberFormat(words, count[words], numbers[words], nbytes[words]) for words in count)
+    return tuple(sorted(found, key=lambda one: (-one.nbytes, one.dtype)))
+
+
+def _words(dtype: str) -> str:
+    return torch_name(dtype) if dtype in TORCH else dtype

@@ -1,0 +1,213 @@
+"""A parser run in a process of its own, under limits of time, memory and output.
+
+Libraries that read headers were not written against people who mean harm: a length of 2^60 in a GGUF file keeps its
+reader busy for years, and unpickling is a small programming language. In a child process the worst of it is an error
+here. The child reads one header and answers with one JSON object; it is believed as little as the file itself.
+
+A parser is a module in this folder that is never imported by the app. It has a function `parse(path: str) -> dict`,
+whose answer must go through JSON (NaN and Infinity do). To refuse a file it raises an error of `irwm.errors` (without
+its `file`, which is filled in here). It may import from the packages above it what needs no more than itself, such as
+`irwm.errors` and `irwm.checkpoint.dtypes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+from irwm.checkpoint.files import parse_json
+from irwm.checkpoint.formats.confined import NOT_LOADED
+from irwm.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+    printable,
+)
+
+FOLDER = Path(__file__).resolve().parent
+_CONFINED = FOLDER / "confined.py"
+# What Python needs to find itself and its packages, a user's own among them. Nothing else of the environment.
+_KEPT = ("SYSTEMROOT", "HOME", "USERPROFILE", "APPDATA", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+# One thread: a header's parsing has no use for more, and each takes address space.
+_SET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# As -I, isolated from environment and working folder, but with the packages that are installed for one user only.
+_FLAGS = ("-E", "-P", "-B")
+_WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
+_STDERR_BYTES = 2048
+# Seconds in which a process that was ended, or has said all, is gone.
+_PARTING = 5
+_KINDS: dict[str, type[CheckpointError]] = {
+    "corrupt": CorruptCheckpointError,
+    "unsupported": UnsupportedCheckpointError,
+    "no checkpoint": NotACheckpointError,
+}
+_ADVICE = "Download or copy it again, and compare its SHA-256 with the source's"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a parser may take.
+
+    Attributes:
+        seconds: by the clock. Loading torch takes one or two, and a dozen from a cold, slow disk.
+        cpu_seconds: of computing; a PyTorch file's 100 000 tensors take 11.
+        memory: bytes beyond what its libraries take; a PyTorch file's 100 000 tensors need some 0.45 GB.
+        output: bytes of its answer; 200 000 tensors take 30 MB.
+    """
+
+    seconds: int = 60
+    cpu_seconds: int = 60
+    memory: int = 2 * 1024**3
+    output: int = 64 * 1024**2
+
+
+LIMITS = Limits()
+
+
+class _Drain(Thread):
+    """Reads a stream to its end, so that its writer never waits, and keeps only so much of it."""
+
+    def __init__(self, stream: IO[bytes], most: int, *, last: bool) -> None:
+        """`last`: keep the end of a longer stream; otherwise its beginning, and stop reading."""
+        super().__init__(daemon=True)
+        self.content = bytearray()
+        self.overflowed = False
+        self._stream, self._most, self._last = stream, most, last
+
+    def run(self) -> None:
+        # read1 and not read: what has come, without waiting for more.
+        with contextlib.suppress(OSError, ValueError):  # the stream was closed: the process is dead
+            while piece := self._stream.read1(65536):  # type: ignore[attr-defined]
+                self.content += piece
+                if len(self.content) > self._most:
+                    self.overflowed = True
+                    if not self._last:
+                        return
+                    del self.content[: -self._most]
+
+
+def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> dict[str, Any]:
+    """The answer of one of our parsers about a file.
+
+    Args:
+        parser: the module's name: "torch_parser", "gguf_parser".
+        path: the file.
+        what: the kind of file for messages, such as "GGUF file".
+
+    Raises:
+        CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: as the parser says.
+        CorruptCheckpointError: the parser crashed, took more than it may, or gave no answer.
+        CheckpointError: the process or the parser could not be started, which is no fault of the file.
+    """
+    command = [sys.executable, *_FLAGS, str(_CONFINED)]
+    command += [f"{limits.seconds},{limits.cpu_seconds},{limits.memory}", str(FOLDER / f"{parser}.py")]
+    try:
+        process = subprocess.Popen(
+            [*command, str(path.absolute())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=FOLDER,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SET,
+            start_new_session=True,
+            creationflags=_WINDOWS_FLAGS,
+        )
+    except (OSError, ValueError) as error:
+        raise _not_started(path, what, getattr(error, "strerror", None) or str(error)) from error
+    assert process.stdout is not None
+    assert process.stderr is not None
+    answer = _Drain(process.stdout, limits.output, last=False)
+    said = _Drain(process.stderr, _STDERR_BYTES, last=True)
+    try:
+        answer.start()
+        said.start()
+        answer.join(limits.seconds)
+        late = answer.is_alive()
+        if not late and not answer.overflowed:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_PARTING)
+    finally:  # also where this thread is interrupted; and what the parser may have started goes with it
+        _end(process)
+        said.join(_PARTING)
+        answer.join(_PARTING)
+        for stream, reader in ((process.stdout, answer), (process.stderr, said)):
+            if not reader.is_alive():  # closing under a reader would wait for it
+                stream.close()
+    words = printable(bytes(said.content).decode("utf-8", "replace").strip(), _STDERR_BYTES)
+    if process.returncode == NOT_LOADED:
+        raise _not_started(path, what, words)
+    problem = _excess(process.returncode, late, answer.overflowed, limits)
+    if problem is not None:
+        raise CorruptCheckpointError(
+            f"The {what}'s header {problem}", file=path, found=words[-300:] or None, advice=_ADVICE
+        )
+    return checked_answer(bytes(answer.content), path, what, words)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and its whole group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_PARTING)
+
+
+def _excess(status: int | None, late: bool, overflowed: bool, limits: Limits) -> str | None:
+    """How a parser failed that has no answer, as the end of "The file's header ..."; None where it ended well."""
+    if late:
+        return f"kept its reader busy for more than {limits.seconds} seconds"
+    if overflowed:
+        return f"made its reader answer with more than {limits.output // 1024**2} MB"
+    if status == 0:
+        return None
+    if status is None or status > 0:
+        return f"made its reader fail with exit status {status}"
+    if -status == getattr(signal, "SIGXCPU", None):
+        return f"kept its reader computing for more than {limits.cpu_seconds} seconds"
+    if -status == getattr(signal, "SIGKILL", None):
+        return "made its reader use up what it may, or the system ended it, as a rule for want of memory"
+    try:
+        return f"crashed its reader ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"crashed its reader (signal {-status})"
+
+
+def _not_started(path: Path, what: str, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"The reader for a {what} could not be started",
+        file=path,
+        found=printable(found),
+        advice="Close other programs and try again; if that does not help, install IRWM Studio's requirements again",
+    )
+
+
+def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[str, Any]:
+    """The answer as an object; where it is a refusal, the error it stands for."""
+    if not content:
+        raise CorruptCheckpointError(f"The {what}'s reader gave no answer", file=path, found=words[-300:] or None)
+    value = parse_json(content, path, f"answer of the {what}'s reader", strict=False)
+    if not isinstance(value, dict):
+        raise CorruptCheckpointError(f"The {what}'s reader gave no usable answer", file=path)
+    error = value.get("error")
+    if error is None:
+        return value
+    texts = {name: text for name, text in error.items() if isinstance(text, str)} if isinstance(error, dict) else {}
+    raise _KINDS.get(texts.get("kind", ""), CorruptCheckpointError)(
+        texts.get("problem", f"The {what}'s reader refused it"),
+        file=path,
+        tensor=texts.get("tensor"),
+        expected=texts.get("expected"),
+        found=texts.get("found"),
+        advice=texts.get("advice"),
+    )

@@ -1,0 +1,112 @@
+"""The process in which a parser reads a stranger's file: limits first, then one file, then one answer.
+
+Started by `child` as `python confined.py LIMITS PARSER FILE`; never imported by the app. PARSER is a module with a
+function `parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it
+raises goes out as {"error": {...}}, and so does whatever else goes wrong in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits; the parent's clock still ends this process
+    resource = None  # type: ignore[assignment]
+
+# Exit status that says that the parser itself could not be loaded, which is no fault of the file.
+NOT_LOADED = 3
+# Seconds that the parent's clock is ahead of this process's own, which matters only once the parent is dead.
+_GRACE = 5
+# Standard streams, the file itself, and what a library opens beside it.
+_OPEN_FILES = 32
+
+
+def limit(name: str, value: int, more: int = 0) -> None:
+    """Sets a resource limit that cannot be raised by more than `more`; one that the system does not know or refuses is
+    left out."""
+    if resource is not None and hasattr(resource, name):
+        with contextlib.suppress(ValueError, OSError):
+            kind = getattr(resource, name)
+            hard = resource.getrlimit(kind)[1]
+            most = value + more if hard == resource.RLIM_INFINITY else min(value + more, hard)
+            resource.setrlimit(kind, (min(value, most), most))
+
+
+def address_space() -> int | None:
+    """Bytes of address space this process takes now; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+def stand_in_packages() -> None:
+    """Lets `irwm.errors` and its like be imported without the front doors of the packages they are in, which would
+    load the whole of IRWM Studio into this process."""
+    root = Path(__file__).resolve().parents[2]
+    for name, folder in (("irwm", root), ("irwm.checkpoint", root / "checkpoint")):
+        module = ModuleType(name)
+        module.__path__ = [str(folder)]
+        sys.modules[name] = module
+
+
+def refusal(problem: str, kind: str = "corrupt", **details: str | None) -> dict[str, Any]:
+    return {"error": {"problem": problem, "kind": kind, **details}}
+
+
+def answer_of(parser: dict[str, Any], path: str) -> str:
+    """The parser's answer as JSON text, whatever happens in it."""
+    from irwm.errors import CheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
+
+    kinds = {UnsupportedCheckpointError: "unsupported", NotACheckpointError: "no checkpoint"}
+    try:
+        return json.dumps(parser["parse"](path))
+    except CheckpointError as error:
+        details = {name: getattr(error, name) for name in ("tensor", "expected", "found", "advice")}
+        return json.dumps(refusal(error.problem, kinds.get(type(error), "corrupt"), **details))
+    except MemoryError:
+        return json.dumps(refusal("The file made its reader run out of the memory it may have"))
+    except RecursionError:
+        return json.dumps(refusal("The file is nested deeper than any real one"))
+    except Exception as error:
+        found = printable(f"{type(error).__name__}: {error}")
+        return json.dumps(refusal("The file's header cannot be made sense of", found=found))
+
+
+def main(limits: str, script: str, path: str) -> None:
+    seconds, cpu_seconds, memory = (int(value) for value in limits.split(","))
+    limit("RLIMIT_CORE", 0)
+    limit("RLIMIT_FSIZE", 0)
+    limit("RLIMIT_CPU", cpu_seconds, more=1)  # at the lower one the system says why it ends the process
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds + _GRACE)
+    # The answer has a stream of its own, so that nothing a library prints can get into it.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    stand_in_packages()
+    try:
+        parser = runpy.run_path(script)
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}")
+        sys.exit(NOT_LOADED)
+    # Only now: what its libraries take, a GPU's above all, differs widely and is not the file's doing.
+    taken = address_space()
+    if taken is not None:
+        limit("RLIMIT_AS", taken + memory)
+    limit("RLIMIT_NOFILE", _OPEN_FILES)
+    with open(answers, "w", encoding="ascii") as stream:
+        stream.write(answer_of(parser, path))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,191 @@
+"""llama.cpp's GGUF files: their beginning checked here, their header parsed in a child process and checked again.
+
+What the child says is judged as if the file itself said it: every range must lie in the file, fit its tensor's shape
+and type, and be nobody else's. Names are the file's author's to choose; they are dictionary keys and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from irwm.checkpoint.files import FileState, open_regular, open_seen, read_into
+from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.formats.format import Content
+from irwm.checkpoint.ggml import is_block_format, stored_as
+from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.tensors import TensorEntry
+from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
+
+# As many tensors as the safetensors reader takes. Real files have some 40 settings.
+MAX_TENSORS = 200_000
+MAX_SETTINGS = 20_000
+_MAX_COUNT = 2**63 - 1
+_HEAD = struct.Struct("<4sIQQ")
+_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
+
+
+def read_gguf(path: Path) -> Content:
+    """Which bytes of the file are which tensor, and the file's settings by their GGUF names; no tensor is read.
+
+    Raises:
+        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
+        UnsupportedCheckpointError: a version, byte order or number format that is not read.
+        CorruptCheckpointError: the file breaks the format's rules.
+        CheckpointChangedError: it was changed or replaced while it was read.
+    """
+    with open_regular(path) as (descriptor, seen):
+        start = bytearray(min(seen.size, MAGIC_BYTES))
+        read_into(descriptor, path, 0, memoryview(start))
+    _require_plausible(path, bytes(start), seen.size)
+    answer = run_parser("gguf_parser", path, "GGUF file")
+    with open_seen(path, seen):
+        pass  # the file the child read is the one whose state was noted
+    metadata, listed = answer.get("metadata"), answer.get("tensors")
+    data, alignment = answer.get("data"), answer.get("alignment")
+    if (
+        not isinstance(metadata, dict)
+        or not isinstance(listed, list)
+        or not _is_count(data)
+        or not _is_count(alignment)
+    ):
+        raise CorruptCheckpointError("The header was read into something that is none", file=path)
+    entries = sorted((_entry(path, item, seen) for item in listed), key=lambda entry: (entry.start, entry.stop))
+    _require_in_line(path, entries, data, max(alignment, 1))
+    tensors = {entry.name: entry for entry in entries}
+    if len(tensors) < len(entries):
+        names = sorted(entry.name for entry in entries)
+        twice = next(name for name, following in pairwise(names) if name == following)
+        raise CorruptCheckpointError("Two tensors have one name", file=path, tensor=twice, advice=_AGAIN)
+    if not tensors and not _is_first_of_several(metadata):
+        raise CorruptCheckpointError(
+            "The file holds no tensor",
+            file=path,
+            found="perhaps a vocabulary alone",
+            advice="Give the model's own file",
+        )
+    beyond = seen.size - max((entry.stop for entry in entries), default=seen.size)
+    if beyond < alignment:  # the last tensor may be filled up like the others
+        return Content(tensors, metadata)
+    note = (
+        f"{beyond} bytes follow the last tensor of {printable(path.name, 80)}; they belong to none and were not read."
+    )
+    return Content(tensors, metadata, (note,))
+
+
+def _require_plausible(path: Path, start: bytes, size: int) -> None:
+    """What can be told from the first bytes, before a process is started for the rest."""
+    if size == 0:
+        raise NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
+    if not start.startswith(b"GGUF"):
+        foreign = recognise_magic(start)
+        kind = UnsupportedCheckpointError if foreign is not None and foreign.is_model else NotACheckpointError
+        raise kind(
+            f"The file is not GGUF but {foreign.name}" if foreign is not None else "The file is not GGUF",
+            file=path,
+            expected="a GGUF file",
+            found=f"first bytes {start[:8].hex(' ')}",
+            advice=foreign.advice if foreign is not None else _AGAIN,
+        )
+    if size < _HEAD.size:
+        raise CorruptCheckpointError(
+            "The file is too short to be GGUF",
+            file=path,
+            expected=f"at least {_HEAD.size} bytes",
+            found=f"{size} bytes",
+            advice=_AGAIN,
+        )
+    _, version, tensors, settings = _HEAD.unpack_from(start)
+    if version not in (2, 3):
+        # A version is a small number, so that one with its low bytes zero was written the other way round.
+        swapped = version & 0xFFFF == 0 and version != 0
+        raise UnsupportedCheckpointError(
+            "The file was written for a big-endian machine" if swapped else "This version of GGUF is not read",
+            file=path,
+            expected="version 2 or 3, little-endian",
+            found=f"version {int.from_bytes(start[4:8], 'big') if swapped else version}",
+            advice="Convert the model anew with a current llama.cpp, without its option for big-endian machines"
+            if swapped
+            else "Convert the model anew with a current llama.cpp",
+        )
+    for what, count, most in (("tensors", tensors, MAX_TENSORS), ("settings", settings, MAX_SETTINGS)):
+        if count > most:
+            raise CorruptCheckpointError(
+                f"The header claims more {what} than any real model has",
+                file=path,
+                expected=f"at most {most}",
+                found=f"{count} in a file of {size} bytes",
+                advice=_AGAIN,
+            )
+
+
+def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
+    """One tensor's entry from the child's answer, checked by itself; how they fit together is checked afterwards."""
+    name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
+    if not isinstance(name, str) or not _is_count(number) or not _is_count(start) or not isinstance(shape, list):
+        raise CorruptCheckpointError("A tensor's entry was read into something that is none", file=path)
+
+    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CorruptCheckpointError:
+        shown = None if found is None else printable(str(found), 120)
+        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
+
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise corrupt("The tensor's name is not Unicode text") from error
+    try:
+        dtype, block, block_bytes = stored_as(number)
+    except UnsupportedCheckpointError as error:
+        raise UnsupportedCheckpointError(
+            error.problem, file=path, tensor=name, expected=error.expected, found=error.found, advice=error.advice
+        ) from error
+    count = 1
+    for n in shape:
+        if not _is_count(n) or n == 0:
+            raise corrupt("The shape is not a list of whole numbers from 1 to 2^63 - 1", found=shape)
+        count *= n
+        if count > _MAX_COUNT:
+            raise corrupt("The shape overflows 64-bit sizes", found=shape)
+    if block > 1 and (not shape or shape[-1] % block):
+        raise corrupt("A row is not a whole number of blocks", f"a multiple of {block} for {dtype}", shape)
+    if is_block_format(dtype) and len(shape) < 2:
+        # Its rows would be single numbers, which blocks do not have; GGML keeps norms and biases plain.
+        raise corrupt(f"A vector is stored in blocks of {dtype}", "a matrix, or plain numbers", shape)
+    nbytes = count // block * block_bytes
+    if start + nbytes > seen.size:
+        raise corrupt("The tensor reaches beyond the end of the file", f"{start + nbytes} bytes", f"{seen.size} bytes")
+    return TensorEntry(name, dtype, tuple(shape), path, start, start + nbytes, seen)
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    # type() and not isinstance(): JSON's true is an int to Python.
+    return type(value) is int and 0 <= value <= _MAX_COUNT
+
+
+def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignment: int) -> None:
+    """Each tensor begins at the first multiple of the alignment after the one before; GGML accepts nothing else.
+
+    `entries` are sorted by range, `data` is where the first one belongs. Bytes after the last tensor are nobody's;
+    GGML does not look at them.
+    """
+    reached = data
+    for entry in entries:
+        expected = data + -(-(reached - data) // alignment) * alignment
+        if entry.start != expected:
+            raise CorruptCheckpointError(
+                "Two tensors overlap" if entry.start < reached else "A tensor does not follow the one before it",
+                file=path,
+                tensor=entry.name,
+                expected=f"its first byte at {expected}",
+                found=f"at {entry.start}",
+                advice=_AGAIN,
+            )
+        reached = entry.stop
+
+
+def _is_first_of_several(metadata: dict[str, Any]) -> bool:
+    """llama.cpp can split a model so that the first file has the settings and no tensor."""
+    count = metadata.get("split.count")
+    return type(count) is int and count > 1

@@ -1,0 +1,173 @@
+"""PyTorch's .bin, .pt and .pth files: which bytes of the archive are which tensor.
+
+Nothing is unpickled and nothing is mapped into memory here: `torch_parser` does the one in a child process, and bytes
+are read by position like any other format's. What the child says is checked as if a stranger had said it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.checkpoint.dtypes import BITS, VIEW
+from irwm.checkpoint.files import FileState, open_regular, open_seen, read_into
+from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.formats.format import Content
+from irwm.checkpoint.formats.safetensors_file import MAX_HEADER_BYTES, MAX_TENSORS
+from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
+from irwm.errors import (
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+    printable,
+)
+
+_MAX_COUNT = 2**63 - 1
+_MAX_DIMENSIONS = 64
+_ARCHIVE = b"PK\x03\x04"
+_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
+
+
+def read_torch(path: Path) -> Content:
+    """Which bytes of a file that torch.save wrote are which tensor; no weight is read and no code is run.
+
+    A tensor saved as a view, such as a transposed one, is a `PackedTensor` of the piece of file that it is in.
+
+    Raises:
+        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
+        UnsupportedCheckpointError: written before torch 1.6, TorchScript, or more than tensors.
+        CorruptCheckpointError: the file breaks the format's rules.
+        CheckpointChangedError: it changed while it was read.
+    """
+    with open_regular(path) as (descriptor, seen):
+        start = bytearray(min(seen.size, MAGIC_BYTES))
+        read_into(descriptor, path, 0, memoryview(start))
+    if not start.startswith(_ARCHIVE):
+        raise _no_archive(path, bytes(start))
+    try:
+        answer = run_parser("torch_parser", path, "PyTorch file")
+    finally:  # whatever it said of a file that is no longer the same is worth nothing
+        with open_seen(path, seen):
+            pass
+    found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
+    if not isinstance(found, list) or not isinstance(under, str | None) or not isinstance(ignored, int):
+        raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
+    if len(found) > MAX_TENSORS:
+        raise CorruptCheckpointError(
+            "The file holds more tensors than any real model has",
+            file=path,
+            expected=f"at most {MAX_TENSORS}",
+            found=str(len(found)),
+        )
+    tensors = {tensor.name: tensor for tensor in (_tensor(path, item, seen) for item in found)}
+    if not tensors or len(tensors) < len(found):
+        raise CorruptCheckpointError("The file holds no tensor, or one name twice", file=path, advice=_AGAIN)
+    return Content(tensors, {}, tuple(_notes(under, ignored)))
+
+
+def _notes(under: str | None, ignored: int) -> Iterator[str]:
+    if under is not None:
+        yield f'The weights lie under "{printable(under, 40)}" in the PyTorch file.'
+    if ignored:
+        yield "The PyTorch file holds other things beside the weights, such as a trainer's state; they were not read."
+
+
+def _no_archive(path: Path, start: bytes) -> NotACheckpointError | UnsupportedCheckpointError:
+    """What to say of a file that is not the archive torch.save writes, by its first bytes."""
+    if not start:
+        return NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
+    foreign = recognise_magic(start)
+    is_model, name, advice = False, "something unknown", _AGAIN
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES:
+        is_model, name = True, "a safetensors file under another name"
+        advice = "Give it a name that ends in .safetensors"
+    elif foreign is not None:
+        is_model, name, advice = foreign.is_model, foreign.name, foreign.advice
+    return (UnsupportedCheckpointError if is_model else NotACheckpointError)(
+        f"The file is not what torch.save writes but {name}",
+        file=path,
+        expected="a ZIP archive written by torch.save of PyTorch 1.6 or later",
+        found=f"first bytes {start[:8].hex(' ')}",
+        advice=advice,
+    )
+
+
+def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
+    """One tensor as the child described it, checked against the file and against itself."""
+    name = item[0] if isinstance(item, list) and len(item) == 7 and isinstance(item[0], str) else None
+    if name is None:
+        raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
+    _, dtype, shape, strides, first, start, stop = item
+
+    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CorruptCheckpointError:
+        shown = None if found is None else printable(str(found), 120)
+        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
+
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise corrupt("The tensor's name is not Unicode text") from error
+    if not isinstance(dtype, str) or dtype not in BITS or BITS[dtype] % 8:
+        raise corrupt("The tensor's number format is not known", ", ".join(BITS), dtype)
+    sizes = (shape, strides, [first, start, stop])
+    if not all(isinstance(numbers, list) and all(map(_is_count, numbers)) for numbers in sizes):
+        raise corrupt("The tensor's shape or place are not whole numbers from 0 to 2^63 - 1", found=item[2:])
+    if len(shape) != len(strides) or len(shape) > _MAX_DIMENSIONS:
+        raise corrupt("The tensor's dimensions and strides do not match", found=item[2:4])
+    width = BITS[dtype] // 8
+    if math.prod(max(n, 1) for n in shape) * width > _MAX_COUNT:
+        raise corrupt("The shape overflows 64-bit sizes", found=shape)
+    count = math.prod(shape)
+    # Elements from the tensor's first to its last in the file, both included.
+    span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if count else 0
+    begin = start + first * width
+    if not start <= stop <= seen.size or begin + span * width > stop:
+        raise corrupt(
+            "The tensor reaches beyond its storage or the file",
+            f"{span * width} bytes from byte {begin} on",
+            f"its storage ends at byte {stop}, the file at {seen.size}",
+        )
+    if span < count:
+        raise UnsupportedCheckpointError(
+            "The tensor's elements share numbers in the file, as expand makes them",
+            file=path,
+            tensor=name,
+            expected=f"{count} numbers",
+            found=f"{span} numbers",
+            advice="Call contiguous() on the tensor before it is saved",
+        )
+    if _is_contiguous(shape, strides):
+        return TensorEntry(name, dtype, tuple(shape), path, begin, begin + count * width, seen)
+    elements = TensorEntry(name, dtype, (span,), path, begin, begin + span * width, seen)
+    return _strided(elements, tuple(shape), tuple(strides))
+
+
+def _is_contiguous(shape: list[int], strides: list[int]) -> bool:
+    """Whether the elements lie in the order of the indices, without gaps."""
+    expected = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n != 1 and stride != expected:
+            return not all(shape)  # of no elements any order is right
+        expected *= n
+    return True
+
+
+def _strided(elements: TensorEntry, shape: tuple[int, ...], strides: tuple[int, ...]) -> PackedTensor:
+    """A tensor saved as a view, such as a transposed one: its elements picked from the piece of file they are in."""
+
+    def decode(values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return values["elements"].as_strided(shape, strides).to(torch.float32).contiguous()
+
+    kind = elements.dtype + VIEW
+    parameters = parameters_of(strides=strides)
+    return PackedTensor(elements.name, kind, shape, {"elements": elements}, frozenset(), decode, parameters)
+
+
+def _is_count(value: Any) -> bool:
+    # type() and not isinstance(): JSON's true is an int to Python.
+    return type(value) is int and 0 <= value <= _MAX_COUNT

@@ -1,0 +1,300 @@
+"""Run in a child process: what a PyTorch file says about its tensors, without reading their numbers.
+
+Since 1.6 torch.save writes a ZIP archive of stored entries: a pickle, `data.pkl`, and one entry `data/KEY` for each
+storage, a run of numbers that one or more tensors share. The pickle is a program that puts tensors together; torch's
+own unpickler runs it, restricted to the few calls that do just that, onto the device "meta", where nothing has numbers.
+
+Torch never sees the archive itself. It gets one made here, of the same pickle and empty storages, so that every
+storage's place is the one in the archive's own list and not one worked out from the file's other claims; and a ZIP
+file built to be two archives for two readers is refused by the checks below. Used are no more than `torch.load` and
+the offset it leaves with each storage.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pickle import UnpicklingError
+from typing import IO, Any
+
+import torch
+
+from irwm.checkpoint.dtypes import TORCH
+from irwm.checkpoint.magic import SAVE_ADVICE
+from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
+
+# As many tensors as the safetensors reader takes, each with a storage of its own, and the few other entries.
+MAX_ENTRIES = 200_000 + 100
+# 200 000 tensors take some 30 MB.
+_MAX_PICKLE_BYTES = 64 * 1024 * 1024
+# Where training programs keep the weights when they save more than these.
+_UNDER = ("state_dict", "model", "module")
+# Of the ZIP format: what stands before an entry's name, and the records at an archive's end.
+_LOCAL_HEADER_BYTES = 30
+_UTF8 = 0x800
+_END_BYTES, _LOCATOR_BYTES, _LARGE_END_BYTES = 22, 20, 56
+_ARCHIVE = "archive"
+_NAMES = {dtype: name for name, dtype in TORCH.items()} | {
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+    torch.complex64: "C64",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float8_e8m0fnu: "F8_E8M0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What is needed of the archive: the pickle, and each storage's byte range in the file by its key."""
+
+    pickle: bytes
+    storages: Mapping[str, tuple[int, int]]
+
+
+def parse(path: str) -> dict[str, Any]:
+    """The file's tensors.
+
+    Returns:
+        "tensors": a list of [name, number format, shape, strides, first element, storage's first byte and end], the
+        strides and the first element counted in elements from the storage's beginning; "under": the name that the
+        tensors were found under, or None; "ignored": how many other things lie beside them.
+
+    Raises:
+        NotACheckpointError: an archive, but none of PyTorch's.
+        UnsupportedCheckpointError: TorchScript, compressed, big-endian, or more than tensors.
+        CorruptCheckpointError: it breaks the format's rules.
+    """
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            content = read_archive(archive, file)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
+        raise CorruptCheckpointError(
+            "The archive that a PyTorch file is cannot be read; as a rule it is cut short",
+            found=str(error),
+            advice="Download or copy it again, and compare its SHA-256 with the source's",
+        ) from error
+    loaded, keys = unpickled(content)
+    tensors, under, ignored = named_tensors(loaded)
+    described = [described_tensor(name, tensor, keys, content.storages) for name, tensor in tensors.items()]
+    return {"tensors": described, "under": under, "ignored": ignored}
+
+
+def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
+    """The archive's pickle and its storages' places, after all checks of its structure."""
+    entries = archive.infolist()
+    if len(entries) > MAX_ENTRIES:
+        raise CorruptCheckpointError(
+            "The archive lists more entries than any real model has",
+            expected=f"at most {MAX_ENTRIES}",
+            found=str(len(entries)),
+        )
+    # Where a second archive hides for readers that look for its beginning elsewhere.
+    if archive.comment or min((entry.header_offset for entry in entries), default=-1) != 0 or leads_astray(file):
+        raise CorruptCheckpointError("Other data lies before or behind the archive", expected="a PyTorch file alone")
+    inside = named_entries(entries)
+    require_pytorch(inside)
+    for name, entry in inside.items():
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+            raise UnsupportedCheckpointError(
+                "The archive's entries are compressed or encrypted, as torch.save never writes them",
+                expected="stored entries",
+                found=f"{printable(name, 80)}, {entry.file_size} bytes packed into {entry.compress_size}",
+                advice="If you trust its source, load it with torch and save it again with torch.save",
+            )
+        if entry.compress_size != entry.file_size:
+            raise CorruptCheckpointError(f"The archive's entry {printable(name, 80)} has two sizes")
+    if inside["data.pkl"].file_size > _MAX_PICKLE_BYTES:
+        raise CorruptCheckpointError(
+            "The pickle in the archive is larger than any real one",
+            expected=f"at most {_MAX_PICKLE_BYTES} bytes",
+            found=f"{inside['data.pkl'].file_size} bytes",
+        )
+    require_little_endian(archive, inside)
+    storages = {
+        name.removeprefix("data/"): place_of(entry, file, archive.start_dir)
+        for name, entry in inside.items()
+        if name.startswith("data/")
+    }
+    return Archive(archive.read(inside["data.pkl"]), storages)
+
+
+def leads_astray(file: IO[bytes]) -> bool:
+    """Whether the archive's end is not the file's, or a large one's further end record is elsewhere than right before
+    its locator, which is where zipfile reads it."""
+    size = file.seek(0, io.SEEK_END)
+    where = file.seek(size - _END_BYTES - _LOCATOR_BYTES)
+    locator, end = file.read(_LOCATOR_BYTES), file.read(_END_BYTES)
+    large = locator.startswith(b"PK\x06\x07")
+    return not end.startswith(b"PK\x05\x06") or (
+        large and int.from_bytes(locator[8:16], "little") != where - _LARGE_END_BYTES
+    )
+
+
+def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """The entries by their names within the one folder that all of them are in."""
+    inside: dict[str, zipfile.ZipInfo] = {}
+    folded: set[str] = set()  # torch finds entries without regard to case
+    top = entries[0].filename.split("/")[0] if entries else ""
+    for entry in entries:
+        name = entry.filename
+        pieces = name.split("/")
+        if entry.orig_filename != name or "\\" in name or not name.isprintable() or {"", ".", ".."} & set(pieces):
+            raise CorruptCheckpointError(
+                "The archive holds an entry whose name leads out of it, or is none",
+                found=entry.orig_filename,
+                advice="Do not unpack this file: it was made to write over others",
+            )
+        if pieces[0] != top or len(pieces) == 1:
+            raise NotACheckpointError(
+                "The file is a ZIP archive, but none that PyTorch wrote",
+                expected="one folder with data.pkl and the weights",
+                found=name,
+                advice="Unpack it, and give the folder with the model's files",
+            )
+        if name.lower() in folded:
+            raise CorruptCheckpointError("The archive holds one name twice", found=name, expected="every name once")
+        folded.add(name.lower())
+        inside["/".join(pieces[1:])] = entry
+    return inside
+
+
+def require_pytorch(inside: Mapping[str, zipfile.ZipInfo]) -> None:
+    if "constants.pkl" in inside or any(name.startswith("code/") for name in inside):
+        raise UnsupportedCheckpointError(
+            "The file is a TorchScript program, which carries code beside its weights",
+            expected="weights saved with torch.save",
+            found="constants.pkl or code/",
+            advice="It was not loaded. If you trust its source: torch.save(torch.jit.load(file).state_dict(), new)",
+        )
+    if "data.pkl" not in inside:
+        raise NotACheckpointError(
+            "The file is a ZIP archive, but none that PyTorch wrote",
+            expected="an entry data.pkl",
+            found=", ".join(printable(name, 40) for name in list(inside)[:8]) or "an empty archive",
+            advice="Unpack it, and give the folder with the model's files",
+        )
+
+
+def require_little_endian(archive: zipfile.ZipFile, inside: Mapping[str, zipfile.ZipInfo]) -> None:
+    """Files of before 2023 do not say their byte order; torch takes these for little-endian ones, and so do we."""
+    entry = inside.get("byteorder")
+    order = b"little" if entry is None else archive.read(entry) if entry.file_size <= 16 else b"?"
+    if order == b"big":
+        raise UnsupportedCheckpointError(
+            "The file was written by a big-endian machine",
+            expected="little-endian numbers",
+            found="big-endian numbers",
+            advice="Load it with torch on any usual machine and save it again with torch.save",
+        )
+    if order != b"little":
+        raise CorruptCheckpointError(
+            "The file's byte order is none there is", expected="little or big", found=order.decode("ascii", "replace")
+        )
+
+
+def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[int, int]:
+    """The half-open byte range of a stored entry's content, which must end before the archive's list does begin."""
+    file.seek(entry.header_offset)
+    header = file.read(_LOCAL_HEADER_BYTES)
+    name = entry.filename.encode("utf-8" if entry.flag_bits & _UTF8 else "cp437")
+    name_length = int.from_bytes(header[26:28], "little")
+    start = entry.header_offset + _LOCAL_HEADER_BYTES + name_length + int.from_bytes(header[28:30], "little")
+    stop = start + entry.file_size
+    if not header.startswith(b"PK\x03\x04") or file.read(name_length) != name or stop > data_stop:
+        raise CorruptCheckpointError(
+            "The archive's list of entries does not fit its content",
+            expected=f"{printable(entry.filename, 80)} at byte {entry.header_offset}, {entry.file_size} bytes long",
+            found="something else there" if stop <= data_stop else f"only {data_stop} bytes of content",
+            advice="Download or copy it again, and compare its SHA-256 with the source's",
+        )
+    return start, stop
+
+
+def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
+    """What the pickle makes, and the storages' keys by the offsets torch.load leaves with them."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as stand_in:
+        stand_in.writestr(f"{_ARCHIVE}/data.pkl", content.pickle)
+        stand_in.writestr(f"{_ARCHIVE}/version", b"3")
+        keys = {}
+        for key in content.storages:
+            name = f"{_ARCHIVE}/data/{key}"
+            keys[buffer.tell() + _LOCAL_HEADER_BYTES + len(name.encode())] = key
+            stand_in.writestr(name, b"")
+    buffer.seek(0)
+    try:
+        return torch.load(buffer, map_location="meta", weights_only=True), keys
+    except UnpicklingError as error:
+        text = str(error)
+        foreign = re.search(r"GLOBAL (\S+) w", text)  # "was not an allowed global", "whose module is blocked"
+        raise UnsupportedCheckpointError(
+            "The file holds other objects than tensors, and making those can run code",
+            expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
+            found=foreign[1] if foreign is not None else printable(text.split("\n\n")[-1].strip()),
+            advice="It was not loaded. " + SAVE_ADVICE,
+        ) from error
+    except NotImplementedError as error:  # of the device "meta", for tensors of torch's own quantisation
+        raise UnsupportedCheckpointError(
+            "The file holds tensors of a kind that is not read",
+            expected="plain numbers",
+            found=printable(str(error), 120),
+            advice="Dequantise the model and save it as float32, float16 or bfloat16",
+        ) from error
+
+
+def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int]:
+    """The tensors by name, the name they are found under, and how many other things lie beside them."""
+    if not isinstance(loaded, Mapping):
+        raise UnsupportedCheckpointError(
+            "The file holds something else than tensors with names",
+            expected="a mapping of names to tensors",
+            found=type(loaded).__name__,
+            advice="Save the model's weights with torch.save(model.state_dict(), file)",
+        )
+    places = [(None, loaded)] + [(name, loaded[name]) for name in _UNDER if isinstance(loaded.get(name), Mapping)]
+    for under, place in places:
+        tensors = {
+            name: value for name, value in place.items() if isinstance(name, str) and isinstance(value, torch.Tensor)
+        }
+        if tensors:
+            beside = len(place) - len(tensors) + (0 if under is None else len(loaded) - 1)
+            return tensors, under, beside
+    raise UnsupportedCheckpointError(
+        "The file holds no tensor where a model's weights would be",
+        expected="tensors by their names, or one level down under " + ", ".join(_UNDER),
+        found=", ".join(printable(str(name), 40) for name in list(loaded)[:8]) or "an empty mapping",
+        advice="If it is a trainer's own file, give the model's weights instead, or save them with torch.save",
+    )
+
+
+def described_tensor(
+    name: str, tensor: torch.Tensor, keys: Mapping[int, str], storages: Mapping[str, tuple[int, int]]
+) -> list[Any]:
+    """[name, number format, shape, strides, first element, storage's first byte and end] of one tensor."""
+    tensor = torch.detach(tensor)  # a tensor without the attributes that a pickle may have given this one
+    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
+    storage = tensor.untyped_storage() if plain and tensor.device.type == "meta" else None
+    offset = getattr(storage, "_checkpoint_offset", None)
+    if storage is None or offset is None or offset not in keys or tensor.dtype not in _NAMES:
+        raise UnsupportedCheckpointError(
+            "A tensor is of a kind that is not read",
+            tensor=name,
+            expected="plain numbers, each in its place",
+            found=f"{tensor.layout}, {tensor.dtype}",
+            advice="Save the model as float32, float16 or bfloat16",
+        )
+    start, stop = storages[keys[offset]]
+    if storage.nbytes() != stop - start:
+        raise CorruptCheckpointError(
+            "A tensor's storage has another size in the archive than the pickle says",
+            tensor=name,
+            expected=f"{storage.nbytes()} bytes",
+            found=f"{stop - start} bytes",
+        )
+    first = tensor.storage_offset()
+    return [name, _NAMES[tensor.dtype], list(tensor.shape), list(tensor.stride()), first, start, stop]

@@ -1,0 +1,198 @@
+"""One weight of a base model with a low-rank adapter's change worked in.
+
+    a matrix      W + s B A                    A (r, in), B (out, r); DoRA scales each row to a length it has learnt
+    an embedding  W + s (B A)^T                A (r, vocabulary), B (width, r)
+    some tokens   rows of W replaced           as peft's trainable tokens are
+
+s is alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA. W is the base's, or one that the adapter brings along.
+Sums are float32: what the model computes with the adapter attached. Merging it rounds the same once more.
+
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022; Liu et al., "DoRA", 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from irwm.checkpoint.dtypes import VIEW
+from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry, parameters_of
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
+
+# The pieces that an adapter may hold for one weight, and the base's own.
+BASE, WHOLE, A, B, LENGTHS, TOKENS = "base", "whole", "A", "B", "lengths", "tokens"
+EMBEDDING_A, EMBEDDING_B = "embedding A", "embedding B"
+# Between a piece's role and the role that a stored tensor has within the piece, where the piece is packed itself.
+_WITHIN = "/"
+_NUMBERS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an adapter does to one weight.
+
+    Attributes:
+        pieces: the adapter's tensors by `WHOLE`, `A`, `B`, ...
+        alpha: the numerator of s.
+        stabilised: s is alpha / sqrt(r) instead of alpha / r.
+        turned: the base may store (in, out), as GPT-2 does.
+        tokens: the rows that `TOKENS` replaces.
+    """
+
+    pieces: Mapping[str, Tensor]
+    alpha: float
+    stabilised: bool = False
+    turned: bool = False
+    tokens: tuple[int, ...] = ()
+
+
+def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tensor:
+    """The weight to be read instead of the base's.
+
+    Args:
+        name: the weight's name in the base.
+        base: the weight there.
+        change: what the adapter does to it.
+        resizable: whether the adapter may bring a weight with another number of rows, as an embedding has.
+
+    Raises:
+        CorruptCheckpointError: the adapter was made for a weight of another shape, or its pieces contradict each other.
+        UnsupportedCheckpointError: a number format that is not read, or a combination that peft itself refuses.
+    """
+    pieces = dict(change.pieces)
+    for piece in pieces.values():
+        _require_numbers(piece)
+    whole = pieces.pop(WHOLE, None)
+    if whole is not None:
+        _require_shape(whole, (whole.shape[:1] if resizable else base.shape[:1]) + base.shape[1:], base)
+        base = replace(whole, name=name)
+    if not pieces:
+        return base
+    turned = change.turned and A in pieces
+    _require_shapes(pieces, base.shape[::-1] if turned else base.shape, base, change.tokens)
+    pairs = [(one, other) for one, other in ((A, B), (EMBEDDING_A, EMBEDDING_B)) if one in pieces]
+    rank = pieces[pairs[0][0]].shape[0] if pairs else 1
+    scaling = change.alpha / (rank**0.5 if change.stabilised else rank)
+    decode = partial(_decoded, {BASE: base, **pieces}, scaling, turned, change.tokens)
+    stored, by_rows = _flattened({BASE: base, **pieces}, () if turned else (BASE, B, LENGTHS))
+    every: dict[str, Tensor] = {BASE: base, **pieces}
+    inner = {role: piece.recipe.decode() for role, piece in every.items() if isinstance(piece, PackedTensor)}
+    parameters = parameters_of(scaling=scaling, turned=turned, tokens=change.tokens, inner=inner)
+    return PackedTensor(name, f"{base.dtype} with LoRA", base.shape, stored, by_rows, decode, parameters)
+
+
+def _require_shapes(
+    pieces: Mapping[str, Tensor], shape: tuple[int, ...], base: Tensor, tokens: tuple[int, ...]
+) -> None:
+    """The pieces fit a weight of `shape` (out, in), or (vocabulary, width), and each other."""
+    first = next(iter(pieces.values()))
+    if len(shape) != 2:
+        raise _mismatch(first, "a matrix to change", str(base.shape), base)
+    for one, other in ((A, B), (EMBEDDING_A, EMBEDDING_B)):
+        if (one in pieces) != (other in pieces):
+            raise _mismatch(pieces.get(one) or pieces[other], "both A and B for a weight", "one of them", base)
+    if len(pieces.keys() & {A, EMBEDDING_A}) == 2 or (LENGTHS in pieces and A not in pieces):
+        raise UnsupportedCheckpointError(
+            "The adapter changes a weight in a combination of ways that is not read",
+            file=first.file,
+            tensor=first.name,
+            found=", ".join(sorted(pieces)),
+        )
+    rank = next((pieces[one].shape[0] for one in (A, EMBEDDING_A) if one in pieces and pieces[one].shape), 0)
+    if rank == 0 and (A in pieces or EMBEDDING_A in pieces):
+        raise _mismatch(first, "a rank of at least 1", "none", base)
+    out, inputs = shape
+    if tokens and max(tokens) >= out:
+        raise _mismatch(pieces[TOKENS], f"token ids below {out}", "one that is not", base)
+    expected: dict[str, tuple[int, ...]] = {
+        A: (rank, inputs),
+        B: (out, rank),
+        LENGTHS: (out,),
+        EMBEDDING_A: (rank, out),
+        EMBEDDING_B: (inputs, rank),
+        TOKENS: (len(tokens), inputs),
+    }
+    for role, piece in pieces.items():
+        _require_shape(piece, expected[role], base)
+
+
+def _require_shape(piece: Tensor, shape: tuple[int, ...], base: Tensor) -> None:
+    if piece.shape != shape or not all(shape):
+        raise _mismatch(piece, str(shape), str(piece.shape), base)
+
+
+def _require_numbers(piece: Tensor) -> None:
+    if piece.dtype.removesuffix(VIEW) not in _NUMBERS:
+        raise UnsupportedCheckpointError(
+            "A number format in the adapter is not read",
+            file=piece.file,
+            tensor=piece.name,
+            expected=", ".join(_NUMBERS),
+            found=piece.dtype,
+            advice="Save the adapter as float32, float16 or bfloat16",
+        )
+
+
+def _mismatch(piece: Tensor, expected: str, found: str, base: Tensor) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"The adapter does not fit the base: its weight {base.name} is {base.shape}",
+        file=piece.file,
+        tensor=piece.name,
+        expected=expected,
+        found=found,
+        advice="Give the base model that the adapter was trained on",
+    )
+
+
+def _flattened(pieces: Mapping[str, Tensor], by_rows: tuple[str, ...]) -> tuple[dict[str, TensorEntry], frozenset[str]]:
+    """All stored tensors of all pieces by role, and which of them may be cut down to some rows."""
+    stored: dict[str, TensorEntry] = {}
+    cut: set[str] = set()
+    whole = not by_rows
+    for role, piece in pieces.items():
+        if isinstance(piece, TensorEntry):
+            stored[role] = piece
+            cut |= {role} & set(by_rows)
+            continue
+        stored |= {f"{role}{_WITHIN}{inner}": entry for inner, entry in piece.stored.items()}
+        if role in by_rows:
+            cut |= {f"{role}{_WITHIN}{inner}" for inner in piece.by_rows}
+            whole |= not piece.by_rows  # one piece that cannot be cut keeps all from it
+    return stored, frozenset() if whole else frozenset(cut)
+
+
+def _decoded(
+    pieces: Mapping[str, Tensor],
+    scaling: float,
+    turned: bool,
+    tokens: tuple[int, ...],
+    values: Mapping[str, torch.Tensor],
+) -> torch.Tensor:
+    """The changed weight, or the rows `values[ROWS]` of it, float32 in the base's own orientation."""
+    rows = values.get(ROWS)
+    found = {role: _value(role, piece, values) for role, piece in pieces.items()}
+    result = found[BASE].T if turned else found[BASE]
+    if A in found:
+        result = result + scaling * (found[B] @ found[A])
+    if LENGTHS in found:
+        result = found[LENGTHS][:, None] / torch.linalg.norm(result, dim=1, keepdim=True) * result
+    if EMBEDDING_A in found:
+        columns = found[EMBEDDING_A] if rows is None else found[EMBEDDING_A][:, rows]
+        result = result + scaling * (columns.T @ found[EMBEDDING_B].T)
+    if TOKENS in found:
+        replaced = torch.full(pieces[BASE].shape[:1], -1)
+        replaced[list(tokens)] = torch.arange(len(tokens))
+        place = replaced if rows is None else replaced[rows]
+        result = torch.where((place >= 0)[:, None], found[TOKENS][place.clamp(min=0)], result)
+    return result.T.contiguous() if turned else result
+
+
+def _value(role: str, piece: Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A piece's numbers, float32."""
+    if isinstance(piece, TensorEntry):
+        return values[role].float()
+    inner = {name: values[f"{role}{_WITHIN}{name}"] for name in piece.stored}
+    return piece.decode(inner | {ROWS: values[ROWS]} if ROWS in values and piece.by_rows else inner)

@@ -1,0 +1,241 @@
+"""Weights stored as codes and scales, put together by the names that quantisation tools give their pieces.
+
+    parts          the pieces of one weight, checked; what several schemes compute alike
+    settings       what the config says about quantisation
+    gptq, awq      codes of 2 to 8 bits in words along the input, of 4 bits along the output
+    compressed     compressed-tensors' packed whole numbers
+    grids          F8 and int8 codes with a scale for all, each row or each block: FP8, compressed-tensors
+    microscaled    NVFP4, MXFP4, MXFP8
+    bitsandbytes   8 bits by rows; NF4 and FP4 by blocks
+    mlx            MLX's groups with scale and offset
+    siblings       what else stands under a weight's name
+
+A quantised weight is found by its pieces' names, number formats and shapes, since the config may be missing or wrong;
+the config is asked only for what shapes do not tell. Nothing is computed until a weight is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.checkpoint.quantised import awq, bitsandbytes, compressed, gptq, grids, microscaled, mlx
+from irwm.checkpoint.quantised.parts import Answer, Parts
+from irwm.checkpoint.quantised.settings import Settings, settings_of
+from irwm.checkpoint.quantised.siblings import HARMLESS, unknown_piece, unread, with_factors
+from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
+from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.families.family import families
+from irwm.families.recognition import language_sections
+
+# In this order: the first that knows its pieces answers.
+_SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (
+    gptq.weight,
+    awq.weight,
+    compressed.weight,
+    microscaled.weight,
+    microscaled.mlx_weight,
+    mlx.weight,
+    bitsandbytes.rows,
+    grids.weight,
+)
+# Pieces that only a quantised weight has, and that no scheme has known what to do with.
+_TELLING = frozenset({"qweight", "weight_packed", "SCB", "W_q", "trellis", "_data"})
+_STATE_STEM = ".quant_state"
+# In front of a weight's name where it is made of codes that stand beside a plain weight of that name. It ends as the
+# plain one's does, so that an embedding of this kind is found as one that may be the model's.
+BESIDE = "quantised."
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What `assembled` makes of a file's tensors.
+
+    Attributes:
+        tensors: with every quantised weight under its plain name instead of its pieces.
+        notes: sentences a person should see.
+        refused: by plain name, why a weight was left in pieces although its scheme is known.
+    """
+
+    tensors: Mapping[str, Tensor]
+    notes: tuple[str, ...]
+    refused: Mapping[str, CheckpointError]
+
+
+def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assembled:
+    """The same tensors with every quantised weight put together.
+
+    Pieces that are of no kind known here stay what they are, and so do those that contradict each other: a few of them
+    beside a sound model are no reason not to read it. Where a plain weight stands beside codes, both are kept, the one
+    made of the codes with `BESIDE` in front of its name.
+
+    Args:
+        tensors: as the files hold them.
+        config: config.json's content; {} where there is none.
+
+    Raises:
+        CheckpointChangedError: a file is not what it was when its header was read.
+    """
+    folder = next((tensor.file.parent for tensor in tensors.values()), Path())
+    settings = settings_of(config, folder / "config.json")
+    stems = _stems(tensors)
+    result, found, crosswise = dict(tensors), _Found(), _crosswise(config)
+    for name, parts, scheme in _schemes(tensors, stems, settings):
+        try:
+            answer = scheme()
+            if isinstance(answer, PackedTensor):
+                answer = with_factors(answer, parts, settings)
+        except (CorruptCheckpointError, UnsupportedCheckpointError) as error:
+            found.refused[name] = error
+            continue
+        if not isinstance(answer, PackedTensor):
+            telling = sorted(_TELLING & parts.keys())
+            if answer is not None or telling:
+                found.unread[answer or f"pieces of an unknown kind ({telling[0]})"] += 1
+            continue
+        unknown, whole = unknown_piece(answer, parts, _deeper(name, stems)), answer
+        if unknown is not None:
+            found.odd.append((name, unknown.name))
+            answer = unread(answer, unknown)
+        refusing = answer is not whole
+        pieces = {part.name for part in answer.parts}
+        kind, answer = answer.dtype, _turned(answer) if name.endswith(crosswise) else answer
+        taken = any(result.get(piece) is not tensors[piece] for piece in pieces)
+        if name in tensors and name not in pieces:
+            found.unread[f"{kind} beside other tensors of the same weight"] += 1
+            if not taken and BESIDE + name not in tensors:
+                result[BESIDE + name] = replace(answer, name=BESIDE + name)
+        elif taken:
+            found.unread[f"{kind} beside other tensors of the same weight"] += 1
+        else:
+            if not refusing:
+                found.known[kind] += 1
+            for piece in pieces:
+                del result[piece]
+            result[name] = answer
+    return Assembled(result, tuple(found.notes(settings)), found.refused)
+
+
+def _stems(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, TensorEntry]]:
+    """The stored tensors by the beginning that their names share, and within it by the last word."""
+    stems: dict[str, dict[str, TensorEntry]] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, TensorEntry):
+            stem, _, part = name.rpartition(".")
+            stems.setdefault(stem, {})[part] = tensor
+    return stems
+
+
+def _schemes(
+    tensors: Mapping[str, Tensor], stems: Mapping[str, Parts], settings: Settings
+) -> Iterator[tuple[str, Parts, Callable[[], Answer]]]:
+    """For each beginning that names share: the plain weight's name, the pieces, and how to ask what they are."""
+    odd: dict[str, Parts] = {}
+    for stem, parts in stems.items():
+        weight = stem.removesuffix(_STATE_STEM)
+        codes = tensors.get(weight)
+        if weight != stem and isinstance(codes, TensorEntry):  # the pieces of bitsandbytes' blocks are two names deep
+            module = weight.rpartition(".")[0]
+            if module not in odd:
+                odd[module] = _not_codes(module, stems)
+            pieces = {"": codes, **stems.get(weight, {}), **parts}
+            # The scheme is asked of the weight's own pieces; what stands beside the weight is looked at afterwards.
+            yield weight, {**odd[module], **pieces}, partial(bitsandbytes.blocks, weight, pieces, settings)
+            continue
+        weight = f"{stem}.weight" if stem else "weight"
+        yield weight, parts, partial(_first_answer, weight, parts, settings)
+
+
+def _not_codes(module: str, stems: Mapping[str, Parts]) -> Parts:
+    """The first tensor of a module that is neither harmless nor 4-bit codes itself."""
+    odd = (
+        (part, entry)
+        for part, entry in stems.get(module, {}).items()
+        if part not in HARMLESS and f"{entry.name}{_STATE_STEM}" not in stems
+    )
+    return dict(islice(odd, 1))
+
+
+def _first_answer(weight: str, parts: Parts, settings: Settings) -> Answer:
+    answers = (scheme(weight, parts, settings) for scheme in _SCHEMES)
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _deeper(name: str, stems: Mapping[str, Parts]) -> Iterator[TensorEntry]:
+    """What stands below a weight's module, one name further down than the weight."""
+    module = name.removesuffix("weight")
+    for below in ("lora_A", "lora_B", "input_quantizer", "weight_quantizer", "output_quantizer"):
+        yield from stems.get(module + below, {}).values()
+
+
+def _crosswise(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the projections that a plain file of this family holds as (in, out)."""
+    types = [section.get("model_type") for section in language_sections(config)]
+    kinds = [family for family in families() if any(type in list(family.model_types) for type in types)]
+    specs = [family.projections for family in kinds if family.projections is not None]
+    return tuple(name for spec in specs if spec.transposed for name in (spec.q, spec.k))
+
+
+def _turned(weight: PackedTensor) -> PackedTensor:
+    """The same as (in, out): quantisation tools know linear layers only, and store even GPT-2's weights like theirs."""
+
+    def decode(values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return weight.decode(values).T.contiguous()
+
+    return replace(
+        weight,
+        shape=weight.shape[::-1],
+        by_rows=frozenset(),
+        decode=decode,
+        parameters=parameters_of(turned=True) + weight.parameters,
+    )
+
+
+class _Found:
+    """What is counted on the way; an object only so that the counts need not be passed around one by one."""
+
+    def __init__(self) -> None:
+        self.known: Counter[str] = Counter()
+        self.unread: Counter[str] = Counter()
+        self.odd: list[tuple[str, str]] = []
+        self.refused: dict[str, CheckpointError] = {}
+
+    def notes(self, settings: Settings) -> Iterator[str]:
+        yield from (f"{_weights(n)} stored as {kind}; worked out when read." for kind, n in sorted(self.known.items()))
+        for kind, n in sorted(self.unread.items()):
+            done = "read as the numbers they are" if kind == bitsandbytes.NO_CODES else "not read"
+            yield f"{_weights(n)} stored as {kind}; {done}."
+        for weight, piece in self.odd[:1]:
+            more = f", and so have {len(self.odd) - 1} more" if len(self.odd) > 1 else ""
+            yield (
+                f"The quantised weight {printable(weight, 80)} has a piece whose meaning is not known, "
+                f"{printable(piece, 80)}{more}. Such a weight is not read; an embedding is, without the piece."
+            )
+        for weight, error in list(self.refused.items())[:1]:
+            count = len(self.refused)
+            yield (
+                f"{_weights(count)} stored in pieces that contradict each other, {printable(weight, 80)} "
+                f"{'is one' if count > 1 else 'it is'}: {error.problem[0].lower()}{error.problem[1:]}; not read."
+            )
+        if isinstance(settings.get("transform_config"), Mapping):
+            yield (
+                "The config says that inputs are transformed while the model runs (transform_config), which the "
+                "weights do not show; what is computed from layer 0's q and k may not be what the model computes."
+            )
+        if settings.sections and not (self.known or self.unread or self.odd or self.refused):
+            method = printable(settings.method, 40) or "a method that it does not name"
+            yield (
+                f"The config says that weights are quantised by {method}; none was found that is stored in a way of "
+                "quantisation known here."
+            )
+
+
+def _weights(count: int) -> str:
+    return "1 weight is" if count == 1 else f"{count} weights are"

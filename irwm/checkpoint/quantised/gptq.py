@@ -1,0 +1,127 @@
+"""GPTQ: codes of 2, 3, 4 or 8 bits packed along the input, a scale and a zero for each group of inputs and output.
+
+    qweight  (in · bits / 32, out) words     scales  (groups, out)
+    qzeros   (groups, out · bits / 32) words g_idx   (in,) the group of each input; in any order after desc_act
+
+The first version of the format stores every zero less one. A checkpoint says which it is in `checkpoint_format`,
+AutoRound's in `packing_format`; all else follows from the shapes, which is why the config's number of bits is checked
+for sense but not relied upon.
+
+Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers", 2023.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+
+from irwm.checkpoint.quantised.parts import (
+    FLOATS,
+    WORDS,
+    Answer,
+    Parts,
+    contradiction,
+    require_dtype,
+    require_matrix,
+    require_shape,
+    scaled,
+    unpacked,
+    words,
+)
+from irwm.checkpoint.quantised.settings import Settings
+from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
+
+BITS = (2, 3, 4, 8)
+# AutoRound's names for packings without the one less; its "auto_round:auto_gptq" is the first version.
+_AUTOROUND_WHOLE = ("auto_round", "auto_round:gptqmodel")
+_EMBEDDING = re.compile(r"(embed\w*|wte)\.weight$")
+
+
+def weight(name: str, parts: Parts, settings: Settings) -> Answer:
+    """The weight behind `qweight`, `qzeros`, `scales` and perhaps `g_idx`; None where these are packed otherwise."""
+    if not {"qweight", "qzeros", "scales"} <= parts.keys():
+        return None
+    if any(parts[part].dtype not in WORDS for part in ("qweight", "qzeros")):
+        return f"codes in {parts['qweight'].dtype} with zeros in {parts['qzeros'].dtype}"
+    codes, zeros = words(parts["qweight"], "codes"), words(parts["qzeros"], "zeros")
+    scales = require_matrix(require_dtype(parts["scales"], FLOATS, "scales"), "scales")
+    groups, out = scales.shape
+    if codes.shape[1] != out:
+        return None
+    if _EMBEDDING.search(name):
+        return "GPTQ of an embedding"  # packed along the tokens, so that no row could be read without all
+    settings = settings.within(name.removesuffix(".weight"))
+    stated, size = settings.bits(), settings.group_size()
+    order = parts.get("g_idx")
+    fitting = [
+        bits
+        for bits in BITS
+        if zeros.shape[1] == math.ceil(out * bits / 32)
+        and (order is None or len(order.shape) != 1 or codes.shape[0] == math.ceil(order.shape[0] * bits / 32))
+    ]
+    if not fitting:
+        expected = f"{out} zeros of {', '.join(map(str, BITS))} bits in a row of words, as many bits as a code"
+        raise contradiction(zeros, "The zeros of a quantised weight do not fit its codes", expected, str(zeros.shape))
+    bits = stated if stated in fitting else fitting[0]
+    require_shape(zeros, (groups, zeros.shape[1]), "zeros")
+    stored = {"codes": codes, "zeros": zeros, "scales": scales}
+    if order is not None:
+        require_dtype(order, ("I32", "I64"), "group numbers")
+        require_shape(order, (math.prod(order.shape),), "group numbers")
+        inputs = order.shape[0]
+        stored["groups"] = order
+    else:
+        inputs = codes.shape[0] * 32 // bits
+        if groups != math.ceil(inputs / (size or math.ceil(inputs / groups))):
+            problem = "The groups of a quantised weight do not fit the config's group_size"
+            raise contradiction(scales, problem, f"groups of {size} among {inputs} inputs", f"{groups} groups")
+    missing = 0 if _zeros_are_whole(settings) else 1
+    decode = partial(_decoded, order, bits, (out, inputs), missing, size)
+    parameters = parameters_of(bits=bits, missing=missing, size=size)
+    return PackedTensor(name, f"GPTQ, {bits} bits", (out, inputs), stored, frozenset(), decode, parameters)
+
+
+def _zeros_are_whole(settings: Settings) -> bool:
+    """Whether zeros are stored as they are: in the second version, and where AutoRound packs in its own way."""
+    if settings.text("checkpoint_format") == "gptq_v2":
+        return True
+    return "auto-round" in settings.method and settings.text("packing_format") in _AUTOROUND_WHOLE
+
+
+def _decoded(
+    order: TensorEntry | None,
+    bits: int,
+    shape: tuple[int, int],
+    missing: int,
+    size: int | None,
+    values: Mapping[str, torch.Tensor],
+) -> torch.Tensor:
+    """(out, in) float32.
+
+    Args:
+        order: where the group numbers are stored, for messages; None where there are none.
+        shape: (out, in).
+        missing: what the stored zeros lack, 1 or 0.
+        size: inputs per group, where there are no group numbers and the config states it.
+    """
+    out, inputs = shape
+    zeros, scales = values["zeros"], values["scales"]
+    if missing and 32 % bits == 0:
+        # One is added to the words and not to the zeros: a zero of 0 was written by borrowing from its neighbour.
+        ones = sum(1 << place for place in range(0, 32, bits))
+        zeros = zeros + torch.tensor(ones, dtype=torch.int32)
+        missing = 0
+    zeros = (unpacked(zeros, bits, out) + missing) & ((1 << bits) - 1)
+    if order is not None:
+        groups = values["groups"].long()
+        low, high = int(groups.min()), int(groups.max())
+        if low < 0 or high >= len(scales):
+            problem = "A group number of a quantised weight is of no group"
+            raise contradiction(order, problem, f"0 to {len(scales) - 1}", str(low if low < 0 else high))
+    else:
+        groups = torch.arange(inputs) // (size or math.ceil(inputs / len(scales)))
+    return scaled(unpacked(values["codes"].T.contiguous(), bits, inputs), scales.T, zeros.T, groups)

@@ -1,0 +1,120 @@
+"""The stored pieces of one quantised weight, checked before anything is worked out from them.
+
+Names and shapes in a file are a stranger's: every piece's number format and shape is compared with the others' here,
+so that the arithmetic behind it meets only what it was written for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import torch
+
+from irwm.checkpoint.tensors import PackedTensor, TensorEntry
+from irwm.errors import CorruptCheckpointError
+
+FLOATS = ("F32", "F16", "BF16")
+WORDS = ("I32", "U32")
+# Parts of one weight by the last word of their names: "qweight", "scales".
+Parts = Mapping[str, TensorEntry]
+# What a scheme answers: the weight; the name of a packing that it knows and does not read; None: not its kind.
+Answer = PackedTensor | str | None
+_ADVICE = "Download or copy the model again, or quantise it anew"
+
+
+def contradiction(entry: TensorEntry, problem: str, expected: str, found: str) -> CorruptCheckpointError:
+    """The error for a piece that does not fit the others."""
+    return CorruptCheckpointError(
+        problem, file=entry.file, tensor=entry.name, expected=expected, found=found, advice=_ADVICE
+    )
+
+
+def require_dtype(entry: TensorEntry, dtypes: Collection[str], role: str) -> TensorEntry:
+    """The piece itself.
+
+    Raises:
+        CorruptCheckpointError: it is in a number format that its role never has.
+    """
+    if entry.dtype not in dtypes:
+        problem = f"The {role} of a quantised weight are in a number format they never have"
+        raise contradiction(entry, problem, ", ".join(dtypes), entry.dtype)
+    return entry
+
+
+def require_shape(entry: TensorEntry, shape: tuple[int, ...], role: str) -> TensorEntry:
+    """The piece itself.
+
+    Raises:
+        CorruptCheckpointError: it has another shape than the weight's other pieces ask for.
+    """
+    if entry.shape != shape:
+        problem = f"The {role} of a quantised weight do not fit its other pieces"
+        raise contradiction(entry, problem, str(shape), str(entry.shape))
+    return entry
+
+
+def require_matrix(entry: TensorEntry, role: str) -> TensorEntry:
+    """The piece itself.
+
+    Raises:
+        CorruptCheckpointError: it is no matrix, or an empty one.
+    """
+    if len(entry.shape) != 2 or min(entry.shape) < 1:
+        raise contradiction(
+            entry, f"The {role} of a quantised weight are not a matrix", "two dimensions", str(entry.shape)
+        )
+    return entry
+
+
+def words(entry: TensorEntry, role: str) -> TensorEntry:
+    """A matrix of 32-bit words that codes are packed into, seen as int32, which torch can shift.
+
+    Raises:
+        CorruptCheckpointError: it is nothing of the kind.
+    """
+    return replace(require_matrix(require_dtype(entry, WORDS, role), role), dtype="I32")
+
+
+def unpacked(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
+    """The codes in rows of words, lowest bits first and without a gap between words.
+
+    Args:
+        packed: (n, w) int32.
+        bits: of a code, 1 to 8.
+        count: codes per row, at most 32 w / bits.
+
+    Returns:
+        (n, count) uint8.
+    """
+    mask = (1 << bits) - 1
+    if 32 % bits == 0:
+        shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+        return ((packed[..., None] >> shifts) & mask).to(torch.uint8).flatten(1)[:, :count]
+    # A code may lie across two words, so each is cut from the 64 bits that begin with its first word.
+    low = packed.long() & 0xFFFFFFFF
+    both = low | torch.cat([low[:, 1:], low.new_zeros(len(low), 1)], dim=1) << 32
+    begins = torch.arange(count) * bits
+    return ((both[:, begins // 32] >> begins % 32) & mask).to(torch.uint8)
+
+
+def scaled(
+    codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None = None, groups: torch.Tensor | None = None
+) -> torch.Tensor:
+    """(code − zero) · scale for every number, rounded to the scales' own format, as the tools compute it.
+
+    Args:
+        codes: (out, in), of any number format.
+        scales, zeros: (out, g), a number for each of a row's groups.
+        groups: (in,) int64, the group of each column; None where the groups are g runs of equal length.
+
+    Returns:
+        (out, in) float32.
+    """
+    result = codes.to(torch.float32, copy=True)
+    runs = scales.shape[1]
+    blocks = result.view(len(result), runs, result.shape[1] // runs) if groups is None else result
+    for values, apply in ((zeros, torch.Tensor.sub_), (scales, torch.Tensor.mul_)):
+        if values is not None:
+            apply(blocks, values.float()[..., None] if groups is None else values.float()[:, groups])
+    return result if scales.dtype == torch.float32 else result.to(scales.dtype).float()

@@ -1,0 +1,115 @@
+"""What a config says about quantisation, under the keys that tools use for it; as untrusted as the rest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import CorruptCheckpointError
+from irwm.families.configvalues import LARGEST_COUNT, shown
+from irwm.families.recognition import language_sections
+
+# transformers' key, the one MLX writes, and the one of early compressed-tensors.
+_KEYS = ("quantization_config", "quantization", "compression_config")
+# Before transformers named the method, bitsandbytes was known by these switches.
+_SWITCHES = ("load_in_8bit", "load_in_4bit")
+MOST_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The sections of a config that speak of quantisation.
+
+    Attributes:
+        sections: most telling first; () where the config says nothing.
+        file: the config, for messages.
+    """
+
+    sections: tuple[Mapping[str, Any], ...]
+    file: Path
+
+    def get(self, key: str) -> Any:
+        """The first value stated for a key, None where there is none."""
+        return next((section[key] for section in self.sections if section.get(key) is not None), None)
+
+    @property
+    def method(self) -> str:
+        """The method's name in lower case as the config gives it; "" where it names none."""
+        method = self.text("quant_method")
+        if method:
+            return method
+        if any(self.get(switch) is True for switch in _SWITCHES):
+            return "bitsandbytes"
+        return "mlx" if self.get("bits") is not None and self.get("group_size") is not None else ""
+
+    def text(self, key: str) -> str:
+        """The text stated for a key, in lower case; "" where there is none."""
+        value = self.get(key)
+        return value.lower() if isinstance(value, str) else ""
+
+    def within(self, name: str) -> Settings:
+        """The same with what the config states for one layer of this name in front.
+
+        MLX states it beside the settings for all layers, AutoRound in a section of its own. AutoRound's may also name
+        layers by regular expressions; a stranger's could run for ever, and those are not followed.
+        """
+        extra = self.get("extra_config")
+        own = [self.get(name), extra.get(name) if isinstance(extra, Mapping) else None]
+        own = [section for section in own if isinstance(section, Mapping)]
+        return Settings((*own, *self.sections), self.file) if own else self
+
+    def bits(self) -> int | None:
+        """Bits of a code, None where the config does not say.
+
+        Raises:
+            CorruptCheckpointError: not a whole number from 1 to 8.
+        """
+        return self._count("bits", MOST_BITS)
+
+    def group_size(self) -> int | None:
+        """Columns that share a scale; None where the config does not say, or says "all of a row" (-1).
+
+        Raises:
+            CorruptCheckpointError: not a whole number above 0.
+        """
+        return None if self.get("group_size") == -1 else self._count("group_size", LARGEST_COUNT)
+
+    def block(self) -> tuple[int, int] | None:
+        """Rows and columns that share a scale, None where the config does not say.
+
+        Raises:
+            CorruptCheckpointError: not two whole numbers above 0.
+        """
+        value = self.get("weight_block_size")
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(_counts(x, LARGEST_COUNT) for x in value):
+            raise self._unusable("weight_block_size", "two whole numbers above 0", value)
+        return value[0], value[1]
+
+    def _count(self, key: str, most: int) -> int | None:
+        value = self.get(key)
+        if value is not None and not _counts(value, most):
+            raise self._unusable(key, f"a whole number from 1 to {most}", value)
+        return value
+
+    def _unusable(self, key: str, expected: str, value: object) -> CorruptCheckpointError:
+        return CorruptCheckpointError(
+            f"The {key} that the config states for the quantised weights cannot be used",
+            file=self.file,
+            expected=expected,
+            found=shown(value),
+            advice="Compare config.json with the one the model was published with",
+        )
+
+
+def settings_of(config: Mapping[str, Any], file: Path) -> Settings:
+    """What `config`, or the section of a multimodal model's language part, says about quantisation."""
+    found = (section.get(key) for section in language_sections(config) for key in _KEYS)
+    return Settings(tuple(value for value in found if isinstance(value, Mapping)), file)
+
+
+def _counts(value: object, most: int) -> bool:
+    return type(value) is int and 1 <= value <= most

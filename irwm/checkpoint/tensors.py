@@ -1,0 +1,142 @@
+"""What a checkpoint holds under a name: a piece of a file, or a weight that several pieces make up.
+
+Every format ends here. A format's reader (safetensors, PyTorch, GGUF) finds which bytes of which file are which tensor;
+from then on bytes are read by position, checked against the file's state, and only as many as were asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from irwm.checkpoint.files import CHUNK, FileState, open_seen, read_into
+
+# The name under which a `PackedTensor` that is read by rows is told their numbers; no stored tensor's role.
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where one tensor lies.
+
+    Attributes:
+        name: the tensor's name; any text at all, never to be used as a path.
+        dtype: the format's name for its number format, such as "BF16", or GGML's for blocks, such as "Q4_K".
+        shape: the dimensions.
+        file: the file it is in.
+        start, stop: its half-open byte range, counted from the beginning of the file.
+        seen: the state of the file when its header was read, which every later read must meet again.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    stop: int
+    seen: FileState = field(repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def parts(self) -> tuple[TensorEntry, ...]:
+        """The stored tensors behind it: itself."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedTensor:
+    """A weight whose numbers are worked out from several stored tensors, such as a quantised matrix and its scales.
+
+    Attributes:
+        name: the name the weight would have if it were stored plainly.
+        dtype: what it is stored as, in words: "GPTQ, 4 bits".
+        shape: the weight's own dimensions, (out, in) as its role wants it.
+        stored: the stored tensors by what they are to `decode`.
+        by_rows: which of them are ordered by the weight's rows along their first dimension, so that some rows can be
+            had without the others.
+        decode: from the stored tensors' values to float32 of `shape`, or of the chosen rows where all of `by_rows`
+            were cut down to them; which those are is then given as `ROWS`, (n,) int64.
+        parameters: every number that `decode` uses beside the stored tensors, as `parameters_of` writes them: two
+            weights with the same bytes and different parameters are different weights.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    stored: Mapping[str, TensorEntry]
+    by_rows: frozenset[str]
+    decode: Callable[[Mapping[str, torch.Tensor]], torch.Tensor] = field(repr=False)
+    parameters: bytes = field(repr=False)
+
+    @property
+    def recipe(self) -> bytes:
+        """What makes a weight of the stored bytes, as canonical text: roles, formats, shapes and `parameters`."""
+        stored = [[role, entry.dtype, list(entry.shape)] for role, entry in sorted(self.stored.items())]
+        return parameters_of(shape=self.shape, stored=stored) + self.parameters
+
+    @property
+    def file(self) -> Path:
+        return self.parts[0].file
+
+    @property
+    def seen(self) -> FileState:
+        return self.parts[0].seen
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[TensorEntry, ...]:
+        """The stored tensors behind it, in the order of their roles' names."""
+        return tuple(self.stored[role] for role in sorted(self.stored))
+
+
+Tensor = TensorEntry | PackedTensor
+
+
+def parameters_of(**values: object) -> bytes:
+    """Numbers, texts and lists of them as canonical bytes: JSON with sorted names, in ASCII."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same numbers by their bytes; read only as far as they agree.
+
+    Raises:
+        CheckpointChangedError: a file is not what it was when its header was read.
+    """
+    if (one.dtype, one.shape, one.nbytes) != (other.dtype, other.shape, other.nbytes):
+        return False
+    if isinstance(one, PackedTensor) != isinstance(other, PackedTensor):
+        return False
+    if isinstance(one, PackedTensor) and isinstance(other, PackedTensor) and one.recipe != other.recipe:
+        return False
+    places = [[(part.file, part.start, part.stop) for part in tensor.parts] for tensor in (one, other)]
+    if places[0] == places[1]:
+        return True
+    # As bytes, since comparing memoryviews goes number by number.
+    pairs = zip(stream_tensor(one), stream_tensor(other), strict=True)
+    return all(bytes(first) == bytes(second) for first, second in pairs)
+
+
+def stream_tensor(tensor: Tensor) -> Iterator[memoryview]:
+    """The tensor's bytes as the files hold them, in pieces of at most 8 MiB that are valid until the next one.
+
+    Raises:
+        CheckpointChangedError: a file is not what it was when its header was read.
+    """
+    for entry in tensor.parts:
+        buffer = memoryview(bytearray(min(CHUNK, entry.nbytes)))
+        with open_seen(entry.file, entry.seen) as descriptor:
+            for begin in range(entry.start, entry.stop, CHUNK):
+                piece = buffer[: min(CHUNK, entry.stop - begin)]
+                read_into(descriptor, entry.file, begin, piece)
+                yield piece

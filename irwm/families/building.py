@@ -1,0 +1,357 @@
+"""From a family, a config and the tensors' shapes to a `Layout`; no weight is read.
+
+The shapes must bear the config out: a head count that does not fit the matrices would give a wrong invariant without
+any error further on, so every tensor of the layout is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from irwm.errors import CheckpointError, CorruptCheckpointError, UnknownFamilyError
+from irwm.families.candidates import MOST_ROWS, copies_of, with_alternatives
+from irwm.families.configvalues import Config, shown
+from irwm.families.family import Family, NormRole, Prefix, Projections, Table
+from irwm.families.prefixes import by_head, first, fitting, layer0
+from irwm.families.schema import Layout, Norm, Shapes, TensorRef
+
+# The dtypes whose rounding of Gemma's normaliser can be told from float32's.
+_HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) -> Layout:
+    """The layout of a checkpoint of a known family.
+
+    Where the files hold several models, the one that the config implies is it; the others' embeddings are alternatives.
+
+    Args:
+        notes: what is to be said already.
+
+    Raises:
+        UnknownFamilyError: layer 0's q and k or the embedding are not in the files.
+        CorruptCheckpointError: a config value cannot be used, a tensor is missing, or a shape contradicts the config.
+    """
+    switches = {key: config.switch(key) for variant in family.variants for key in variant.when}
+    family = family.under(switches)
+    prefixes = fitting(family, shapes, nested=config.nested)
+    if not prefixes:
+        prefixes = [_by_head(family, shapes)]
+    layouts: list[Layout] = []
+    problems: list[CheckpointError] = []
+    for prefix in prefixes:
+        try:
+            layouts.append(_Builder(family, config, shapes, list(notes), prefix).layout())
+        except (CorruptCheckpointError, UnknownFamilyError) as error:
+            problems.append(error)
+    if not layouts:
+        raise problems[0]
+    return with_alternatives(layouts[0], layouts[1:], family, shapes)
+
+
+def _by_head(family: Family, shapes: Shapes) -> Prefix:
+    """The prefix of a family without q and k whose tied embedding may be stored under the head's name."""
+    if family.projections is None:
+        prefix = by_head(family, shapes)
+        if prefix is None:
+            raise _no_embedding(family, shapes)
+        return prefix
+    raise UnknownFamilyError(
+        f"layer 0's q and k are not in the files of this {family.name} model; {tried((family,))}",
+        found=present(shapes),
+        advice="An adapter has to be merged into its base model, and a quantised file to be in a format that is"
+        " read here; a missing shard has to be fetched",
+    )
+
+
+def tried(families: Iterable[Family]) -> str:
+    """The tensor names and prefixes that were looked for, for a message."""
+    families = tuple(families)
+    names = dict.fromkeys(name for f in families for name in (*f.embedding, *layer0(f)))
+    prefixes = dict.fromkeys(p.body or '""' for f in families for p in f.prefixes)
+    return f"tensor names tried: {', '.join(names)}, under the prefixes {', '.join(prefixes)}"
+
+
+def present(shapes: Shapes) -> str:
+    """What is there instead: layer 0's attention names if any, since a quantised or adapter file shows there."""
+    layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
+    some = (layer or list(shapes))[:4]
+    return f"{len(shapes)} tensors, such as {', '.join(some)}" if some else "no tensors"
+
+
+class _Builder:
+    """Collects one layout; an object only so that family, config, shapes and prefix need not be passed around."""
+
+    def __init__(self, family: Family, config: Config, shapes: Shapes, notes: list[str], prefix: Prefix) -> None:
+        self.family = family
+        self.config = config
+        self.shapes = shapes
+        self.notes = notes
+        self.prefix = prefix
+        if prefix not in family.prefixes:
+            notes.append(f"The tensors' names stand behind the unusual prefix {shown(prefix.body)[:80]}.")
+
+    def layout(self) -> Layout:
+        family = self.family
+        name, head_name, tied = self._embedding()
+        vocab_size, hidden_size = self.shapes[name]
+        width = self._width(name, vocab_size, hidden_size)
+        if family.projections is None:
+            self.notes.append(
+                f"{family.embedding_only}, so the mark rests on similarities between token embeddings instead of"
+                " layer 0's attention scores."
+            )
+        layout = Layout(
+            family=family.name,
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            heads=0,
+            kv_heads=0,
+            head_dim=0,
+            embedding=TensorRef(name),
+            head=self._head(head_name, tied, (vocab_size, hidden_size)),
+            tied=tied,
+            position=self._position(family.position, width),
+            token_type=self._table(family.token_type, width),
+            embedding_norm=self._norm(family.embedding_norm, width),
+            input_norm=self._norm(family.input_norm, width),
+            q=None,
+            k=None,
+            q_bias=None,
+            k_bias=None,
+            q_norm=None,
+            k_norm=None,
+            embedding_scale=self._embedding_scale(hidden_size),
+            notes=tuple(self.notes),
+            embedding_projection=self._embedding_projection(hidden_size, width),
+            clip=self.config.factor(family.clip) if family.clip is not None else None,
+            scores="embedding" if family.projections is None else "attention",
+            copies=copies_of(name, self.prefix.body, family, self.shapes),
+        )
+        return layout if family.projections is None else self._with_projections(layout, family.projections, width)
+
+    def _with_projections(self, layout: Layout, spec: Projections, width: int) -> Layout:
+        heads, kv_heads, head_dim = self._heads(spec, width)
+        q, k, q_bias, k_bias = self._projections(spec, heads, kv_heads, head_dim, width)
+        return replace(
+            layout,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            q=q,
+            k=k,
+            q_bias=q_bias,
+            k_bias=k_bias,
+            q_norm=self._norm(self.family.q_norm, head_dim, heads),
+            k_norm=self._norm(self.family.k_norm, head_dim, kv_heads),
+            notes=tuple(self.notes),
+        )
+
+    def _embedding(self) -> tuple[str, str | None, bool]:
+        """The names of the embedding and of the stored head, and whether they are tied."""
+        # The encoder's own before one that it would share: where both are stored and differ, its layer 0 reads its own.
+        stack = self.family.layer.split(".")[0] + "."
+        names = tuple(sorted(self.family.embedding, key=lambda name: not name.startswith(stack)))
+        name = first(self.prefix.body, names, self.shapes)
+        head_name = first(self.prefix.head, self.family.head, self.shapes)
+        stated = self.config.tie()
+        # Left out, the key means the model type's default. Where that is "untied" a missing head says otherwise:
+        # a head that is nowhere stored can only be the embedding.
+        tied = stated if stated is not None else self.config.switch("tie_word_embeddings") or head_name is None
+        if name is None:
+            if not tied or head_name is None:
+                raise _no_embedding(self.family, self.shapes)
+            # Savers that store shared memory once may keep either name; transformers loads both ways.
+            self.notes.append(f"The embedding is stored under its output head's name, {head_name}.")
+            name, head_name = head_name, None
+        shape = self.shapes[name]
+        if len(shape) != 2 or min(shape) < 1:
+            raise _mismatch("the embedding is not a matrix", name, "(vocabulary, hidden size)", shape)
+        if shape[0] > MOST_ROWS:
+            raise _mismatch("the embedding has more rows than any vocabulary", name, f"at most {MOST_ROWS}", shape)
+        return name, head_name, tied
+
+    def _head(self, name: str | None, tied: bool, shape: tuple[int, int]) -> TensorRef | None:
+        if name is None:
+            if not tied:
+                self.notes.append(
+                    "The config says that the output head is not tied to the embedding, but the files hold no head."
+                )
+            return None
+        if tied:
+            self.notes.append(
+                "The config ties the output head to the embedding, and the files hold both;"
+                " transformers ties them only if their values are equal."
+            )
+        return self._ref(name, shape)
+
+    def _width(self, embedding: str, vocab_size: int, hidden_size: int) -> int:
+        """Entries per token in layer 0, hidden_size except where a projection widens the embedding."""
+        family, config = self.family, self.config
+        key, width = family.hidden_size, config.count(family.hidden_size)
+        expected = width
+        if family.embedding_width is not None and config.count(family.embedding_width) is not None:
+            key, expected = family.embedding_width, config.count(family.embedding_width)
+        if expected is not None and expected != hidden_size:
+            raise _mismatch(
+                f"the embedding's width contradicts the config's {key}",
+                embedding,
+                f"(vocabulary, {expected})",
+                (vocab_size, hidden_size),
+            )
+        stated = config.count("vocab_size")
+        if stated is not None and stated != vocab_size:
+            self.notes.append(f"The config gives a vocabulary of {stated}; the embedding has {vocab_size} rows.")
+        return hidden_size if width is None else width
+
+    def _embedding_projection(self, hidden_size: int, width: int) -> TensorRef | None:
+        if hidden_size == width or self.family.embedding_projection is None:
+            return None
+        return self._ref(self.prefix.body + self.family.embedding_projection, (width, hidden_size))
+
+    def _embedding_scale(self, hidden_size: int) -> float:
+        """The factor on the embedding. Gemma keeps sqrt(hidden size) in float32 and rounds it to the weights' dtype
+        before it multiplies, so that a bfloat16 model of width 3072 uses 55.5 and not 55.4256."""
+        if self.family.embedding_scale == "one":
+            return 1.0
+        if self.family.embedding_scale != "sqrt(hidden_size)":
+            factor = self.config.factor(self.family.embedding_scale)
+            return 1.0 if factor is None else factor
+        root = torch.tensor(math.sqrt(hidden_size), dtype=torch.float32)
+        name = (self.config.dtype() or "").removeprefix("torch.")
+        return float(root.to(_HALF_DTYPES.get(name, torch.float32)))
+
+    def _heads(self, spec: Projections, width: int) -> tuple[int, int, int]:
+        family, config = self.family, self.config
+        heads = config.count(family.heads)
+        if heads is None:
+            raise CorruptCheckpointError(
+                f"the config has no {family.heads}",
+                file="config.json",
+                advice="Compare config.json with the one the model was published with",
+            )
+        stated = config.count(family.kv_heads) if family.kv_heads else None
+        kv_heads = spec.kv_heads or stated or heads
+        parts = kv_heads if spec.groups == "kv_heads" else spec.groups
+        if heads % kv_heads or heads % parts or kv_heads % parts:
+            raise CorruptCheckpointError(
+                "the config's query heads do not divide into its key heads",
+                file="config.json",
+                expected=f"a number of key heads that divides {heads}" + (f", and {parts} both" if parts > 1 else ""),
+                found=str(kv_heads),
+            )
+        head_dim = config.count(family.head_dim) if family.head_dim else None
+        if head_dim is None:
+            if width % heads:
+                raise CorruptCheckpointError(
+                    "the hidden size does not divide into the config's heads",
+                    file="config.json",
+                    expected=f"a number of heads that divides {width}",
+                    found=str(heads),
+                )
+            head_dim = width // heads
+        return heads, kv_heads, head_dim
+
+    def _projections(
+        self, spec: Projections, heads: int, kv_heads: int, head_dim: int, width: int
+    ) -> tuple[TensorRef, TensorRef, TensorRef | None, TensorRef | None]:
+        rows = {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}
+        groups = kv_heads if spec.groups == "kv_heads" else spec.groups
+        block = sum(rows[part] // groups for part in spec.fused)
+
+        def part(name: str, role: str, *, matrix: bool) -> TensorRef:
+            """The rows of `role` in the tensor, which holds nothing else or is fused."""
+            total = groups * block if spec.fused else rows[role]
+            shape = (total, width)[: 2 if matrix else 1]
+            transposed = spec.transposed and matrix
+            ref = replace(
+                self._ref(self.prefix.body + name, shape[::-1] if transposed else shape), transposed=transposed
+            )
+            if not spec.fused:
+                return ref
+            before = spec.fused[: spec.fused.index(role)]
+            start = sum(rows[other] // groups for other in before)
+            span = (start, start + rows[role] // groups)
+            return replace(ref, rows=span, every=block if groups > 1 else None)
+
+        q, k = part(spec.q, "q", matrix=True), part(spec.k, "k", matrix=True)
+        if spec.q_bias is None or spec.k_bias is None:
+            return q, k, None, None
+        if spec.bias_key is not None and not self.config.switch(spec.bias_key):
+            if {self.prefix.body + spec.q_bias, self.prefix.body + spec.k_bias} & self.shapes.keys():
+                self.notes.append(
+                    f"The files hold biases of q and k that the config's {spec.bias_key} switches off; not used."
+                )
+            return q, k, None, None
+        return q, k, part(spec.q_bias, "q", matrix=False), part(spec.k_bias, "k", matrix=False)
+
+    def _position(self, table: Table | None, width: int) -> TensorRef | None:
+        if table is None:
+            return None
+        skipped = table.skipped + (self.config.index(table.skipped_key) if table.skipped_key is not None else 0)
+        ref = self._table(table.name, width, skipped + 1)
+        return replace(ref, rows=(skipped, self.shapes[ref.name][0])) if ref is not None and skipped else ref
+
+    def _table(self, name: str | None, width: int, least: int = 1) -> TensorRef | None:
+        if name is None:
+            return None
+        name = self.prefix.body + name
+        shape = self.shapes.get(name)
+        if shape is None or len(shape) != 2 or shape[0] < least or shape[1] != width:
+            raise _mismatch("an embedding table does not fit", name, f"(at least {least}, {width})", shape)
+        return TensorRef(name)
+
+    def _norm(self, role: NormRole | None, size: int, heads: int = 1) -> Norm | None:
+        """The norm of a role; `size` is that of a head in a norm on q or k, which have `heads` of them."""
+        if role is None:
+            return None
+        shape = (heads * size,) if role.over == "projection" else (size,)
+        return Norm(
+            kind=role.kind,
+            weight=self._gain(role, shape, heads),
+            bias=self._one_of(role.bias, shape) if role.bias else None,
+            eps=self.config.eps(role.eps) if isinstance(role.eps, str) else role.eps,
+            offset=role.offset,
+            over=role.over,
+        )
+
+    def _gain(self, role: NormRole, shape: tuple[int, ...], heads: int) -> TensorRef | tuple[TensorRef, ...] | None:
+        if not role.weight:
+            return None
+        if role.gain == "a tensor per head":
+            name = self.prefix.body + role.weight[0]
+            return tuple(self._ref(name.replace("{head}", str(head)), shape) for head in range(heads))
+        return self._one_of(role.weight, (heads, *shape) if role.gain == "per head" else shape)
+
+    def _one_of(self, names: tuple[str, ...], shape: tuple[int, ...]) -> TensorRef:
+        return self._ref(first(self.prefix.body, names, self.shapes) or self.prefix.body + names[0], shape)
+
+    def _ref(self, name: str, expected: tuple[int, ...]) -> TensorRef:
+        """A tensor that must be there in exactly this shape."""
+        found = self.shapes.get(name)
+        if found is None:
+            raise _mismatch("a tensor is missing", name, str(expected), None)
+        if tuple(found) != tuple(expected):
+            raise _mismatch("a tensor's shape contradicts the config", name, str(expected), found)
+        return TensorRef(name)
+
+
+def _no_embedding(family: Family, shapes: Shapes) -> UnknownFamilyError:
+    return UnknownFamilyError(
+        f"the embedding is not in the files of this {family.name} model; {tried((family,))}",
+        found=present(shapes),
+        advice="A missing shard has to be fetched",
+    )
+
+
+def _mismatch(problem: str, name: str, expected: str, found: tuple[int, ...] | None) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        problem,
+        tensor=name,
+        expected=expected,
+        found="no such tensor" if found is None else str(tuple(found)),
+        advice="Check that config.json belongs to these files and that no shard is missing",
+    )

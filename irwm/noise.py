@@ -1,0 +1,161 @@
+"""Noise addition (Algorithm 4): what hides one recipient's mark from the others, and names who leaked a copy.
+
+In the basis B every row outside the recipient's L_W gets `noise_coordinates` entries set to plus and minus one size in
+turn. Where, with which sign the turn begins and how large it is, follows from the recipient's own key: equal noise for
+all would cancel in the difference of two copies and leave the mark standing alone.
+
+The paper's size is one number, sigma_E. Solved entries are not so even: they come out of A2^-1, whose few weakest
+directions make some marked rows' entries large and others' small, and without B their length is what an observer still
+sees. So the default size varies from row to row as theirs does (docs/collusion.md has both measured).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm import keystream
+from irwm.basis import Basis
+from irwm.checkpoint import Checkpoint
+from irwm.derivation import Derivation
+from irwm.invariant import Added
+from irwm.parameters import Parameters
+
+# Rows behind the embedding's one deviation sigma_E: of some million numbers, it is known to a thousandth.
+DEVIATION_ROWS = 4096
+# Mean of `sizes`: a sign pattern's sum over noise is by so much smaller than over noise of size 1.
+MEAN_SIZE = math.sqrt(math.pi) / 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """One recipient's noise on one original.
+
+    Attributes:
+        basis: B_i of every row; the identity where there is no noise.
+        coordinates: num_noise, 0 for a single owner.
+        stream_key: the purpose key behind the places.
+        deviation: sigma_E where that is what is written, as the paper does; None for each row's own deviation
+            ||row|| / sqrt(d) times the row's `sizes`.
+        untouched: (l,) ascending L_W, the rows that carry the mark and no noise.
+    """
+
+    basis: Basis
+    coordinates: int
+    stream_key: bytes = field(repr=False)
+    deviation: float | None
+    untouched: NDArray[np.int64] = field(repr=False)
+
+    def over(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, d) noisy rows of W_e, for the original rows (n, d) of these tokens (n,).
+
+        A row of zeros stays one: its own deviation is none, and sigma_E would turn padding into words.
+        """
+        noisy = rows.copy()
+        lengths = np.linalg.norm(rows, axis=1)
+        chosen = np.flatnonzero(~np.isin(tokens, self.untouched) & (lengths > 0))
+        if not self.coordinates or not chosen.size:
+            return noisy
+        d = rows.shape[1]
+        positions, turns = places_of(self.stream_key, tokens[chosen], self.coordinates, d)
+        if self.deviation is not None:
+            size = np.full(chosen.size, self.deviation)
+        else:
+            size = lengths[chosen] / np.sqrt(d) * sizes_of(self.stream_key, tokens[chosen])
+        inside = self.basis.into(rows[chosen], tokens[chosen])
+        np.put_along_axis(inside, positions, signs_in_turn(turns, self.coordinates) * size[:, None], axis=1)
+        noisy[chosen] = self.basis.out_of(inside, tokens[chosen])
+        return noisy
+
+    def added(self, model: Checkpoint) -> Added | None:
+        """What the noise adds to the rows of `model`, in the form that the invariant takes; None for no noise."""
+        if not self.coordinates:
+            return None
+
+        def difference(tokens: torch.Tensor) -> torch.Tensor:
+            rows = model.embedding(tokens).double().numpy()
+            return torch.from_numpy(self.over(rows, tokens.numpy()) - rows)
+
+        return difference
+
+
+def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:
+    """The noise that a recipient's derivation leads to on `model`."""
+    if not params.noise_coordinates:
+        return Noise(Basis(), 0, b"", None, np.empty(0, dtype=np.int64))
+    return Noise(
+        basis=Basis.derive(derivation.basis_key(), model.hidden_size),
+        coordinates=params.noise_coordinates,
+        stream_key=derivation.noise_key(),
+        deviation=embedding_deviation(model) if params.noise_level == "global" else None,
+        untouched=np.sort(marked_rows),
+    )
+
+
+def places(
+    stream_key: bytes, first: int, count: int, coordinates: int, d: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Where the noise of `count` rows from row `first` on stands in the basis (docs/key-format.md).
+
+    The d coordinates are cut into as many stretches of near-equal length as there are noise coordinates; each gets one,
+    so that they never meet. A random turn of the whole keeps a stretch from always meeting the same sign.
+
+    Returns:
+        (count, coordinates) int64 positions, and (count,) the sign that a row begins with, 1 or -1.
+    """
+    return placed(place_words(stream_key, first, count, coordinates), coordinates, d)
+
+
+def place_words(stream_key: bytes, first: int, count: int, coordinates: int) -> NDArray[np.uint32]:
+    """(count, coordinates + 1) words of the stream, those of `count` rows from row `first` on."""
+    each = coordinates + 1
+    return keystream.words32(stream_key, first * each, count * each).reshape(count, each)
+
+
+def placed(words: NDArray[np.uint32], coordinates: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`places` of words (n, coordinates + 1), whose rows may be of several recipients."""
+    words = words.astype(np.int64)
+    edges = np.arange(coordinates + 1) * d // coordinates
+    positions = (words[:, 1:] * np.diff(edges)) >> 32
+    positions += edges[:-1]
+    positions += ((words[:, :1] >> 1) * d) >> 31
+    np.subtract(positions, d, out=positions, where=positions >= d)
+    return positions, 1.0 - 2.0 * (words[:, 0] & 1)
+
+
+def places_of(
+    stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`places` of any tokens (n,)."""
+    first = int(tokens.min())
+    positions, turns = places(stream_key, first, int(tokens.max()) + 1 - first, coordinates, d)
+    return positions[tokens - first], turns[tokens - first]
+
+
+def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n,) sizes of the noise of tokens (n,), in units of the row's deviation; of mean square 1 (docs/key-format.md).
+
+    Rayleigh's law, the length of two normal numbers: with cond(A2) below 30 two directions carry nearly all of what the
+    solved entries of a row add up to, whatever t is.
+    """
+    first = int(tokens.min())
+    own_key = keystream.derive(stream_key, b"irwm", b"irwm/v2/noise-size")
+    words = keystream.words32(own_key, first, int(tokens.max()) + 1 - first)
+    return np.sqrt(-np.log((words[tokens - first] + 1.0) / 2.0**32))
+
+
+def signs_in_turn(turns: NDArray[np.float64], coordinates: int) -> NDArray[np.float64]:
+    """(n, coordinates) signs of the noise, plus and minus in turn from each row's own beginning."""
+    return turns[:, None] * (1.0 - 2.0 * (np.arange(coordinates) % 2))
+
+
+@lru_cache(maxsize=4)
+def embedding_deviation(model: Checkpoint) -> float:
+    """sigma_E, from at most `DEVIATION_ROWS` rows spread evenly over the vocabulary."""
+    rows = np.unique(np.linspace(0, model.vocab_size - 1, DEVIATION_ROWS).astype(np.int64))
+    return float(model.embedding(rows).double().std())

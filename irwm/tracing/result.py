@@ -1,0 +1,88 @@
+"""What a tracing found: plain, immutable results that pages, reports and tests read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment import Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How much of one recipient's noise a suspect holds.
+
+    Attributes:
+        recipient, owner: whose copy the noise belongs to.
+        z: sum of the recipient's signs over the suspect's difference from the original, in units of its deviation
+            under random signs; NaN where nothing could be compared.
+        log10_p: log10 of a bound on the odds of such a z for a recipient whose copy had no part in the suspect.
+            It holds for any suspect; nothing is assumed of its numbers.
+        log10_risk: the same after paying for every recipient and every tensor looked at.
+        named: whether that is at most the risk asked for.
+        share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
+        rows: embedding rows compared; fewer than all where a first pass over very many recipients ruled this one out.
+    """
+
+    recipient: str
+    owner: str
+    z: float
+    log10_p: float
+    log10_risk: float
+    named: bool
+    share: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracing:
+    """The outcome for all recipients of an original.
+
+    Attributes:
+        traces: one per key, in the order of the keys.
+        decoys: (n,) z of recipients that were never issued a copy, scored like everybody else.
+        risk: the odds accepted of naming anybody who had no part, over all recipients together.
+        alignment: how the suspect's coordinates were put back.
+        tensors_read: how many of the suspect's tensors were read as its embedding; paid for.
+        looks: 2 where a first pass came before the comparison of all rows, else 1; paid for.
+        rows: embedding rows compared for the likeliest recipients.
+        first_pass_rows: rows compared for all, where they were too many for all rows; else the same as `rows`.
+        reason: one sentence; what came of it.
+    """
+
+    traces: tuple[Trace, ...]
+    decoys: NDArray[np.float64]
+    risk: float
+    alignment: Alignment
+    tensors_read: int
+    looks: int
+    rows: int
+    first_pass_rows: int
+    reason: str
+
+    @property
+    def comparisons(self) -> int:
+        """How often chance had an opportunity, and what every p is multiplied with."""
+        return len(self.traces) * self.tensors_read * self.looks
+
+    @property
+    def ranked(self) -> tuple[Trace, ...]:
+        """The traces, strongest first; those without a z last."""
+        return tuple(sorted(self.traces, key=lambda trace: (trace.z != trace.z, -trace.z)))
+
+    @property
+    def named(self) -> tuple[Trace, ...]:
+        """Those named, strongest first: at least these had a part."""
+        return tuple(trace for trace in self.ranked if trace.named)
+
+    @property
+    def colluders(self) -> float:
+        """Estimated number of copies that the suspect was mixed from in equal parts; NaN where nobody is named.
+
+        The mean weight of those named, upside down. Copies that nobody is named for are counted as well, as they
+        make the others' weights smaller.
+        """
+        named = self.named
+        return len(named) / sum(trace.share for trace in named) if named else float("nan")

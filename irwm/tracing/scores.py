@@ -1,0 +1,125 @@
+"""Sums of recipients' sign patterns over a suspect's differences: one pure task, run here or on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.noise import MEAN_SIZE, place_words, placed
+from irwm.tracing.differences import Differences
+
+# Numbers of a block of differences held at once, 16 MB as float64, and rows of it: all places of one recipient in them
+# fit a core's nearest cache.
+_BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 512
+# Rows of places made at once, of several recipients where a block has few: a call costs as much as a hundred rows.
+_ROWS_AT_ONCE = 2048
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Some recipients over some rows.
+
+    Attributes:
+        differences: where the rows are read.
+        spans: half-open ranges of token ids.
+        stream_keys: the recipients' noise keys; secret, so a task goes to trusted workers only.
+        coordinates: num_noise.
+        deviation: sigma_E where noise has that size, None where it is each row's own.
+    """
+
+    differences: Differences
+    spans: tuple[Span, ...]
+    stream_keys: tuple[bytes, ...] = field(repr=False)
+    coordinates: int
+    deviation: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What a task adds up to; sums of tasks over other rows may be added.
+
+    Attributes:
+        signed: (r,) sum over rows of turn * alternating sum of the difference at the recipient's places, weighed.
+        squares: (r,) sum of the same terms squared; its root is the deviation of `signed` under random turns.
+        gauged: (r,) the same sum as `signed` with gauges for weights.
+        whole: what `gauged` is on average for the recipient's own copy.
+        rows: rows that were compared.
+    """
+
+    signed: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    gauged: NDArray[np.float64]
+    whole: float
+    rows: int
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.signed + other.signed,
+            self.squares + other.squares,
+            self.gauged + other.gauged,
+            self.whole + other.whole,
+            self.rows + other.rows,
+        )
+
+    @property
+    def z(self) -> NDArray[np.float64]:
+        """(r,) `signed` in units of its deviation; NaN where nothing differs."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.squares > 0, self.signed / np.sqrt(self.squares), np.nan)
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """(r,) how much of the recipient's noise is there: 1 in their own copy, 1 / c in a mean of c copies."""
+        return self.gauged / self.whole if self.whole > 0 else np.full(self.gauged.shape, np.nan)
+
+
+def score(task: Task) -> Sums:
+    """The sums of one task; pure, so that it may run in any process.
+
+    Each recipient's turn of signs begins at random in every row, by a stream that nobody without the key can tell from
+    fair coins. For a recipient whose copy had no part in the suspect the terms of `signed` therefore have random
+    signs, whatever the suspect is, which is all that the odds rest on.
+    """
+    total = Sums(*(np.zeros(len(task.stream_keys)) for _ in range(3)), whole=0.0, rows=0)
+    for first, last in blocks(task.spans, task.differences.model.hidden_size):
+        total = total + _block(task, first, last)
+    return total
+
+
+def _block(task: Task, first: int, last: int) -> Sums:
+    """The sums over the rows from `first` up to `last`."""
+    d, count = task.differences.model.hidden_size, len(task.stream_keys)
+    difference = task.differences.read(np.arange(first, last))
+    flat, n = difference.values.ravel(), last - first
+    signed, squares, gauged = np.empty(count), np.empty(count), np.empty(count)
+    together = max(1, _ROWS_AT_ONCE // n)
+    row_starts = np.tile(np.arange(n) * d, together)[:, None]
+    for start in range(0, count, together):
+        keys = task.stream_keys[start : start + together]
+        words = [place_words(stream_key, first, n, task.coordinates) for stream_key in keys]
+        positions, turns = placed(np.concatenate(words), task.coordinates, d)
+        positions += row_starts[: len(positions)]
+        found = flat[positions]
+        turns *= found[:, ::2].sum(axis=1, dtype=np.float64) - found[:, 1::2].sum(axis=1, dtype=np.float64)
+        terms, here = turns.reshape(len(keys), n), slice(start, start + len(keys))
+        gauged[here] = (terms * difference.gauges).sum(axis=1)
+        terms *= difference.weights
+        signed[here], squares[here] = terms.sum(axis=1), np.square(terms).sum(axis=1)
+    sizes = (
+        MEAN_SIZE * difference.units if task.deviation is None else np.where(difference.units > 0, task.deviation, 0.0)
+    )
+    whole = task.coordinates * float(difference.gauges @ sizes)
+    return Sums(signed, squares, gauged, whole, int((difference.units > 0).sum()))
+
+
+def blocks(spans: Sequence[Span], d: int) -> Iterator[Span]:
+    """The spans cut so that the differences of each fit in memory."""
+    step = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // d))
+    for first, last in spans:
+        for start in range(first, last, step):
+            yield start, min(start + step, last)

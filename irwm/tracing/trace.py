@@ -1,0 +1,301 @@
+"""Naming recipients: everybody is scored, and a name is given only where chance over all of them is ruled out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment import Alignment, alignments
+from irwm.basis import Basis
+from irwm.checkpoint import Checkpoint
+from irwm.derivation import Derivation
+from irwm.detection import holds_embedding
+from irwm.errors import ParameterError
+from irwm.keys import Key, check_geometry, check_original
+from irwm.keystream import derive, words
+from irwm.noise import embedding_deviation
+from irwm.parameters import Parameters
+from irwm.probability import rademacher_tail_log10
+from irwm.tracing.differences import Differences
+from irwm.tracing.result import Trace, Tracing
+from irwm.tracing.scores import Span, Sums, Task, score
+
+Progress = Callable[[int, int, str], None]
+
+RISK = 1e-6
+DECOYS = 200
+# Noise coordinates looked up in all before a first pass over some rows rules most recipients out: about half a minute.
+MOST_PLACES = 2_000_000_000
+# The first pass: this many runs of this many rows, because a keystream is cheapest read in runs.
+FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
+# Who is scored on all rows after it. A recipient in doubt ranks among the first of 100 000 by far.
+FINALISTS = 1000
+# Recipients in one task: long enough to outweigh sending it, short enough to show progress.
+_RECIPIENTS_PER_TASK = 5000
+_ROWS_PER_TASK = 8192
+
+
+def trace(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    risk: float = RISK,
+    device: str = "cpu",
+    executor: Executor | None = None,
+) -> list[Trace]:
+    """Who of these recipients had a part in the suspect; one `Trace` per key, in order. See `examine`."""
+    return list(examine(suspect, model, keys, risk, device, executor, decoys=0).traces)
+
+
+def examine(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    risk: float = RISK,
+    device: str = "cpu",
+    executor: Executor | None = None,
+    decoys: int = DECOYS,
+    progress: Progress | None = None,
+) -> Tracing:
+    """Score every recipient's noise in the suspect, and decoys' beside them.
+
+    Args:
+        suspect: the checkpoint under examination.
+        model: the unmarked original.
+        keys: keys with noise (`noise_coordinates` above 0); one without cannot be traced by noise and gets no z.
+        risk: odds accepted of naming anybody at all who had no part, over all keys together.
+        device: where the suspect is aligned.
+        executor: runs the scoring; in this process where none is given. Tasks carry the recipients' noise keys.
+        decoys: how many recipients that were never issued a copy are scored as well.
+        progress: called with tasks done, tasks in all and what is being done.
+
+    Raises:
+        ParameterError: a risk outside (0, 1), or no key.
+        KeyMismatchError: a key of another geometry or another original.
+        CheckpointError: a file cannot be read.
+    """
+    if not 0.0 < risk < 1.0 or decoys < 0:
+        raise ParameterError("not a risk", expected="a number between 0 and 1", found=str(risk))
+    if not keys:
+        raise ParameterError("there is no key to trace", expected="at least one key")
+    for key in keys:
+        check_geometry(key, model)
+    _check_original(keys, model)
+    readings = alignments(suspect, model, device=device)
+    found = [
+        _examined(suspect, model, each, keys, risk, executor, decoys, progress, len(readings)) for each in readings
+    ]
+    return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
+
+
+def traced(suspect: Checkpoint, model: Checkpoint, key: Key, alignment: Alignment) -> Trace:
+    """One recipient on a suspect that has been aligned already."""
+    return _examined(suspect, model, alignment, [key], RISK, None, 0, None, 1).traces[0]
+
+
+def _check_original(keys: Sequence[Key], model: Checkpoint) -> None:
+    """The rows' digest of one key of each fingerprint; as good as the fingerprint and much cheaper to have."""
+    for key in {key.model_fingerprint: key for key in keys}.values():
+        check_original(key, key.choices(), model)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Recipients of one release: one basis, one number of noise coordinates.
+
+    Attributes:
+        numbers: (r,) their places among the keys.
+        stream_keys: their noise keys.
+        derivation: any of theirs; basis and decoys are the same for all.
+        parameters: theirs, of which the basis is a function.
+    """
+
+    numbers: NDArray[np.int64]
+    stream_keys: tuple[bytes, ...]
+    derivation: Derivation
+    parameters: Parameters
+
+    @classmethod
+    def all_of(cls, keys: Sequence[Key]) -> list[_Group]:
+        members: dict[bytes, list[int]] = {}
+        derivations = [key.derivation if key.parameters.noise_coordinates else None for key in keys]
+        for number, derivation in enumerate(derivations):
+            if derivation is not None:
+                members.setdefault(derivation.basis_key(), []).append(number)
+        groups = []
+        for numbers in members.values():
+            own = [derivations[number] for number in numbers]
+            stream_keys = tuple(derivation.noise_key() for derivation in own if derivation is not None)
+            first = own[0]
+            assert first is not None
+            groups.append(cls(np.array(numbers), stream_keys, first, keys[numbers[0]].parameters))
+        return groups
+
+
+def _examined(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    alignment: Alignment,
+    keys: Sequence[Key],
+    risk: float,
+    executor: Executor | None,
+    decoys: int,
+    progress: Progress | None,
+    tensors: int,
+) -> Tracing:
+    z, share = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
+    rows = np.zeros(len(keys), dtype=np.int64)
+    decoy_z: list[NDArray[np.float64]] = []
+    first_rows, looks = 0, 1
+    groups = _Group.all_of(keys) if alignment.aligned and holds_embedding(suspect) else []
+    for index, group in enumerate(groups):
+        # Decoys are shared out among the groups, each group's drawn from its own secret.
+        count = decoys // len(groups) + (index < decoys % len(groups))
+        extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
+        scored = _scored(suspect, model, alignment, group, extra, executor, progress)
+        here = len(group.numbers)
+        z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
+        rows[group.numbers] = scored.rows[:here]
+        decoy_z.append(scored.z[here:])
+        first_rows = max(first_rows, scored.first_rows)
+        looks = max(looks, scored.looks)
+    log10_p = rademacher_tail_log10(z)
+    log10_risk = np.minimum(0.0, log10_p + math.log10(len(keys) * tensors * looks))
+    traces = tuple(
+        Trace(
+            recipient=key.recipient,
+            owner=key.owner,
+            z=float(z[i]),
+            log10_p=float(log10_p[i]),
+            log10_risk=float(log10_risk[i]),
+            named=bool(log10_risk[i] <= math.log10(risk)),
+            share=float(share[i]),
+            rows=int(rows[i]),
+        )
+        for i, key in enumerate(keys)
+    )
+    return Tracing(
+        traces=traces,
+        decoys=np.concatenate(decoy_z) if decoy_z else np.empty(0),
+        risk=risk,
+        alignment=alignment,
+        tensors_read=tensors,
+        looks=looks,
+        rows=int(rows.max(initial=0)),
+        first_pass_rows=first_rows,
+        reason=_reason(traces, alignment, bool(groups), holds_embedding(suspect)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    z: NDArray[np.float64]
+    share: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    first_rows: int
+    looks: int  # at one recipient: on some rows, and then on all; both are paid for
+
+
+def _scored(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    alignment: Alignment,
+    group: _Group,
+    decoys: tuple[bytes, ...],
+    executor: Executor | None,
+    progress: Progress | None,
+) -> _Scored:
+    """z, share and rows of a group's recipients and then of its decoys."""
+    everybody = (*group.stream_keys, *decoys)
+    s, d = model.vocab_size, model.hidden_size
+    some = first_pass_spans(s, group.derivation.basis_key())
+    sample = np.concatenate([np.arange(*span) for span in some])
+    basis = Basis.derive(group.derivation.basis_key(), d)
+    differences = Differences.between(suspect, model, alignment, basis, sample)
+    coordinates = group.parameters.noise_coordinates
+    deviation = embedding_deviation(model) if group.parameters.noise_level == "global" else None
+    whole = Task(differences, ((0, s),), everybody, coordinates, deviation)
+    if len(everybody) * s * coordinates <= MOST_PLACES:
+        sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
+        return _Scored(sums.z, sums.share, np.full(len(everybody), sums.rows), sums.rows, looks=1)
+    parts = list(_by_recipients(replace(whole, spans=some)))
+    passes = _results(parts, executor, progress, f"First pass over {len(everybody)} recipients")
+    z = np.concatenate([each.z for each in passes])
+    share = np.concatenate([each.share for each in passes])
+    rows = np.full(len(everybody), passes[0].rows)
+    # Decoys go on whatever they look like, to be shown beside the likeliest as their equals.
+    likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
+    finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everybody))])
+    last = replace(whole, stream_keys=tuple(everybody[i] for i in finalists))
+    sums = _run(_by_rows(last), executor, progress, f"All rows for the {len(finalists)} likeliest")
+    z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
+    return _Scored(z, share, rows, passes[0].rows, looks=2)
+
+
+def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
+    """Runs of rows, one somewhere in each part of a vocabulary of `s`; all of it where it is that small.
+
+    Where they are follows from the release's secret: a thief who knew could spoil just these few rows, and with them
+    the first pass and what the differences are centred by.
+    """
+    part = s // FIRST_PASS_RUNS
+    if part <= FIRST_PASS_RUN:
+        return ((0, s),)
+    drawn = words(derive(secret, b"irwm", b"irwm/v2/first-pass"), FIRST_PASS_RUNS).tolist()
+    starts = [number * part + word % (part - FIRST_PASS_RUN + 1) for number, word in enumerate(drawn)]
+    return tuple((start, start + FIRST_PASS_RUN) for start in starts)
+
+
+def _by_rows(task: Task) -> Iterator[Task]:
+    ((first, last),) = task.spans
+    for start in range(first, last, _ROWS_PER_TASK):
+        yield replace(task, spans=((start, min(start + _ROWS_PER_TASK, last)),))
+
+
+def _by_recipients(task: Task) -> Iterator[Task]:
+    for start in range(0, len(task.stream_keys), _RECIPIENTS_PER_TASK):
+        yield replace(task, stream_keys=task.stream_keys[start : start + _RECIPIENTS_PER_TASK])
+
+
+def _run(tasks: Iterable[Task], executor: Executor | None, progress: Progress | None, what: str) -> Sums:
+    total, *others = _results(list(tasks), executor, progress, what)
+    for sums in others:
+        total = total + sums
+    return total
+
+
+def _results(tasks: Sequence[Task], executor: Executor | None, progress: Progress | None, what: str) -> list[Sums]:
+    """The sums of all tasks, in order."""
+    say = progress or (lambda _done, _total, _what: None)
+    say(0, len(tasks), what)
+    if executor is None:
+        results = []
+        for task in tasks:
+            results.append(score(task))
+            say(len(results), len(tasks), what)
+        return results
+    futures = [executor.submit(score, task) for task in tasks]
+    for done, _ in enumerate(as_completed(futures), start=1):
+        say(done, len(tasks), what)
+    return [future.result() for future in futures]
+
+
+def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: bool) -> str:
+    if not alignment.aligned:
+        return f"Nobody can be traced: the suspect {alignment.reason}."
+    if not own:
+        return "Nobody can be traced: the suspect is an adapter without an embedding of its own."
+    if not noisy:
+        return "These keys carry no noise, so nobody can be traced by it; their marks can still be looked for."
+    if all(math.isnan(trace.z) for trace in traces):
+        return "The suspect's embedding equals the original's: it is nobody's copy."
+    count = sum(trace.named for trace in traces)
+    if not count:
+        return "No recipient's copy is recognised in the suspect."
+    who = "one recipient's copy" if count == 1 else f"the copies of {count} recipients"
+    return f"The suspect was made from {who}, at least."

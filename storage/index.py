@@ -1,0 +1,222 @@
+"""What an unlocked vault keeps at hand to find keys and releases by; in memory only, gone with the lock.
+
+Names are sealed in the file like everything else, so nothing in it can be searched: the first look after an unlocking
+opens every record once, and later ones go through what was opened. An index is a value that is never changed; a newer
+one takes its place. It serves again while neither the file nor the audit log's head changed. It is read on from its
+last row when only the vault's own writing went on, which an authenticated and longer log shows. In every other case it
+is read afresh, so that what another program did to the file is noticed at the next look, as it would be without it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import sqlite_utils
+
+from storage import audit
+from storage.encryption import Sealer
+from storage.errors import AuditBrokenError, DamagedRecordError, RecordValueError
+from storage.records import KeyRecord, RecordName, build, open_meta
+from storage.schema import KEYS, RELEASES
+
+# Two hexadecimal digits are also half of many a name, and begin one fingerprint in 256.
+LEAST_OF_COMMITMENT = 4
+
+
+class KeyEntry(NamedTuple):
+    """A key and its names as they are searched."""
+
+    record: KeyRecord
+    words: str
+
+
+class ReleaseEntry(NamedTuple):
+    """What a release is found by. Its manifest is opened for the page that shows it: a thousand would fill memory."""
+
+    sequence: int
+    id: str
+    key_id: str
+    release_fingerprint: str
+    words: str
+
+
+E = TypeVar("E", KeyEntry, ReleaseEntry)
+Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Generic[E]):
+    """All records of one table, as one state of the vault had them.
+
+    Attributes:
+        entries: in order of sequence.
+        damaged: records that do not authenticate.
+        last: the highest sequence number read, and the identifier that stood there.
+        stamp: of the file, taken before it was read.
+        log: the audit log's end; None when it was damaged.
+    """
+
+    entries: tuple[E, ...] = ()
+    damaged: tuple[RecordName, ...] = ()
+    last: tuple[int, Any] | None = None
+    stamp: Stamp = ()
+    log: audit.AuditState | None = None
+
+
+def key_index(
+    known: Index[KeyEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
+) -> Index[KeyEntry]:
+    """The keys as this state of the database has them.
+
+    Args:
+        known: an earlier index of the same vault, if there is one.
+        stamp: `DatabaseFile.stamp()` from before the database was opened.
+    """
+    return _refreshed(known, KEYS, _KeyEntries(), db, sealer, stamp)
+
+
+def release_index(
+    known: Index[ReleaseEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
+) -> Index[ReleaseEntry]:
+    """The releases as this state of the database has them; see `key_index`."""
+    return _refreshed(known, RELEASES, _release_entry, db, sealer, stamp)
+
+
+def find_keys(index: Index[KeyEntry], text: str = "", model_fingerprint: str | None = None) -> list[KeyRecord]:
+    """The keys, in order of sequence, that have every word of `text` in a name or at the start of their commitment."""
+    found: Iterable[KeyEntry] = index.entries
+    if model_fingerprint is not None:
+        found = [entry for entry in found if entry.record.model_fingerprint == model_fingerprint]
+    for word in _words(text):
+        start = word if len(word) >= LEAST_OF_COMMITMENT else None
+        found = [
+            entry
+            for entry in found
+            if word in entry.words or (start is not None and entry.record.commitment.startswith(start))
+        ]
+    return [entry.record for entry in found]
+
+
+def find_releases(index: Index[ReleaseEntry], keys: Index[KeyEntry], text: str = "") -> list[ReleaseEntry]:
+    """The releases, in order of sequence, that have every word of `text` in their path or in a name of their key."""
+    found = list(index.entries)
+    words = _words(text)
+    names = {entry.record.id: entry.words for entry in keys.entries} if words else {}
+    for word in words:
+        found = [entry for entry in found if word in entry.words or word in names.get(entry.key_id, "")]
+    return found
+
+
+def one_page(found: Sequence[Any], newest_first: bool, offset: int, limit: int) -> Sequence[Any]:
+    """What stands at `offset` and the `limit` - 1 places after it.
+
+    Raises:
+        RecordValueError: `offset` is negative or `limit` less than 1.
+    """
+    for name, value, least in (("offset", offset, 0), ("limit", limit, 1)):
+        if type(value) is not int or value < least:
+            raise RecordValueError(
+                f"the {name} of a page is out of range", expected=f"at least {least}", found=repr(value)
+            )
+    if newest_first:
+        return [found[at] for at in range(len(found) - 1 - offset, max(-1, len(found) - 1 - offset - limit), -1)]
+    return found[offset : offset + limit]
+
+
+def own_copy(record: KeyRecord) -> KeyRecord:
+    """The record with settings of its own: those in the index are shared by all keys that have the same."""
+    return replace(record, parameters=dict(record.parameters))
+
+
+def _refreshed(
+    known: Index[E] | None,
+    table: str,
+    entry_of: Callable[[Mapping[str, Any], dict[str, Any]], E],
+    db: sqlite_utils.Database,
+    sealer: Sealer,
+    stamp: Stamp,
+) -> Index[E]:
+    try:
+        log: audit.AuditState | None = audit.state(db)
+    except AuditBrokenError:
+        log = None  # what is readable is shown all the same; the log's own check says what is wrong with it
+    if known is not None and log is not None and known.log is not None:
+        if known.stamp == stamp and known.log == log:
+            return known
+        if log.fits(sealer) and log.count > known.log.count and _goes_on(known, known.log, table, db):
+            longer = _read(known, table, entry_of, db, sealer)
+            (rows,) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
+            if rows == len(longer.entries) + len(longer.damaged):
+                return replace(longer, stamp=stamp, log=log)
+    nothing: Index[E] = Index()
+    return replace(_read(nothing, table, entry_of, db, sealer), stamp=stamp, log=log)
+
+
+def _goes_on(known: Index[E], log: audit.AuditState, table: str, db: sqlite_utils.Database) -> bool:
+    """Whether the log, and the table's last row, are still where the index left them."""
+    head = db.execute("SELECT hash FROM audit WHERE seq = ?", [log.count]).fetchone()
+    if head is None or head[0] != log.head:
+        return False
+    if known.last is None:
+        return True
+    # Where the last row was removed, its number is given again to the next one.
+    row = db.execute(f"SELECT id FROM {table} WHERE seq = ?", [known.last[0]]).fetchone()
+    return row is not None and bool(row[0] == known.last[1])
+
+
+def _read(
+    known: Index[E],
+    table: str,
+    entry_of: Callable[[Mapping[str, Any], dict[str, Any]], E],
+    db: sqlite_utils.Database,
+    sealer: Sealer,
+) -> Index[E]:
+    entries, damaged, last = list(known.entries), list(known.damaged), known.last
+    newer, values = ("", []) if last is None else ("WHERE seq > ?", [last[0]])
+    for row in db.query(f"SELECT seq, id, version, created, meta FROM {table} {newer} ORDER BY seq", values):
+        last = row["seq"], row["id"]
+        try:
+            entries.append(entry_of(row, open_meta(sealer, table, row)))
+        except DamagedRecordError as error:
+            damaged.append(RecordName(error.table, error.record))
+    return Index(tuple(entries), tuple(damaged), last)
+
+
+class _KeyEntries:
+    """Makes keys' entries that hold each repeated value once: a release for 100 000 recipients repeats most of them."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._parameters: Any = None
+
+    def __call__(self, row: Mapping[str, Any], meta: dict[str, Any]) -> KeyEntry:
+        if meta.get("parameters") == self._parameters:
+            meta["parameters"] = self._parameters
+        else:
+            self._parameters = meta.get("parameters")
+        for name in ("owner", "model_name", "model_fingerprint", "family", "label"):
+            if type(text := meta.get(name)) is str:
+                meta[name] = self._texts.setdefault(text, text)
+        created = self._texts.setdefault(row["created"], row["created"])
+        record: KeyRecord = build(KEYS, {**row, "created": created}, meta)
+        return KeyEntry(record, _searched(f"{record.owner}\n{record.recipient}\n{record.model_name}\n{record.label}"))
+
+
+def _release_entry(row: Mapping[str, Any], meta: dict[str, Any]) -> ReleaseEntry:
+    record = build(RELEASES, row, meta)
+    marked = str(record.receipt.get("release_fingerprint", ""))
+    return ReleaseEntry(record.sequence, record.id, record.key_id, marked, _searched(record.path))
+
+
+def _words(text: str) -> list[str]:
+    return _searched(text).split()
+
+
+def _searched(text: str) -> str:
+    """Text as it is compared: capitals, and the several ways to write a character, make no difference."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())

@@ -1,0 +1,64 @@
+"""Rows found by their own content, through rotation, reordering and trimming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from irwm.alignment.content import candidates, components_of
+from irwm.alignment.neighbours import nearest, neighbourhoods
+from irwm.alignment.rows import rows_of
+from irwm.attacks.equivalence import apply, read_state, write_state
+
+
+def test_nearest_neighbours_are_those_of_the_full_table() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = torch.randn(300, 8, generator=generator), torch.randn(200, 8, generator=generator)
+    usable = torch.ones(200, dtype=torch.bool)
+    usable[7] = False
+    near = nearest(theirs, ours, usable, torch.ones(300, dtype=torch.bool))
+    table = torch.nn.functional.normalize(ours, dim=1) @ torch.nn.functional.normalize(theirs, dim=1).T
+    table[:, 7] = -2
+    assert torch.equal(near.best, table.argmax(dim=1))
+    top = table.topk(2, dim=1).values
+    assert torch.allclose(near.margin, top[:, 0] - top[:, 1], atol=1e-6)
+    expected = table.argmax(dim=0)[table.argmax(dim=1)] == torch.arange(300)
+    assert torch.equal(near.mutual, expected)
+    by_distance = nearest(theirs, ours, usable, torch.ones(300, dtype=torch.bool), by_distance=True)
+    distances = torch.cdist(ours, theirs)
+    distances[:, 7] = torch.inf
+    assert torch.equal(by_distance.best, distances.argmin(dim=1))
+
+
+def test_equal_rows_are_paired_once() -> None:
+    ours = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    usable = torch.ones(3, dtype=torch.bool)
+    near = nearest(ours, ours, usable, usable)
+    chosen = near.best[near.mutual].tolist()
+    assert len(chosen) == len(set(chosen))
+    assert near.mutual[2]
+
+
+@pytest.mark.parametrize("steps", [["reorder_tokens"], ["rotate", "rescale", ("trim_tokens", {"fraction": 0.4})]])
+def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, steps: list) -> None:
+    state = apply(read_state(phi3_path), steps, seed=5)
+    write_state(state, tmp_path / "x")
+    where = np.asarray(state.token_ids)
+    theirs, ours = (rows_of(irwm.open_checkpoint(path), False, "cpu") for path in (tmp_path / "x", phi3_path))
+    match = next(candidates(theirs, ours, components_of(ours)))
+    found = match >= 0
+    assert found.sum() > 0.95 * (where >= 0).sum()
+    assert (match[found] == where[found]).mean() > 0.99
+
+
+def test_a_neighbourhood_does_not_depend_on_coordinates_order_or_length(phi3_path: Path, tmp_path: Path) -> None:
+    state = apply(read_state(phi3_path), ["rotate", ("rescale", {"factor": 0.1}), "reorder_tokens"], seed=5)
+    write_state(state, tmp_path / "x", dtype="float32")
+    theirs, ours = (
+        neighbourhoods(rows_of(irwm.open_checkpoint(path), False, "cpu"))[0] for path in (tmp_path / "x", phi3_path)
+    )
+    assert torch.allclose(theirs[torch.as_tensor(np.asarray(state.token_ids))], ours, atol=2e-3)

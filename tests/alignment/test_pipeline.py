@@ -1,0 +1,146 @@
+"""The cheapest explanation that holds, what it says, and what it says of suspects that cannot be aligned."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.attacks.equivalence import apply, read_state, write_state
+from irwm.attacks.rewrite import rewrite
+from tests.conftest import write_llama
+
+
+def disguised(source: Path, out: Path, steps: Sequence, seed: int = 3) -> tuple[irwm.Checkpoint, np.ndarray]:
+    """The disguised model and where each token's row went."""
+    state = apply(read_state(source), steps, seed=seed)
+    write_state(state, out)
+    suspect = irwm.open_checkpoint(out)
+    ids = np.arange(irwm.open_checkpoint(source).vocab_size)
+    return suspect, ids if state.token_ids is None else np.asarray(state.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        ([], []),
+        (["map_qk", "reorder_heads", "regain"], []),
+        (["permute_residual"], ["columns"]),
+        (["flip_signs"], ["signs"]),
+        (["rotate"], ["rotation"]),
+        ([("rescale", {"factor": 0.2})], ["scale"]),
+        (["reorder_tokens"], ["rows by tokenizer"]),
+        ([("reorder_tokens", {"tokenizer": "drop"})], ["rows by content"]),
+        ([("pad_tokens", {"count": 40})], ["rows"]),
+        ([("rename_tensors", {"scheme": "scrambled"})], ["embedding"]),
+        (["rotate", ("trim_tokens", {"fraction": 0.3})], ["rows by tokenizer", "rows", "rotation"]),
+    ],
+)
+def test_what_was_undone_is_said_and_nothing_else(phi3_path: Path, tmp_path: Path, steps: list, names: list) -> None:
+    suspect, where = disguised(phi3_path, tmp_path / "x", steps)
+    alignment = irwm.align(suspect, irwm.open_checkpoint(phi3_path))
+    assert alignment.aligned
+    assert [step.name for step in alignment.steps] == names
+    assert all(0.9 < step.confidence <= 1 for step in alignment.steps if step.name != "rows")
+    assert np.array_equal(alignment.rows, where)
+    assert alignment.lost == (where < 0).sum()
+
+
+@pytest.mark.parametrize("steps", [["flip_signs", "shift_rows", "shift_tables"], [("rescale", {"factor": 3.0})]])
+def test_what_a_layernorm_does_not_notice_is_undone(minilm_path: Path, tmp_path: Path, steps: list) -> None:
+    suspect, _ = disguised(minilm_path, tmp_path / "x", steps)
+    model = irwm.open_checkpoint(minilm_path)
+    alignment = irwm.align(suspect, model)
+    assert alignment.aligned
+    ids = np.arange(2000, 2200)
+    originals = model.embedding(ids).double().numpy()
+    restored = alignment.restore(suspect.embedding(ids).double().numpy(), originals)
+    assert np.abs(restored / alignment.scale - originals).max() < 0.02
+    said = {step.name for step in alignment.steps}
+    assert said == ({"scale"} if len(steps) == 1 else {"signs", "offsets", "row constants"})
+
+
+def test_rows_restored_from_a_rotation_are_the_originals(phi3_path: Path, tmp_path: Path) -> None:
+    suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
+    model = irwm.open_checkpoint(phi3_path)
+    alignment = irwm.align(suspect, model)
+    ids = np.arange(500, 700)
+    restored = alignment.restore(suspect.embedding(where[ids]).double().numpy())
+    originals = model.embedding(ids).double().numpy()
+    assert np.abs(restored / alignment.scale - originals).max() < 0.02 * np.abs(originals).max()
+
+
+def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    rng = np.random.default_rng(0)
+    moved = rng.choice(np.arange(300, 4096), 600, replace=False)
+    order = np.arange(4096)
+    order[moved] = np.roll(moved, 1)
+    name = model.layout.embedding.name
+    path = rewrite(phi3_path, tmp_path / "x", lambda n, x: x[torch.from_numpy(order)] if n == name else x)
+    alignment = irwm.align(irwm.open_checkpoint(path), model)
+    assert alignment.aligned
+    assert (order[alignment.rows] == np.arange(4096)).mean() > 0.999
+
+
+def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path) -> None:
+    """Both have one shape; whatever order the scrambled names put them in, what they hold decides."""
+    model = irwm.open_checkpoint(phi3_path)
+    for seed in range(4):
+        steps = ["rotate", ("rename_tensors", {"scheme": "scrambled"})]
+        suspect, _ = disguised(phi3_path, tmp_path / str(seed), steps, seed=seed)
+        alignment = irwm.align(suspect, model)
+        assert alignment.aligned
+        restored = alignment.restore(suspect.read(alignment.embedding, [700]).double().numpy())
+        assert np.corrcoef(restored[0], model.embedding([700])[0].numpy())[0, 1] > 0.99
+
+
+def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    suspect, _ = disguised(phi3_path, tmp_path / "x", ["rotate", ("rename_tensors", {"scheme": "scrambled"})])
+    tensors = load_file(suspect.shards[0])
+    generator = torch.Generator().manual_seed(0)
+    for i, shape in enumerate([(9000, 128), (5000, 128), (9000, 64), (4096, 128)]):
+        tensors[f"a{i}"] = torch.randn(shape, generator=generator).bfloat16()
+    save_file(tensors, suspect.shards[0])
+    alignment = irwm.align(irwm.open_checkpoint(suspect.path), model)
+    assert alignment.aligned
+    assert alignment.rows.tolist() == list(range(4096))
+
+
+def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, phi3_path: Path) -> None:
+    for suspect, model in ((gemma_path, phi3_path), (phi3_path, gemma_path)):
+        alignment = irwm.align(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
+        assert not alignment.aligned
+        assert alignment.exhausted  # the tokenizers name the rows
+        assert alignment.steps == ()
+        assert "cannot be aligned" in alignment.reason
+
+
+def test_another_hidden_size_is_said(demo_path: Path, phi3_path: Path) -> None:
+    alignment = irwm.align(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(phi3_path))
+    assert not alignment.aligned
+    assert "cannot be aligned" in alignment.reason
+
+
+def test_too_few_rows_to_rotate_are_no_match(tmp_path: Path, phi3_path: Path) -> None:
+    """100 rows in 128 coordinates can be turned onto anything."""
+    small = irwm.open_checkpoint(write_llama(tmp_path / "small", vocab_size=200, hidden_size=128))
+    alignment = irwm.align(small, irwm.open_checkpoint(phi3_path))
+    assert not alignment.aligned
+    assert not alignment.exhausted
+
+
+def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tmp_path: Path) -> None:
+    suspect, _ = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
+    ruined = irwm.attacks.prune(suspect.path, tmp_path / "y", 0.97)
+    shutil.rmtree(suspect.path)
+    alignment = irwm.align(irwm.open_checkpoint(ruined), irwm.open_checkpoint(phi3_path))
+    assert not alignment.aligned
+    assert irwm.lineage.lineage(alignment).status == "cannot tell"

@@ -1,0 +1,93 @@
+"""Orthogonal Procrustes, and why it is judged in the minor components only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
+from irwm.alignment.rotation import Rotation, by_procrustes, leading_count, procrustes
+from irwm.alignment.rows import principal_components
+from irwm.alignment.sample import Sample, centred, row_cosines
+
+NONE = np.empty(0, dtype=np.int64)
+
+
+def embedding(path: Path) -> torch.Tensor:
+    return irwm.open_checkpoint(path).embedding(range(300, 4096)).double()
+
+
+def sample(theirs: torch.Tensor, ours: torch.Tensor) -> Sample:
+    return Sample(theirs, ours, np.arange(len(ours)), NONE, 0)
+
+
+def fit_to(each: Sample) -> Rotation:
+    minor = principal_components(each.ours).flip(1)[:, leading_count(each.ours.shape[1]) :]
+    return by_procrustes(each, minor)
+
+
+def rotation(d: int, seed: int = 0) -> torch.Tensor:
+    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).Q
+
+
+def test_a_rotation_and_a_factor_are_recovered(demo_path: Path) -> None:
+    ours = embedding(demo_path)
+    turn = rotation(ours.shape[1])
+    fit = fit_to(sample(2.5 * ours @ turn, ours))
+    assert fit.fits
+    assert np.abs(fit.matrix - turn.T.numpy()).max() < 1e-6
+    assert fit.scale == pytest.approx(2.5, rel=1e-6)
+    assert abs(float(np.median(fit.decoy_cosines))) < 0.05
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_noise_leaves_more_than_the_threshold(demo_path: Path, share: float) -> None:
+    ours = embedding(demo_path)
+    noise = share * ours.std() * torch.randn(ours.shape, generator=torch.Generator().manual_seed(2))
+    assert fit_to(sample((ours + noise) @ rotation(ours.shape[1]), ours)).fits
+
+
+def test_models_trained_apart_resemble_each_other_in_the_leading_components_only(
+    gemma_path: Path, phi3_path: Path
+) -> None:
+    """Same text, same tokenizer, other start and architecture: a plain Procrustes score would call them relatives."""
+    theirs, ours = embedding(phi3_path), embedding(gemma_path)
+    a, b = centred(theirs), centred(ours)
+    plain = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])))
+    assert plain > 0.6 * ALIGNED_COSINE
+    fit = fit_to(sample(theirs, ours))
+    assert not fit.fits
+    assert float(np.median(fit.cosines)) < 0.5 * MINOR_COSINE
+
+
+def test_a_widened_stream_is_turned_and_narrowed_at_once(demo_path: Path) -> None:
+    """Orthonormal rows carry d coordinates into d + 64 without changing a length: the model computes the same."""
+    ours = embedding(demo_path)
+    d = ours.shape[1]
+    wide = rotation(d + 64)[:d]
+    fit = fit_to(sample(ours @ wide, ours))
+    assert fit.fits
+    assert np.abs(fit.matrix - wide.T.numpy()).max() < 1e-6
+
+
+def test_a_random_stranger_scores_as_wrong_rows_do() -> None:
+    generator = torch.Generator().manual_seed(3)
+    theirs, ours = (torch.randn(2000, 96, generator=generator, dtype=torch.float64) for _ in range(2))
+    fit = fit_to(sample(theirs, ours))
+    # Fitting to wrong pairs from the start is the same null as turning wrong rows by a fit to right ones.
+    decoy = fit_to(sample(theirs.roll(1, 0), ours))
+    for cosines in (fit.cosines, fit.decoy_cosines, decoy.cosines):
+        assert abs(float(np.median(cosines))) < 0.02
+        assert float(np.std(cosines)) == pytest.approx(24**-0.5, rel=0.1)
+
+
+def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Path) -> None:
+    ours = embedding(demo_path)
+    planted = torch.cat((ours, 19 * ours.norm(dim=1).median() * torch.eye(8, ours.shape[1], dtype=ours.dtype)))
+    clean, spoilt = (principal_components(rows).flip(1)[:, :16] for rows in (ours, planted))
+    overlap = torch.linalg.svdvals(clean.T @ spoilt)
+    assert float(overlap.min()) > 0.95

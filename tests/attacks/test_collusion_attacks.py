@@ -1,0 +1,225 @@
+"""Collusion and noise as attacks on folders: what is combined how, what is copied, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.attacks import add_noise, collude, collusion
+from irwm.errors import (
+    NotACheckpointError,
+    OutputExistsError,
+    ParameterError,
+    UnsupportedCheckpointError,
+)
+from tests.checkpoint.builders import split
+from tests.conftest import write_llama
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def changed(folder: Path, out: Path, change) -> Path:
+    """A copy of a model folder whose tensors went through `change(name, tensor)`."""
+    shutil.copytree(folder, out)
+    for shard in sorted(out.glob("*.safetensors")):
+        tensors = {name: change(name, tensor).contiguous() for name, tensor in load_file(shard).items()}
+        save_file(tensors, shard, metadata={"format": "pt"})
+    return out
+
+
+def blurred(seed: int):
+    def change(_name: str, tensor: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+        return tensor + 0.1 * noise.to(tensor.dtype) if tensor.ndim == 2 else tensor
+
+    return change
+
+
+def all_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for shard in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(shard).items()}
+
+
+@pytest.fixture(scope="module")
+def copies(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four models of equal shapes, whose matrices differ and whose norms do not."""
+    root = tmp_path_factory.mktemp("copies")
+    return [changed(tiny_path, root / str(seed), blurred(seed)) for seed in range(4)]
+
+
+def expected(how: str, values: np.ndarray) -> np.ndarray:
+    if how == "min-max":
+        return (values.min(axis=0) + values.max(axis=0)) / 2
+    return {"mean": np.mean, "median": np.median, "max": np.max}[how](values, axis=0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("how", ["mean", "median", "max", "min-max"])
+def test_every_tensor_is_combined_entry_by_entry(copies: list[Path], tmp_path: Path, how: str, count: int) -> None:
+    out = collude(copies[:count], tmp_path / "out", how)
+    parts, result = [all_tensors(folder) for folder in copies[:count]], all_tensors(out)
+    assert result.keys() == parts[0].keys()
+    for name, tensor in result.items():
+        values = np.stack([part[name].double().numpy() for part in parts])
+        assert np.abs(tensor.double().numpy() - expected(how, values)).max() < 1e-6, name
+        assert tensor.dtype == parts[0][name].dtype
+
+
+def test_copy_paste_takes_every_entry_from_some_copy_and_from_each_as_often(copies: list[Path], tmp_path: Path) -> None:
+    out = collude(copies, tmp_path / "out", "copy-paste", seed=3)
+    values = torch.stack([all_tensors(folder)[EMBEDDING] for folder in copies])
+    taken = values == all_tensors(out)[EMBEDDING]
+    assert taken.any(dim=0).all()
+    shares = taken.double().mean(dim=(1, 2))
+    assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.02)
+    for axis in (0, 1):  # neither whole columns nor whole rows
+        parts = taken[0].double().mean(dim=axis)
+        assert 0.02 < parts.min() < parts.max() < 0.6
+    again = collude(copies, tmp_path / "again", "copy-paste", seed=3)
+    other = collude(copies, tmp_path / "other", "copy-paste", seed=4)
+    assert torch.equal(all_tensors(again)[EMBEDDING], all_tensors(out)[EMBEDDING])
+    assert not torch.equal(all_tensors(other)[EMBEDDING], all_tensors(out)[EMBEDDING])
+
+
+def test_a_weighted_mean_divides_by_the_sum_of_the_weights(copies: list[Path], tmp_path: Path) -> None:
+    out = collude(copies[:3], tmp_path / "out", weights=[1, 0, 3])
+    one, _, three = (all_tensors(folder)[EMBEDDING] for folder in copies[:3])
+    assert torch.allclose(all_tensors(out)[EMBEDDING], (one + 3 * three) / 4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("how", collusion.STRATEGIES)
+def test_what_all_copies_share_is_copied_bit_for_bit(tmp_path: Path, dtype: torch.dtype, how: str) -> None:
+    plain = write_llama(tmp_path / "plain", dtype=dtype)
+    others = [changed(plain, tmp_path / str(i), lambda n, x: x * 1.5 if n == EMBEDDING else x) for i in range(2)]
+    before, after = all_tensors(plain), all_tensors(collude([plain, *others], tmp_path / "out", how))
+    for name in before.keys() - {EMBEDDING}:
+        assert torch.equal(before[name], after[name])
+        assert after[name].dtype == before[name].dtype
+    assert after[EMBEDDING].dtype == dtype
+
+
+def test_blocks_make_no_difference(copies: list[Path], tmp_path: Path, monkeypatch) -> None:
+    whole = collude(copies, tmp_path / "whole", "median")
+    monkeypatch.setattr(collusion, "_NUMBERS_AT_ONCE", 1000)
+    assert (collude(copies, tmp_path / "blocks", "median") / "model.safetensors").read_bytes() == (
+        whole / "model.safetensors"
+    ).read_bytes()
+
+
+def test_copies_may_be_sharded_differently_and_config_comes_along(copies: list[Path], tmp_path: Path) -> None:
+    sharded = split(copies[0], tmp_path / "sharded", 3)
+    out = collude([sharded, copies[1]], tmp_path / "out")
+    whole = collude(copies[:2], tmp_path / "whole")
+    one, other = all_tensors(out), all_tensors(whole)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert len(list(out.glob("*.safetensors"))) == 3
+    assert irwm.open_checkpoint(out).family == "llama"
+    assert (out / "config.json").read_bytes() == (sharded / "config.json").read_bytes()
+
+
+def test_a_stored_head_stays_equal_to_its_embedding(copies: list[Path], tmp_path: Path) -> None:
+    tied = []
+    for number, folder in enumerate(copies[:2]):
+        out = changed(folder, tmp_path / f"tied {number}", lambda _name, tensor: tensor)
+        tensors = load_file(out / "model.safetensors")
+        tensors["lm_head.weight"] = tensors[EMBEDDING].clone()
+        save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+        tied.append(out)
+    mixed = all_tensors(collude(tied, tmp_path / "out", "copy-paste"))
+    assert torch.equal(mixed["lm_head.weight"], mixed[EMBEDDING])
+
+
+def test_whole_numbers_and_single_numbers_survive(copies: list[Path], tmp_path: Path) -> None:
+    extended = []
+    for number, folder in enumerate(copies[:2]):
+        out = changed(folder, tmp_path / str(number), lambda _name, tensor: tensor)
+        tensors = load_file(out / "model.safetensors")
+        tensors["steps"], tensors["gain"] = torch.tensor([1, 2, 3 + number]), torch.tensor(1.0 + number)
+        save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+        extended.append(out)
+    mixed = all_tensors(collude(extended, tmp_path / "out"))
+    assert mixed["steps"].tolist() == [1, 2, 3]
+    assert mixed["gain"].item() == 1.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"how": "mode"}, "unknown strategy"),
+        ({"weights": [1.0]}, "weights do not fit"),
+        ({"weights": [1.0, -1.0]}, "weights do not fit"),
+        ({"weights": [0.0, 0.0]}, "weights do not fit"),
+        ({"weights": [1.0, float("nan")]}, "weights do not fit"),
+        ({"weights": [1.0, 1.0], "how": "median"}, "weights do not fit"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    copies: list[Path], tmp_path: Path, arguments: dict, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        collude(copies[:2], tmp_path / "out", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_copy_is_no_conspiracy(copies: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="at least two"):
+        collude(copies[:1], tmp_path / "out")
+
+
+def test_models_of_other_shapes_are_refused_by_the_tensors_name(copies: list[Path], tmp_path: Path) -> None:
+    other = write_llama(tmp_path / "other", vocab_size=601)
+    with pytest.raises(ParameterError, match=r"not copies of one model.*lm_head.*\[600, 64\].*\[601, 64\]"):
+        collude([copies[0], other], tmp_path / "out")
+    deeper = write_llama(tmp_path / "deeper", num_hidden_layers=2)
+    with pytest.raises(ParameterError, match="no such tensor"):
+        collude([copies[0], deeper], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_formats_missing_folders_and_taken_names_are_refused(copies: list[Path], tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    torch.save(all_tensors(copies[0]), archive / "pytorch_model.bin")
+    shutil.copy(copies[0] / "config.json", archive)
+    with pytest.raises(UnsupportedCheckpointError):
+        collude([copies[0], archive], tmp_path / "out")
+    with pytest.raises(NotACheckpointError):
+        collude([copies[0], tmp_path / "nothing"], tmp_path / "out")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OutputExistsError):
+        collude(copies, tmp_path / "taken")
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "taken").iterdir()) == []
+
+
+def test_noise_is_so_many_deviations_of_each_matrix_and_leaves_vectors_alone(tiny_path: Path, tmp_path: Path) -> None:
+    before, after = all_tensors(tiny_path), all_tensors(add_noise(tiny_path, tmp_path / "out", 0.3, seed=1))
+    for name, tensor in before.items():
+        change = (after[name] - tensor).double()
+        if tensor.ndim < 2:
+            assert not change.any()
+        else:
+            ratio = float(change.std() / tensor.double().std())
+            assert ratio == pytest.approx(0.3, abs=5 * 0.3 / np.sqrt(2 * tensor.numel())), name
+    again = all_tensors(add_noise(tiny_path, tmp_path / "again", 0.3, seed=1))
+    other = all_tensors(add_noise(tiny_path, tmp_path / "other", 0.3, seed=2))
+    assert torch.equal(again[EMBEDDING], after[EMBEDDING])
+    assert not torch.equal(other[EMBEDDING], after[EMBEDDING])
+
+
+@pytest.mark.parametrize("share", [-0.1, float("nan"), float("inf")])
+def test_impossible_noise_is_refused(tiny_path: Path, tmp_path: Path, share: float) -> None:
+    with pytest.raises(ParameterError):
+        add_noise(tiny_path, tmp_path / "out", share)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_noise_changes_nothing(tiny_path: Path, tmp_path: Path) -> None:
+    before, after = all_tensors(tiny_path), all_tensors(add_noise(tiny_path, tmp_path / "out", 0.0))
+    assert all(torch.equal(before[name], after[name]) for name in before)

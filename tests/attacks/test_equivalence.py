@@ -1,0 +1,173 @@
+"""Each transform leaves each family's function as it was: both models run in transformers and give the same logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from irwm.attacks.equivalence import TRANSFORMS, State, apply, read_state, write_state
+from irwm.attacks.equivalence.draft import Draft, generator, orthogonal
+from irwm.attacks.equivalence.gains import fold_gains
+from irwm.attacks.equivalence.residual import turned
+from irwm.attacks.equivalence.survey import structure_of
+from irwm.errors import NotApplicableError
+from tests.attacks.models import TINY, error
+
+# Float32 noise of two different orders of summation through the tiny models; maps of condition 10 add a little.
+NOISE = 1e-5
+# What cannot be run in transformers, or is no change of the function that logits show: tested by itself.
+ELSEWHERE = {"rename_tensors", "cast"}
+RUNNABLE = sorted(set(TRANSFORMS) - ELSEWHERE)
+NOT_BERT = {"rotate", "fold_gains", "regain", "as_llama"}
+BERT_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
+REFUSED = {
+    "llama": {"as_llama"},
+    "mistral": set(),
+    "qwen2": set(),
+    "qwen3": {"map_qk", "as_llama"},
+    "phi3": set(),
+    "phi3-partial": {"as_llama"},
+    "gemma": set(),
+    "gemma2": {"rotate", "as_llama"},
+}
+
+
+def changed(before: State, after: State) -> bool:
+    """Whether any weight, or the config, is another than before."""
+    if before.tensors.keys() != after.tensors.keys() or before.config != after.config:
+        return True
+    return any(
+        before.tensors[n].shape != after.tensors[n].shape or not torch.equal(before.tensors[n], after.tensors[n])
+        for n in before.tensors
+    )
+
+
+@pytest.mark.parametrize("transform", RUNNABLE)
+@pytest.mark.parametrize("name", TINY)
+def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
+    tiny_models: dict[str, Path], tmp_path: Path, name: str, transform: str
+) -> None:
+    state = read_state(tiny_models[name])
+    refused = NOT_BERT if name == "bert" else REFUSED[name] | BERT_ONLY
+    if transform in refused:
+        with pytest.raises(NotApplicableError, match=f"{transform} does not apply"):
+            apply(state, [transform])
+        return
+    disguised = apply(state, [transform], seed=1)
+    assert changed(state, disguised)
+    out = write_state(disguised, tmp_path / "out")
+    assert error(tiny_models[name], out, disguised) < NOISE
+
+
+@pytest.mark.parametrize("transform", RUNNABLE)
+def test_the_trained_llama_keeps_its_logits(demo_path: Path, tmp_path: Path, transform: str) -> None:
+    state = read_state(demo_path)
+    if TRANSFORMS[transform].obstacle(state) is not None:
+        assert transform in BERT_ONLY | {"as_llama"}
+        return
+    disguised = apply(state, [transform], seed=2)
+    out = write_state(disguised, tmp_path / "out", dtype="float32")
+    assert error(demo_path, out, disguised) < NOISE
+
+
+@pytest.fixture(scope="module")
+def minilm(minilm_path: Path) -> State:
+    return read_state(minilm_path)
+
+
+# The tiny BERT has gone through each of them alone; together they cost one reading and writing of 90 MB and not nine.
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["permute_residual"],
+        ["flip_signs", "rescale", "map_qk", "map_vo", "reorder_heads", "shift_key_bias", "reorder_neurons"],
+        ["shift_rows", "shift_tables", "reorder_tokens", "trim_tokens", "pad_tokens"],
+    ],
+    ids=["order", "layers", "tables"],
+)
+def test_the_trained_bert_keeps_its_hidden_states(
+    minilm: State, minilm_path: Path, tmp_path: Path, steps: list[str]
+) -> None:
+    disguised = apply(minilm, steps, seed=3)
+    out = write_state(disguised, tmp_path / "out")
+    # Without a head its output is the stream itself, in the stream's order of coordinates.
+    assert error(minilm_path, out, disguised, reordered=steps == ["permute_residual"]) < NOISE
+
+
+def test_a_rotation_without_folded_gains_fails_the_same_check(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    state = read_state(tiny_models["llama"])
+    q = orthogonal(state.config["hidden_size"], generator(0))
+    right = write_state(turned(fold_gains(state), q), tmp_path / "right")
+    wrong = write_state(turned(state, q), tmp_path / "wrong")
+    assert error(tiny_models["llama"], right) < NOISE
+    assert error(tiny_models["llama"], wrong) > 0.03
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3-partial"])
+def test_a_dense_map_between_rotated_q_and_k_fails_the_same_check(
+    tiny_models: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    state = read_state(tiny_models[name])
+    structure, draft = structure_of(state), Draft(state)
+    size, group = structure.head_dim, structure.heads // structure.kv_heads
+    q = orthogonal(size, generator(0))  # its own inverse transpose: right for every model without rotation
+    for layer in structure.layers:
+        for linear, heads in ((layer.q, structure.kv_heads * group), (layer.k, structure.kv_heads)):
+            for ref in linear.refs:
+                value = draft.read(ref)
+                draft.write(ref, (q @ value.reshape(heads, size, -1)).reshape(value.shape))
+    assert error(tiny_models[name], write_state(draft.done(), tmp_path / "out")) > 0.03
+
+
+def test_signs_of_single_coordinates_break_a_layer_norm_model(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    state = read_state(tiny_models["bert"])
+    structure, draft = structure_of(state), Draft(state)
+    signs = torch.ones(structure.hidden_size, dtype=torch.float64)
+    signs[::2] = -1
+    draft.change((*structure.tables, *structure.readers), lambda w: w * signs)
+    draft.change(structure.writers, lambda w: w * signs[:, None])
+    biases = [norm.bias for norm in structure.norms if norm.bias]
+    draft.change((*structure.writer_biases, *biases), lambda b: b * signs)
+    assert error(tiny_models["bert"], write_state(draft.done(), tmp_path / "out")) > 0.03
+
+
+def test_a_rotated_llama_is_still_a_plain_llama(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    state = read_state(tiny_models["llama"])
+    rotated = apply(state, ["rotate"])
+    assert rotated.config == state.config
+    assert rotated.tensors.keys() == state.tensors.keys()
+
+
+@pytest.mark.parametrize("name", ["gemma", "qwen2", "phi3-partial"])
+def test_a_tied_head_is_written_when_the_last_gain_moves_into_it(tiny_models: dict[str, Path], name: str) -> None:
+    state = read_state(tiny_models[name])
+    assert "lm_head.weight" not in state.tensors
+    folded = apply(state, ["fold_gains"])
+    assert folded.config["tie_word_embeddings"] is False
+    assert "lm_head.weight" in folded.tensors
+
+
+def test_a_wider_range_of_maps_is_the_callers_choice(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    for condition in (1.0, 1000.0):
+        disguised = apply(read_state(tiny_models["llama"]), [("map_qk", {"condition": condition}), "map_vo"])
+        out = write_state(disguised, tmp_path / str(condition))
+        assert error(tiny_models["llama"], out) < 1e-4
+
+
+def test_a_transform_changes_nothing_in_place(tiny_models: dict[str, Path]) -> None:
+    for name in ("phi3", "bert"):
+        state = read_state(tiny_models[name])
+        for transform in RUNNABLE:
+            if TRANSFORMS[transform].obstacle(state) is None:
+                apply(state, [transform])
+        assert not changed(read_state(tiny_models[name]), state)
+
+
+def test_the_seed_alone_decides(tiny_models: dict[str, Path]) -> None:
+    state = read_state(tiny_models["llama"])
+    steps = ["rotate", "map_qk", "reorder_heads", "reorder_tokens"]
+    first, again, other = (apply(state, steps, seed=seed) for seed in (5, 5, 6))
+    assert not changed(first, again)
+    assert changed(first, other)

@@ -1,0 +1,202 @@
+"""The transforms as attacks on folders: what is written, what is refused, and that nothing is half done."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from irwm.attacks import equivalence, prune
+from irwm.attacks.equivalence import TRANSFORMS, applicable, apply, read_state, rename_map, write_state
+from irwm.errors import (
+    CorruptCheckpointError,
+    NotApplicableError,
+    OutputExistsError,
+    ParameterError,
+    UnsupportedCheckpointError,
+)
+from tests.attacks.models import error
+
+# Options unlike the defaults, to see that each wrapper hands them on.
+OPTIONS: dict[str, dict] = {
+    "rescale": {"factor": 3.0},
+    "regain": {"spread": 3.0},
+    "map_qk": {"condition": 2.0},
+    "map_vo": {"condition": 2.0},
+    "shift_key_bias": {"size": 0.5},
+    "shift_rows": {"size": 0.5},
+    "shift_tables": {"size": 0.5},
+    "reorder_neurons": {"spread": 3.0},
+    "reorder_tokens": {"tokenizer": "drop"},
+    "trim_tokens": {"fraction": 0.3, "tokenizer": "drop"},
+    "pad_tokens": {"count": 5, "rows": "zero", "interleave": True},
+    "rename_tensors": {"scheme": "scrambled"},
+    "cast": {"dtype": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_each_attack_on_folders_is_its_transform(tiny_models: dict[str, Path], tmp_path: Path, name: str) -> None:
+    family = "phi3" if applicable(tiny_models["phi3"])[name] is None else "bert"
+    attack, options = getattr(equivalence, name), OPTIONS.get(name, {})
+    seed = {"seed": 8} if "seed" in inspect.signature(attack).parameters else {}
+    assert ("seed" in inspect.signature(attack).parameters) == TRANSFORMS[name].takes_seed
+    out = attack(tiny_models[family], tmp_path / "attacked", **options, **seed)
+    assert out == tmp_path / "attacked"
+    expected = write_state(apply(read_state(tiny_models[family]), [(name, options)], seed=8), tmp_path / "expected")
+    assert {f.name for f in out.iterdir()} == {f.name for f in expected.iterdir()}
+    for file in out.iterdir():
+        assert file.read_bytes() == (expected / file.name).read_bytes()
+
+
+def test_an_existing_folder_is_left_alone(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("mine")
+    with pytest.raises(OutputExistsError):
+        equivalence.rotate(tiny_models["llama"], tmp_path)
+    with pytest.raises(OutputExistsError):
+        write_state(read_state(tiny_models["llama"]), tmp_path)
+    assert [f.name for f in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_a_refused_transform_writes_nothing(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(NotApplicableError):
+        equivalence.disguise(tiny_models["bert"], tmp_path / "out", ["permute_residual", "rotate"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_too_large_for_the_format_are_refused_by_name(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"embed_tokens.*65504"):
+        equivalence.rescale(tiny_models["llama"], tmp_path / "out", factor=1e6, dtype="float16")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "transform", "reason"),
+    [
+        ("bert", "rotate", "LayerNorms subtract the mean"),
+        ("bert", "as_llama", "LayerNorms subtract the mean"),
+        ("gemma2", "rotate", "norms with gains stand between"),
+        ("qwen3", "map_qk", "normalised per head"),
+        ("qwen3", "as_llama", "normalised per head"),
+        ("phi3-partial", "as_llama", "a part of each head"),
+        ("llama", "as_llama", "a Llama already"),
+        ("llama", "shift_rows", "does not go through a LayerNorm"),
+        ("qwen2", "shift_key_bias", "does not go through a LayerNorm"),
+    ],
+)
+def test_the_reason_is_told_without_reading_weights(
+    tiny_models: dict[str, Path], name: str, transform: str, reason: str
+) -> None:
+    found = applicable(tiny_models[name])
+    assert list(found) == list(TRANSFORMS)
+    assert reason in (found[transform] or "")
+
+
+def test_a_window_that_cuts_into_the_context_keeps_a_mistral_from_being_a_llama(
+    tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_models["mistral"], tmp_path / "windowed")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 16}))
+    assert "16 positions" in (applicable(folder)["as_llama"] or "")
+    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 64}))
+    assert applicable(folder)["as_llama"] is None
+
+
+def test_a_model_of_unknown_anatomy_can_still_be_renamed_and_cast(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    scrambled = equivalence.rename_tensors(tiny_models["llama"], tmp_path / "scrambled", "scrambled")
+    found = applicable(scrambled)
+    assert {name for name, reason in found.items() if reason is None} == {"rename_tensors", "cast"}
+    assert "not known" in (found["rotate"] or "")
+    with pytest.raises(NotApplicableError, match="not known"):
+        equivalence.rotate(scrambled, tmp_path / "out")
+
+
+def test_a_tensor_without_a_known_part_stops_every_transform_of_weights(
+    tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_models["llama"], tmp_path / "adapted")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.self_attn.q_proj.lora_A.weight"] = torch.ones(4, 48)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "lora_A" in (applicable(folder)["permute_residual"] or "")
+
+
+def test_a_missing_layer_is_told_as_such(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_models["llama"], tmp_path / "torn")
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "not those the config promises" in (applicable(folder)["rotate"] or "")
+    with pytest.raises(CorruptCheckpointError):
+        equivalence.rotate(folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("scheme", ["prefix", "scrambled"])
+def test_renamed_tensors_are_the_same_tensors(tiny_models: dict[str, Path], tmp_path: Path, scheme: str) -> None:
+    out = equivalence.rename_tensors(tiny_models["gemma"], tmp_path / "out", scheme, seed=5)
+    old, new = load_file(tiny_models["gemma"] / "model.safetensors"), load_file(out / "model.safetensors")
+    names = rename_map(old, scheme, seed=5)
+    assert set(names.values()) == set(new)
+    assert all(torch.equal(old[name], new[names[name]]) for name in old)
+    config = json.loads((out / "config.json").read_text())
+    assert ("architectures" in config) == (scheme == "prefix")
+    assert config["model_type"] == ("gemma" if scheme == "prefix" else "custom")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "noise"), [("float64", 1e-6), ("float32", 1e-6), ("float16", 1e-2), ("bfloat16", 0.1)]
+)
+def test_a_cast_model_is_stored_so_and_rounds_accordingly(
+    tiny_models: dict[str, Path], tmp_path: Path, dtype: str, noise: float
+) -> None:
+    out = equivalence.cast(tiny_models["llama"], tmp_path / "out", dtype)
+    assert {str(t.dtype) for t in load_file(out / "model.safetensors").values()} == {f"torch.{dtype}"}
+    assert json.loads((out / "config.json").read_text())["dtype"] == dtype
+    assert error(tiny_models["llama"], out) < noise
+
+
+def test_a_model_in_bfloat16_stays_in_bfloat16_unless_told(demo_path: Path, tmp_path: Path) -> None:
+    for dtype, expected in ((None, torch.bfloat16), ("float32", torch.float32)):
+        out = equivalence.reorder_heads(demo_path, tmp_path / str(dtype), dtype=dtype)
+        assert {t.dtype for t in load_file(out / "model.safetensors").values()} == {expected}
+
+
+def test_companions_come_along_in_their_folders(minilm_path: Path) -> None:
+    files = read_state(minilm_path, weights=False).files
+    assert {"tokenizer.json", "vocab.txt", "1_Pooling/config.json"} <= files.keys()
+    assert "config.json" not in files
+
+
+def test_a_head_that_only_repeats_a_tied_embedding_is_not_written(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_models["gemma"], tmp_path / "copied")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    out = equivalence.permute_residual(folder, tmp_path / "out")
+    assert "lm_head.weight" not in load_file(out / "model.safetensors")
+    assert error(folder, out) < 3e-5
+
+
+@pytest.mark.parametrize(
+    "steps", [["melt"], [("rotate", {"angle": 3})], [("map_qk", {"condition": 0.5})], [("rescale", {"factor": 0.0})]]
+)
+def test_unknown_steps_and_options_are_refused(tiny_models: dict[str, Path], tmp_path: Path, steps: list) -> None:
+    with pytest.raises(ParameterError):
+        equivalence.disguise(tiny_models["llama"], tmp_path / "out", steps)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_formats_than_safetensors_are_told_to_be_converted(demo_path: Path, tmp_path: Path) -> None:
+    torch.save(load_file(demo_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    shutil.copyfile(demo_path / "config.json", tmp_path / "config.json")
+    for attack in (partial(equivalence.rotate, seed=1), partial(prune, ratio=0.1)):
+        with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
+            attack(tmp_path, tmp_path / "out")
+        assert not (tmp_path / "out").exists()

@@ -1,0 +1,141 @@
+"""The leak that three customers made together: their merged mean, rotated, as Q8_0 GGUF, names exactly those three."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from playwright.sync_api import Page, expect
+
+import irwm
+from irwm.attacks.equivalence import disguise
+from storage import Vault
+from tests.browser.studio import download, fill_path, investigate, open_tab, place, run_investigation
+from tests.checkpoint.gguf_builders import convert
+from tests.jobs.recipients import make_keys, put_in_vault
+from tests.ui.serving import PASSPHRASE, RunningApp
+from ui.report import reproduce
+
+pytestmark = pytest.mark.browser
+
+NAMES = [f"Customer {number}" for number in range(1, 13)]
+LEAKERS = {"Customer 2", "Customer 5", "Customer 11"}
+PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
+
+
+@pytest.fixture(scope="module")
+def leak(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, Any]:
+    """Twelve customers' keys in the vault, three customers' copies put together, and the page's finding on it."""
+    path = place(demo_path, running_app.root, "demo")
+    model = irwm.open_checkpoint(path)
+    keys = make_keys(model, NAMES, PARAMETERS)
+    vault = Vault.open(running_app.home)
+    vault.unlock(PASSPHRASE)
+    put_in_vault(vault, keys)
+    work = running_app.root.parent / "work"
+    work.mkdir()
+    copies = [irwm.insert(model, key, work / key.recipient).path for key in keys if key.recipient in LEAKERS]
+    merged = irwm.attacks.collude(copies, work / "merged")
+    turned = disguise(merged, work / "turned", ["rotate"], seed=3)
+    suspect = convert(Path(turned), running_app.root / "leaked-q8_0.gguf", gguf.GGMLQuantizationType.Q8_0)
+    document = investigate(page, suspect, path)
+    return {"document": document, "keys": keys, "model": model, "suspect": suspect, "copies": copies}
+
+
+def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], page: Page) -> None:
+    document = leak["document"]
+    assert document["verdict"]["word"] == "found"
+    assert {row["recipient"] for row in document["tracing"]["ranked"] if row["named"]} == LEAKERS
+    assert document["tracing"]["log10_risk"] <= -6
+    sentence = page.locator("#verdict .verdict-sentence")
+    for name in LEAKERS:
+        expect(sentence).to_contain_text(f"“{name}”")
+    expect(sentence).to_contain_text("at least (of about 3)")
+    expect(sentence).to_contain_text("The odds of naming anybody who had no part: less than 1 in 10")
+    for name in set(NAMES) - LEAKERS:
+        expect(sentence).not_to_contain_text(f"“{name}”")
+
+
+def test_the_ranking_shows_everybody_and_calls_nobody_else_a_suspect(leak: dict[str, Any], page: Page) -> None:
+    rows = page.locator("#recipients tbody tr")
+    expect(rows).to_have_count(len(NAMES))
+    for row in rows.all():
+        name = row.locator("th").inner_text()
+        expect(row).to_contain_text("named" if name in LEAKERS else "not named")
+    expect(page.locator("#recipients tr.is-named")).to_have_count(3)
+    figure = page.locator("#figure-recipients")
+    expect(figure.locator(".plotly .main-svg").first).to_be_visible()
+    for words in ("3 of 12 recipients named", "decoys: what chance gives", "named from z ="):
+        expect(figure).to_contain_text(words)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Page) -> None:
+    document = leak["document"]
+    report = download(page, "report-html")
+    for words in ("3. Recipients", "at least (of about 3)", "dated before", "not named"):
+        assert words in report
+    key = next(key for key in leak["keys"] if key.commitment == document["key"]["commitment"])
+    again = reproduce(document, irwm.open_checkpoint(leak["suspect"]), leak["model"], key, keys=leak["keys"])
+    assert again == []
+
+
+def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], page: Page) -> None:
+    expect(page.locator("#verdict .verdict-sentence")).to_be_visible()
+    fill_path(page, "suspect", leak["model"].path)
+    expect(page.locator("#finding")).to_be_hidden()
+    document = run_investigation(page, leak["model"].path.name)
+    assert document["verdict"]["word"] == "not found"
+    expect(page.locator("#recipients tr.is-named")).to_have_count(0)
+    expect(page.locator("#verdict .verdict-sentence")).not_to_contain_text("made from")
+
+
+def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], page: Page) -> None:
+    field = page.locator("#path-suspect input, #path-suspect textarea").first
+    expect(page.locator("#suspect-model .model-card h3")).to_have_text(leak["model"].path.name)
+    # Neither Enter nor a blur: the button is pressed by script, as when both happen within one moment.
+    page.evaluate(
+        """([path]) => {
+            const field = document.querySelector('#path-suspect input, #path-suspect textarea');
+            const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), 'value').set;
+            set.call(field, path);
+            field.dispatchEvent(new Event('input', {bubbles: true}));
+        }""",
+        [str(leak["suspect"])],
+    )
+    page.wait_for_timeout(300)
+    page.evaluate("document.querySelector('#start-investigate').click()")
+    expect(page.locator(".toast-body, .toast-wrap").first).to_contain_text("not the one that was looked at")
+    field.press("Enter")
+
+
+def test_a_folder_of_suspects_is_swept_and_a_broken_one_does_not_end_it(
+    leak: dict[str, Any], page: Page, running_app: RunningApp
+) -> None:
+    folder = running_app.root / "from-the-net"
+    folder.mkdir()
+    (folder / "a-leak.gguf").symlink_to(leak["suspect"])  # leads out of the folder: refused
+    place(Path(leak["copies"][0]), folder, "b-copy")
+    (folder / "c-broken.gguf").write_bytes(b"GGUF" + bytes(40))
+    place(Path(leak["model"].path), folder, "d-original")
+    page.reload()
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", folder)
+    expect(page.locator("#suspect-model")).to_contain_text("3 suspects in this folder")
+    expect(page.locator("#suspect-model")).to_contain_text("a-leak.gguf")
+    fill_path(page, "original-of", leak["model"].path)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    page.click("#start-investigate")
+    expect(page.locator("#sweep-summary")).to_contain_text("1 of 3 suspects found", timeout=240_000)
+    table = page.locator("#sweep-table")
+    for words in ("b-copy", "c-broken.gguf", "could not be examined", "d-original", "not found"):
+        expect(table).to_contain_text(words)
+    expect(page.locator("#verdict .verdict-sentence")).to_contain_text("“Customer 2”")
+    overview = json.loads(download(page, "sweep-json"))
+    assert [row["verdict"] for row in overview["rows"] if row["error"] is None] == ["found", "not found"]
+    assert overview["refused"] == ["a-leak.gguf"]
+    assert "1 of 3 suspects found" in re.sub(r"<[^>]+>", "", download(page, "sweep-html"))

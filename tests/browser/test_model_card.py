@@ -1,0 +1,228 @@
+"""The model card on the pages, in a real browser: what is shown, when, where, and that a stranger's text stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+from safetensors.torch import load_file, save_file
+
+from tests.browser.studio import choose_original, fill_path, open_tab, place
+from tests.checkpoint.builders import entry, raw
+from tests.checkpoint.gguf_builders import convert
+from tests.ui.serving import RunningApp, pass_the_gate
+
+pytestmark = pytest.mark.browser
+NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>\u202e\x1b[31m"
+
+
+def fact(page: Page, card: str, label: str):
+    """The value beside a label, folded ones too."""
+    term = page.locator(f"#{card} dt", has_text=re.compile(f"^{re.escape(label)}$"))
+    return term.locator("xpath=following-sibling::dd[1]")
+
+
+def fits(page: Page) -> bool:
+    return page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.fixture(scope="module")
+def demo(demo_path: Path, running_app: RunningApp) -> Path:
+    return place(demo_path, running_app.root, "demo")
+
+
+@pytest.fixture(scope="module")
+def hostile(tiny_path: Path, running_app: RunningApp) -> Path:
+    """An unknown family whose folder, tensors and config are named to be run, shown backwards or printed."""
+    folder = running_app.root / "<img src=x onerror=alert(1)>\u202e"
+    folder.mkdir()
+    tensors = load_file(tiny_path / "model.safetensors")
+    save_file(
+        {f"{NASTY}{i}{'x' * 90}": value for i, value in enumerate(tensors.values())}, folder / "model.safetensors"
+    )
+    (folder / "config.json").write_text(json.dumps({"model_type": NASTY, "auto_map": {"AutoModel": "x.py"}}))
+    return folder
+
+
+def test_the_card_of_the_demo_in_two_columns(demo: Path, page: Page) -> None:
+    open_tab(page, "protect")
+    choose_original(page, demo)
+    expect(page.locator("#protect-model .model-markable")).to_have_text("Can be marked")
+    expect(fact(page, "protect-model", "Family")).to_contain_text("llama, told by config.json")
+    expect(fact(page, "protect-model", "Usable rows")).to_contain_text("of 4\u00a0096")
+    expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_have_text(
+        "45a79e73a4a0e02a05619af85d79d3f9287212b3aadd0c461be8634d8509e1b3"
+    )
+    left, right = (page.locator("#protect-model .model-facts dl").nth(n).bounding_box() for n in (0, 1))
+    assert left
+    assert right
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] < right["x"]
+    expect(page.locator("#protect-model .model-table").first).to_contain_text("model.layers.0.self_attn.q_proj.weight")
+    assert fits(page)
+
+
+def test_what_is_folded_opens_by_keyboard(demo: Path, page: Page) -> None:
+    files = page.locator("#protect-model details").last
+    expect(files.locator("table")).to_be_hidden()
+    files.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(files.locator("table")).to_be_visible()
+    expect(files).to_contain_text("model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "said"),
+    [
+        ("gemma", "Output head", "tied to the embedding"),
+        ("gemma", "q·k", "× 11.3125"),
+        ("minilm", "q·k", "position 0 + token type 0, then layer norm, then q and k with biases"),
+        ("phi3", "Attention", "fused in one tensor"),
+    ],
+)
+def test_each_family_says_what_is_particular_to_it(
+    request: pytest.FixtureRequest, running_app: RunningApp, page: Page, name: str, label: str, said: str
+) -> None:
+    choose_original(page, place(request.getfixturevalue(f"{name}_path"), running_app.root, name))
+    expect(fact(page, "protect-model", label)).to_contain_text(said)
+    expect(page.locator("#to-names")).to_be_enabled()
+
+
+def test_hostile_names_are_text_and_an_unknown_family_is_not_marked(hostile: Path, page: Page) -> None:
+    fill_path(page, "original", hostile)
+    card = page.locator("#protect-model .model-card")
+    expect(card.locator("h3")).to_have_text("<img src=x onerror=alert(1)>\\u202e")
+    expect(card.locator(".model-markable")).to_have_text("Cannot be marked")
+    expect(card).to_contain_text("Can be examined, but not marked. A mark needs layer 0's q and k")
+    expect(card).to_contain_text("IRWM Studio never runs code from a model")
+    expect(card.locator(".model-table code").first).to_contain_text("<script>document.title='run'</script>\\u202e\\x1b")
+    expect(fact(page, "protect-model", "Tokenizer")).to_have_text("none: rows will be matched by content")
+    expect(page.locator("#to-names")).to_be_disabled()
+    assert page.locator("#protect-model img, #protect-model script").count() == 0
+    assert page.title() == "IRWM Studio"
+    assert fits(page)
+
+
+def test_both_models_have_a_card_in_investigate(demo: Path, hostile: Path, page: Page) -> None:
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", hostile)
+    fill_path(page, "original-of", demo)
+    for card in ("suspect-model", "original-model"):
+        expect(fact(page, card, "Fingerprint").locator("code")).to_have_text(re.compile("^[0-9a-f]{64}$"))
+        expect(page.locator(f"#{card} .model-table").first).to_be_hidden()
+        page.locator(f"#{card} summary", has_text="Layers, attention and tensors").click()
+        expect(page.locator(f"#{card} .model-table").first).to_be_visible()
+    assert page.locator("#suspect-model img, #suspect-model script").count() == 0
+    assert fits(page)
+
+
+def test_a_quantised_suspect_says_what_it_is(tiny_path: Path, running_app: RunningApp, page: Page) -> None:
+    file = convert(tiny_path, running_app.root / "leaked.gguf", gguf.GGMLQuantizationType.Q8_0)
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", file)
+    expect(page.locator("#suspect-model h3")).to_have_text("leaked.gguf")
+    expect(fact(page, "suspect-model", "Family")).to_contain_text("llama, told by the file’s own settings")
+    expect(fact(page, "suspect-model", "Format")).to_have_text("GGUF")
+    expect(fact(page, "suspect-model", "Number format")).to_contain_text("Q8_0")
+    expect(page.locator("#suspect-model .model-table").first).to_contain_text("Q8_0, 8.5 bits each")
+    expect(fact(page, "suspect-model", "Fingerprint").locator("code")).to_be_visible()
+
+
+def test_a_broken_file_shows_the_error_in_place_of_the_card(running_app: RunningApp, page: Page) -> None:
+    folder = running_app.root / "cut-short"
+    folder.mkdir()
+    raw(folder / "model.safetensors", {"t": entry("F32", [4, 4], 0, 64)}, bytes(60))
+    open_tab(page, "investigate")
+    for purpose, card in (("suspect", "suspect-model"), ("original-of", "original-model")):
+        fill_path(page, purpose, folder)
+        expect(page.locator(f"#{card} .notice-fault")).to_contain_text("cut short")
+        expect(page.locator(f"#{card} .model-card")).to_have_count(0)
+    expect(page.locator("#start-investigate")).to_be_disabled()
+
+
+@pytest.fixture(scope="module")
+def huge(running_app: RunningApp) -> Path:
+    """A gigabyte of embedding that takes no room on the disk."""
+    folder = running_app.root / "huge"
+    folder.mkdir()
+    rows, width = 131_072, 4096
+    shapes = {"embed_tokens": (rows, width), "layers.0.self_attn.q_proj": (width, width)}
+    shapes |= {"layers.0.self_attn.k_proj": (1024, width), "layers.0.input_layernorm": (width,)}
+    header, start = {}, 0
+    for name, shape in shapes.items():
+        stop = start + 2 * torch.Size(shape).numel()
+        header[f"model.{name}.weight"] = entry("BF16", list(shape), start, stop)
+        start = stop
+    file = raw(folder / "model.safetensors", header)
+    with file.open("r+b") as content:
+        content.truncate(file.stat().st_size + start)
+    config = {"model_type": "llama", "hidden_size": width, "num_attention_heads": 32, "num_key_value_heads": 8}
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": rows, "tie_word_embeddings": True}))
+    return folder
+
+
+def first_seen(page: Page, path: Path) -> str:
+    """Chooses an original and returns its card's text from the moment the card appears."""
+    fill_path(page, "original", path)
+    return page.wait_for_function(
+        """name => document.querySelector('#protect-model h3')?.textContent === name
+                   && document.querySelector('#protect-model .model-card').innerText""",
+        arg=path.name,
+    ).json_value()
+
+
+def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, page: Page) -> None:
+    open_tab(page, "protect")
+    text = first_seen(page, huge)
+    assert "32 query heads, 8 key heads of 128" in text
+    assert "being read" in text
+    assert "SHA-256" not in text
+    expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_be_visible()
+    expect(fact(page, "protect-model", "Usable rows")).to_have_text(
+        "counted when the release is made, since the embedding is large"
+    )
+
+
+def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: Path, demo: Path, page: Page) -> None:
+    choose_original(page, demo)
+    assert "being read" in first_seen(page, huge)
+    choose_original(page, demo)
+    expect(page.locator("#protect-model .copyable")).to_be_visible()
+    page.wait_for_timeout(2000)
+    expect(page.locator("#protect-model h3")).to_have_text("demo")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_on_the_card_can_be_read(visit, running_app: RunningApp, hostile: Path, scheme: str) -> None:
+    """Every text's colour against the paper or panel behind it: 4.5 to 1 at least (WCAG AA)."""
+    page = visit(running_app, scheme).page
+    pass_the_gate(page)
+    open_tab(page, "protect")
+    fill_path(page, "original", hostile)
+    expect(page.locator("#protect-model .copyable")).to_be_visible()
+    ratios = page.locator("#protect-model .model-card").evaluate(
+        """card => {
+          const light = text => {
+            const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+              .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+          };
+          const behind = element => {
+            for (let at = element; at; at = at.parentElement) {
+              const fill = getComputedStyle(at).backgroundColor;
+              if (!/, 0\\)$/.test(fill) && fill !== "transparent") return fill;
+            }
+            return "rgb(255, 255, 255)";
+          };
+          return [...card.querySelectorAll("h3, h4, dt, dd, p, strong, th, td, code, summary, .beneath, .copy")]
+            .map(element => [light(getComputedStyle(element).color), light(behind(element))])
+            .map(([a, b]) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+        }"""
+    )
+    assert len(ratios) > 30
+    assert min(ratios) >= 4.5

@@ -1,0 +1,88 @@
+"""What Investigate examines is what the page shows: after uploads, cleared uploads and paths picked again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import irwm
+from storage import Vault
+from tests.browser.studio import fill_path, open_tab, place
+from tests.jobs.recipients import put_in_vault
+from tests.ui.serving import PASSPHRASE, RunningApp
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def model(demo_path: Path, running_app: RunningApp, page: Page) -> Path:
+    """The original chosen on the page, with one key in the vault, and a suspect's path filled in."""
+    path = place(demo_path, running_app.root, "demo")
+    place(demo_path, running_app.root, "suspect")
+    original = irwm.open_checkpoint(path)
+    vault = Vault.open(running_app.home)
+    vault.unlock(PASSPHRASE)
+    put_in_vault(vault, [irwm.generate_key(original, secret=bytes(32), owner="Example Labs")])
+    open_tab(page, "investigate")
+    fill_path(page, "original-of", path)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    page.click("#upload-suspect button")
+    return path
+
+
+def field(page: Page):
+    return page.locator("#path-suspect input, #path-suspect textarea").first
+
+
+def card(page: Page):
+    return page.locator("#suspect-model .model-card h3")
+
+
+def upload(page: Page, model: Path) -> None:
+    page.locator("#suspect-files input[type=file]").set_input_files(model / "model.safetensors")
+    expect(card(page)).to_have_text("model.safetensors")
+
+
+def test_an_upload_takes_the_place_of_a_path_and_the_same_path_that_of_the_upload(
+    model: Path, running_app: RunningApp, page: Page
+) -> None:
+    suspect = running_app.root / "suspect"
+    fill_path(page, "suspect", suspect)
+    expect(card(page)).to_have_text("suspect")
+    upload(page, model)
+    expect(field(page)).to_have_value("")
+    fill_path(page, "suspect", suspect)
+    expect(card(page)).to_have_text("suspect")
+    page.click("#start-investigate")
+    expect(page.locator(".job-head h3").filter(has_text="Investigate suspect")).to_be_visible()
+    expect(page.locator("#verdict .verdict-about")).to_contain_text("suspect against demo", timeout=240_000)
+
+
+def test_an_upload_is_examined_and_takes_the_verdict_on_the_path_away(model: Path, page: Page) -> None:
+    upload(page, model)
+    expect(page.locator("#finding")).to_be_hidden()
+    page.click("#start-investigate")
+    expect(page.locator("#verdict .verdict-about")).to_contain_text("model.safetensors against demo", timeout=240_000)
+
+
+def test_an_upload_that_is_removed_is_not_examined(model: Path, page: Page) -> None:
+    page.locator("#suspect-files button[aria-label='Clear'], #suspect-files button[title='Clear']").first.click()
+    expect(page.locator("#suspect-model .model-card")).to_have_count(0)
+    expect(page.locator("#finding")).to_be_hidden()
+    page.click("#start-investigate")
+    expect(page.get_by_text("The suspect is missing").first).to_be_visible()
+
+
+def test_two_paths_pasted_within_a_moment_leave_the_second(model: Path, running_app: RunningApp, page: Page) -> None:
+    typed = field(page)
+    typed.fill(str(running_app.root / "suspect"))
+    typed.press("Enter")
+    typed.fill(str(model))
+    typed.press("Enter")
+    expect(card(page)).to_have_text("demo")
+    expect(typed).to_have_value(str(model))
+    page.wait_for_timeout(1500)
+    expect(card(page)).to_have_text("demo")
+    expect(typed).to_have_value(str(model))

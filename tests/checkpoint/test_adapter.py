@@ -1,0 +1,304 @@
+"""Adapters that peft writes, read on top of their base as peft itself merges them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.checkpoint import (
+    Checkpoint,
+    PackedTensor,
+    TensorEntry,
+    open_checkpoint,
+    read_tensor,
+    special_token_ids,
+    token_ids,
+)
+from irwm.checkpoint.card import card_of
+from irwm.errors import CheckpointChangedError, UnsupportedCheckpointError
+from tests.checkpoint.adapters import CONFIG, EMBEDDING, WEIGHTS, K, Q, base, change_config, copy, made, sound
+from tests.conftest import write_llama
+
+__all__ = ["base", "copy", "sound"]  # fixtures
+
+
+def require_equal(model: Checkpoint, expected: dict[str, torch.Tensor], names: tuple[str, ...]) -> None:
+    for name in names:
+        tensor = model.tensors[name]
+        found = read_tensor(tensor).float()
+        torch.testing.assert_close(found, expected[name], rtol=1e-5, atol=1e-6)
+        rows = [7, 0, 7, 3][: 4 if tensor.shape[0] > 7 else 0]
+        torch.testing.assert_close(read_tensor(tensor, rows).float(), expected[name][rows], rtol=1e-5, atol=1e-6)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "matrices": {"target_modules": ["q_proj", "k_proj", "v_proj"], "lora_alpha": 12},
+    "rank-stabilised": {"target_modules": ["q_proj", "k_proj"], "use_rslora": True, "lora_alpha": 12},
+    "patterns": {
+        "target_modules": ["q_proj", "k_proj", "o_proj"],
+        "rank_pattern": {"q_proj": 7, "^model.layers.0.self_attn.o_proj": 3},
+        "alpha_pattern": {"k_proj": 31, "layers.0.self_attn.o_proj": 2.5, "^q_proj": 1000},
+    },
+    "DoRA": {"target_modules": ["q_proj", "k_proj"], "use_dora": True},
+    "all linear layers": {"target_modules": "all-linear"},
+    "another beginning": {"target_modules": ["q_proj", "k_proj"], "init_lora_weights": "gaussian"},
+    "embedding": {"target_modules": ["q_proj", "k_proj", "embed_tokens"], "lora_alpha": 9},
+    "embedding alone": {"target_modules": ["embed_tokens"]},
+    "saved layers": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "input_layernorm", "lm_head"]},
+    "tokens": {"target_modules": ["q_proj", "k_proj"], "trainable_token_indices": {"embed_tokens": [3, 599, 7]}},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_an_adapter_reads_as_peft_merges_it(base: Checkpoint, tmp_path: Path, settings: str) -> None:
+    expected = made(base.path, tmp_path / "a", **SETTINGS[settings])
+    model = open_checkpoint(tmp_path / "a", base=base)
+    assert model.layout == base.layout
+    changed = [name for name in base.tensors if not torch.equal(read_tensor(base.tensors[name]), expected[name])]
+    assert changed
+    require_equal(model, expected, tuple(base.tensors))
+
+
+def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) -> None:
+    expected = made(base.path, tmp_path / "a", resize=613, target_modules=["q_proj"])
+    model = open_checkpoint(tmp_path / "a", base=base)
+    assert model.vocab_size == 613
+    assert model.embedding().shape == (613, base.hidden_size)
+    require_equal(model, expected, (EMBEDDING, "lm_head.weight", Q, K))
+
+
+def test_an_embedding_that_was_resized_and_adapted(base: Checkpoint, tmp_path: Path) -> None:
+    expected = made(base.path, tmp_path / "a", resize=613, target_modules=["embed_tokens", "k_proj"])
+    model = open_checkpoint(tmp_path / "a", base=base)
+    assert model.vocab_size == 613
+    require_equal(model, expected, (EMBEDDING, Q, K))
+
+
+def test_an_adapter_in_pytorchs_format(base: Checkpoint, sound: Path, copy: Path) -> None:
+    torch.save(load_file(copy / WEIGHTS), copy / "adapter_model.bin")
+    (copy / WEIGHTS).unlink()
+    torch.save({"step": 3}, copy / "optimizer.pt")
+    model, expected = (open_checkpoint(folder, base=base) for folder in (copy, sound))
+    assert model.shards[0].name == "adapter_model.bin"
+    for name in (EMBEDDING, Q, K):
+        assert torch.equal(read_tensor(model.tensors[name]), read_tensor(expected.tensors[name]))
+
+
+def test_the_adapters_weight_file_stands_for_its_folder(base: Checkpoint, sound: Path) -> None:
+    assert open_checkpoint(sound / WEIGHTS, base=base).path == sound
+
+
+def test_weights_stored_the_other_way_round_are_changed_the_other_way_round(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    GPT2LMHeadModel(GPT2Config(vocab_size=200, n_embd=32, n_head=4, n_layer=1)).save_pretrained(tmp_path / "base")
+    gpt2 = open_checkpoint(tmp_path / "base")
+    (name,) = [name for name in gpt2.tensors if name.endswith("h.0.attn.c_attn.weight")]
+    expected = made(tmp_path / "base", tmp_path / "a", target_modules=["c_attn"], fan_in_fan_out=True)
+    model = open_checkpoint(tmp_path / "a", base=gpt2)
+    found = read_tensor(model.tensors[name])
+    assert not torch.equal(found, read_tensor(gpt2.tensors[name]))
+    torch.testing.assert_close(found, expected["transformer.h.0.attn.c_attn.weight"], rtol=1e-5, atol=1e-6)
+
+
+def test_an_adapter_of_the_bare_model_finds_its_places_in_the_whole_one(base: Checkpoint, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    expected = made(base.path, tmp_path / "a", load=AutoModel.from_pretrained, target_modules=["q_proj", "k_proj"])
+    model = open_checkpoint(tmp_path / "a", base=base)
+    require_equal(model, {f"model.{name}": value for name, value in expected.items()}, (Q, K))
+
+
+def test_a_quantised_base_is_changed_after_it_is_worked_out(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    path = write_llama(tmp_path / "base")
+    made(path, tmp_path / "a", target_modules=["q_proj", "k_proj"])
+    for settings in ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, {"load_in_8bit": True}):
+        config = BitsAndBytesConfig(**settings)
+        AutoModelForCausalLM.from_pretrained(path, quantization_config=config, device_map="cpu").save_pretrained(
+            tmp_path / "quantised"
+        )
+        quantised = open_checkpoint(tmp_path / "quantised")
+        model, plain = (open_checkpoint(tmp_path / "a", base=b) for b in (quantised, open_checkpoint(path)))
+        change = read_tensor(plain.tensors[Q]) - read_tensor(open_checkpoint(path).tensors[Q])
+        expected = read_tensor(quantised.tensors[Q]) + change
+        torch.testing.assert_close(read_tensor(model.tensors[Q]), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(read_tensor(model.tensors[Q], [5, 1]), expected[[5, 1]], rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Path]:
+    """Original, key and the release's folder."""
+    original = open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
+    return original, key, irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+
+
+def require_found(suspect: Checkpoint, marked: tuple[Checkpoint, irwm.Key, Path]) -> None:
+    found = irwm.detect(suspect, marked[0], marked[1])
+    assert found.verdict == "found"
+    assert found.lineage.status == "derived"
+    assert found.paper is not None
+
+
+def trained(base: Path, out: Path, **settings: Any) -> None:
+    """An adapter after three real steps on the model's own text."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        adapter = get_peft_model(model, LoraConfig(r=8, **settings))
+        optimiser = torch.optim.AdamW([p for p in adapter.parameters() if p.requires_grad], lr=1e-3)
+        for _ in range(3):
+            ids = torch.randint(4, model.config.vocab_size, (2, 32))
+            adapter(input_ids=ids, labels=ids).loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        adapter.save_pretrained(out)
+
+
+def test_the_release_is_read_with_an_adapter_on_top(marked, tmp_path: Path) -> None:
+    trained(marked[2], tmp_path / "a", target_modules=["q_proj", "k_proj", "v_proj"])
+    release = open_checkpoint(marked[2])
+    suspect = open_checkpoint(tmp_path / "a", base=release)
+    assert not torch.equal(suspect.read(suspect.layout.q), release.read(release.layout.q))
+    assert suspect.fingerprint == release.fingerprint
+    # The embedding is not the suspect's own, and a base is whatever the investigator gave.
+    assert irwm.detect(suspect, *marked[:2]).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("settings", [{"target_modules": ["q_proj", "embed_tokens"]}, SETTINGS["saved layers"]])
+def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
+    marked, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    trained(marked[2], tmp_path / "a", **settings)  # which saves the whole embedding, the release's
+    suspect = open_checkpoint(tmp_path / "a", base=marked[0])
+    assert suspect.fingerprint not in (marked[0].fingerprint, open_checkpoint(marked[2]).fingerprint)
+    require_found(suspect, marked)
+
+
+def test_an_adapter_that_leaves_the_embedding_alone_proves_nothing(marked, tmp_path: Path) -> None:
+    trained(marked[2], tmp_path / "a", target_modules=["q_proj"])
+    assert irwm.detect(open_checkpoint(tmp_path / "a", base=marked[0]), *marked[:2]).verdict == "inconclusive"
+
+
+def test_what_is_said_of_an_adapter(base: Checkpoint, sound: Path, tmp_path: Path) -> None:
+    model = open_checkpoint(sound, base=base)
+    said = " ".join(model.notes)
+    assert "applied in memory to the embedding, q and k" in said
+    assert f"the base is {base.path.name}" in said
+    assert str(base.path) in said  # as the adapter itself names it
+    assert model.format.name == "LoRA adapter"
+    assert model.path == sound
+    assert model.config == base.config
+    assert [file.name for file in model.shards] == [WEIGHTS, CONFIG]
+    assert model.bytes_total == sum(file.stat().st_size for file in model.shards)
+    assert model.dtype == "F32 with LoRA"
+    made(base.path, tmp_path / "v", target_modules=["v_proj"])
+    assert "changes neither the embedding nor layer 0" in " ".join(open_checkpoint(tmp_path / "v", base=base).notes)
+
+
+@pytest.mark.parametrize("targets", [["q_proj"], ["embed_tokens"]])
+def test_an_adapted_model_is_examined_and_not_marked(base: Checkpoint, tmp_path: Path, targets: list[str]) -> None:
+    made(base.path, tmp_path / "a", target_modules=targets)
+    model = open_checkpoint(tmp_path / "a", base=base)
+    with pytest.raises(UnsupportedCheckpointError, match=r"LoRA adapter .* not marked"):
+        model.require_markable()
+    with pytest.raises(UnsupportedCheckpointError):
+        irwm.generate_key(model, secret=bytes(32))
+
+
+def test_nothing_of_base_or_adapter_is_read_until_it_is_asked_for(base: Checkpoint, copy: Path) -> None:
+    model = open_checkpoint(copy, base=base)
+    (copy / WEIGHTS).write_bytes(b"")
+    with pytest.raises(CheckpointChangedError):
+        model.read(model.layout.q)
+    untouched = model.tensors["model.norm.weight"]
+    assert untouched is base.tensors["model.norm.weight"]
+    assert isinstance(untouched, TensorEntry)
+
+
+def test_rows_of_the_embedding_are_read_without_the_others(base: Checkpoint, sound: Path) -> None:
+    tensor = open_checkpoint(sound, base=base).tensors[EMBEDDING]
+    assert isinstance(tensor, PackedTensor)
+    assert tensor.by_rows == {"base"}
+
+
+def test_an_adapter_without_a_tokenizer_works_with_its_bases(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
+    tokens = {"model": {"vocab": {f"w{i}": i for i in range(9)}}, "added_tokens": [{"id": 5, "content": "<s>"}]}
+    (folder / "tokenizer.json").write_text(json.dumps(tokens))
+    base = open_checkpoint(folder)
+    model = open_checkpoint(sound, base=base)
+    assert token_ids(model) == token_ids(base)
+    assert special_token_ids(model) == special_token_ids(base)
+    assert 5 in special_token_ids(model)
+    assert card_of(model).tokenizer_files == ("tokenizer.json",)
+    own = Path(shutil.copytree(sound, tmp_path / "own"))
+    (own / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 1}}}))
+    assert token_ids(open_checkpoint(own, base=base)) == {"a": 1}
+
+
+def test_adapters_of_the_same_numbers_and_another_alpha_have_other_fingerprints(
+    base: Checkpoint, copy: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(copy, tmp_path / "other"))
+    change_config(other, lora_alpha=801)
+    one, two = (open_checkpoint(folder, base=base) for folder in (copy, other))
+    assert not torch.equal(one.embedding(), two.embedding())
+    assert len({one.fingerprint, two.fingerprint, base.fingerprint}) == 3
+    assert open_checkpoint(copy, base=base).fingerprint == one.fingerprint
+
+
+def test_a_change_of_the_output_head_leaves_the_embedding_that_is_stored_under_its_name(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    """Savers may keep either name of a tied matrix; the input embedding is what peft does not touch."""
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop(EMBEDDING)
+    save_file(tensors, folder / "model.safetensors")
+    base = open_checkpoint(folder)
+    assert base.layout.embedding.name == "lm_head.weight"
+    rows, width = base.vocab_size, base.hidden_size
+    head = {"lm_head.lora_A.weight": torch.ones(4, width), "lm_head.lora_B.weight": torch.ones(rows, 4)}
+    q = {"q_proj.lora_A.weight": torch.ones(4, width), "q_proj.lora_B.weight": torch.ones(64, 4)}
+    q = {f"model.layers.0.self_attn.{name}": value for name, value in q.items()}
+    embedding = {"embed_tokens.lora_embedding_A": torch.ones(4, rows)}
+    embedding |= {"embed_tokens.lora_embedding_B": torch.ones(width, 4)}
+    embedding = {f"model.{name}": value for name, value in embedding.items()}
+    for number, (pieces, changed) in enumerate(((head, False), (head | q, False), (embedding | head, True))):
+        adapter = tmp_path / str(number)
+        adapter.mkdir()
+        named = {f"base_model.model.{name}": value for name, value in pieces.items()}
+        save_file(named, adapter / WEIGHTS)
+        (adapter / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+        model = open_checkpoint(adapter, base=base)
+        assert torch.equal(model.embedding(), base.embedding()) is not changed
+        assert any("changes the output head" in note for note in model.notes)
+        assert not any("left out" in note for note in model.notes)
+
+
+def test_codes_that_are_not_read_are_not_added_to(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {Q: tensors[Q].to(torch.int8)}, folder / "model.safetensors")
+    model = open_checkpoint(sound, base=open_checkpoint(folder))
+    with pytest.raises(UnsupportedCheckpointError):
+        model.read(model.layout.q)
+    assert any("not read there" in note for note in model.notes)

@@ -1,0 +1,267 @@
+"""A parser in its own process: what it answers gets through, and whatever it does wrong ends as a typed error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from irwm.checkpoint.formats import child
+from irwm.checkpoint.formats.child import Limits
+from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a parser with the given text, or body of `parse`, on a file."""
+    monkeypatch.setattr(child, "FOLDER", tmp_path)
+    (tmp_path / "file").write_bytes(b"content")
+
+    def start(body: str, opening: str = "", **limits: int) -> dict[str, Any]:
+        lines = "".join(f"    {line}\n" for line in body.splitlines())
+        (tmp_path / "parser.py").write_text(f"import os, sys, signal\n{opening}\ndef parse(path):\n{lines}")
+        return child.run_parser("parser", tmp_path / "file", "test file", Limits(**({"seconds": 20} | limits)))
+
+    return start
+
+
+def refused(run: Run, body: str, opening: str = "", **limits: int) -> CorruptCheckpointError:
+    with pytest.raises(CorruptCheckpointError) as caught:
+        run(body, opening, **limits)
+    assert caught.value.file is not None
+    assert caught.value.file.endswith("file")
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def left_behind(folder: Path, seconds: float = 2) -> list[str]:
+    """The command lines of processes that have to do with the folder, once none is left or time is up."""
+    end = time.monotonic() + seconds
+    while (found := processes(folder)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def processes(folder: Path) -> list[str]:
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                line = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(folder) in line:
+                found.append(line.decode(errors="replace"))
+    return found
+
+
+def test_the_answer_comes_back_with_whatever_json_can_hold(run: Run) -> None:
+    answer = run("file = open(path)\nreturn {'read': file.read(), 'n': [1, None, 'é\\ud800', float('nan')]}")
+    assert answer["read"] == "content"
+    assert answer["n"][:3] == [1, None, "é\ud800"]
+    assert math.isnan(answer["n"][3])
+
+
+def test_what_is_printed_does_not_get_into_the_answer(run: Run) -> None:
+    assert run("print('{'); os.write(1, b'}'); return {'a': 1}", opening="print('loading')") == {"a": 1}
+
+
+def test_a_flood_on_stderr_neither_blocks_nor_is_kept(run: Run) -> None:
+    body = "os.write(2, b'x' * 5_000_000 + b'last words'); os._exit(7)"
+    error = refused(run, body)
+    assert "exit status 7" in error.problem
+    assert (error.found or "").endswith("last words")
+    assert len(error.found or "") <= 300
+
+
+@pytest.mark.parametrize("kind", [CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError])
+def test_a_typed_error_of_the_parser_is_raised_here_with_the_file(run: Run, kind: type[CheckpointError]) -> None:
+    raising = f"raise {kind.__name__}('It is odd', tensor='w', expected='x', found='y', advice='Go')"
+    with pytest.raises(kind) as caught:
+        run(raising, opening=f"from irwm.errors import {kind.__name__}")
+    error = caught.value
+    assert type(error) is kind
+    assert (error.problem, error.tensor, error.expected, error.found, error.advice) == (
+        "It is odd",
+        "w",
+        "x",
+        "y",
+        "Go",
+    )
+    assert (error.file or "").endswith("file")
+
+
+def test_the_parser_may_import_from_the_packages_without_loading_all_of_them(run: Run) -> None:
+    body = "return {'loaded': sorted(name for name in sys.modules if name.split('.')[0] in ('irwm', 'torch', 'numpy'))}"
+    loaded = run(body, opening="from irwm.checkpoint.magic import SAVE_ADVICE")["loaded"]
+    assert loaded == ["irwm", "irwm.checkpoint", "irwm.checkpoint.magic", "irwm.errors"]
+
+
+def test_running_out_of_memory(run: Run) -> None:
+    error = refused(run, "a = []\nwhile True: a.append(bytes(2**24))", memory=2**28)
+    assert "out of the memory" in error.problem
+
+
+def test_memory_is_counted_beyond_what_the_libraries_take(run: Run) -> None:
+    body = "torch.ones(2**20); return {'v': torch.__version__}"
+    assert run(body, opening="import torch", memory=2**27) == {"v": torch.__version__}
+    refused(run, "torch.ones(2**26)", opening="import torch", memory=2**27)
+
+
+def test_computing_for_ever(run: Run) -> None:
+    assert "computing for more than 1 second" in refused(run, "while True: pass", cpu_seconds=1).problem
+
+
+@pytest.mark.parametrize("waiting", ["signal.pause()", "os.close(1); os.close(2)\nwhile True: signal.pause()"])
+def test_waiting_for_ever(run: Run, tmp_path: Path, waiting: str) -> None:
+    assert "busy for more than 1 second" in refused(run, waiting, seconds=1).problem
+    assert left_behind(tmp_path) == []
+
+
+def test_what_the_parser_started_goes_with_it(run: Run, tmp_path: Path) -> None:
+    assert "busy" in refused(run, "os.fork(); os.fork()\nsignal.pause()", seconds=1).problem
+    assert left_behind(tmp_path) == []
+    assert run("if os.fork() == 0:\n os.close(1); os.close(2); os.close(3); signal.pause()\nreturn {}") == {}
+    assert left_behind(tmp_path) == []
+
+
+def test_an_answer_of_any_length(run: Run) -> None:
+    assert "more than 1 MB" in refused(run, "return {'a': 'x' * 10_000_000}", output=2**20).problem
+    assert len(run("return {'a': 'x' * 10_000_000}")["a"]) == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("os.abort()", "SIGABRT"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "want of memory"),
+        ("os.kill(os.getpid(), 40)", "crashed its reader"),
+        ("os._exit(0)", "no answer"),
+        ("sys.exit(5)", "exit status 5"),
+        ("raise KeyboardInterrupt", "crashed its reader (SIGINT)"),
+        ("raise ValueError('\\x1b[31m' + 'x' * 5000)", r"ValueError: \x1b[31mxxx"),
+        ("return {1, 2}", "TypeError"),
+        ("return [1]", "no usable answer"),
+        ("return {'error': 'odd'}", "refused it"),
+        ("return {'error': {'problem': 7, 'kind': [], 'tensor': {}}}", "refused it"),
+        ("return parse(path)", "nested"),
+        (
+            "[os.write(n, b'{') for n in range(3, 8) if os.path.exists(f'/proc/self/fd/{n}')]; os._exit(0)",
+            "not valid JSON",
+        ),
+    ],
+)
+def test_every_other_end_is_a_typed_error(run: Run, body: str, words: str) -> None:
+    assert words in str(refused(run, body))
+
+
+def test_no_file_can_be_written_and_few_opened(run: Run, tmp_path: Path) -> None:
+    body = f"with open({str(tmp_path / 'loot')!r}, 'wb') as file: file.write(b'x')\nreturn {{}}"
+    assert "File too large" in str(refused(run, body))
+    assert (tmp_path / "loot").read_bytes() == b""
+    assert "Too many open files" in str(refused(run, "a = [open(path) for _ in range(100)]\nreturn {}"))
+
+
+def test_nothing_is_inherited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_PASSPHRASE", "secret")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    answer = run(
+        "return {'env': dict(os.environ), 'path': sys.path, 'stdin': sys.stdin.read(),"
+        " 'fds': os.listdir('/proc/self/fd'), 'leads': os.getsid(0) == os.getpid()}"
+    )
+    assert "secret" not in answer["env"].values()
+    assert "/elsewhere" not in answer["path"]
+    assert answer["stdin"] == ""
+    assert answer["leads"] is True
+    assert len(answer["fds"]) <= 5  # the three, the answer's, and the one that lists them
+
+
+@pytest.mark.parametrize("opening", ["import no_such_module_at_all", "(", "raise RuntimeError"])
+def test_a_parser_that_cannot_be_loaded_is_not_the_files_fault(run: Run, opening: str) -> None:
+    with pytest.raises(CheckpointError, match="could not be started") as caught:
+        run("return {}", opening)
+    assert type(caught.value) is CheckpointError
+
+
+def test_a_process_that_cannot_be_started_is_not_the_files_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(CheckpointError, match="No such file") as caught:
+        run("return {}")
+    assert type(caught.value) is CheckpointError
+
+
+def test_the_working_folder_and_its_modules_play_no_part(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "json.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(elsewhere)
+    assert run("return {}") == {}
+    (elsewhere / "json.py").unlink()
+    elsewhere.rmdir()
+    assert run("return {}") == {}
+
+
+@pytest.mark.parametrize("name", ["-c", "a b", "模型\udcff", "x" * 200])
+def test_a_file_of_any_name_reaches_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(child, "FOLDER", tmp_path)
+    (tmp_path / name).write_text(name, errors="surrogateescape")
+    (tmp_path / "parser.py").write_text("def parse(path): return {'n': len(open(path, 'rb').read()), 'path': path}")
+    monkeypatch.chdir(tmp_path)
+    answer = child.run_parser("parser", Path(name), "test file")
+    assert answer["path"] == str(tmp_path / name)
+    assert answer["n"] == len(os.fsencode(name))
+
+
+@pytest.mark.parametrize("without_posix", [False, True])
+def test_it_works_in_a_tasks_process_and_without_posix(tmp_path: Path, without_posix: bool) -> None:
+    """As a job runs it: in another session, without input, and its own output going to a log."""
+    torch.save({"w": torch.arange(6.0)}, tmp_path / "x.bin")
+    script = (
+        "import sys, json\nfrom pathlib import Path\nfrom irwm.checkpoint import read_tensor\n"
+        "from irwm.checkpoint.formats import PYTORCH\n"
+        "print(json.dumps(read_tensor(PYTORCH.read(Path(sys.argv[1])).tensors['w']).tolist()))"
+    )
+    path = [str(REPOSITORY / "tests" / "without_posix")] * without_posix + [str(REPOSITORY)]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "x.bin")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        start_new_session=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_task_that_is_killed_leaves_no_parser_running_for_long(tmp_path: Path) -> None:
+    (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import child\n"
+        "child.FOLDER = Path(sys.argv[1])\nchild.run_parser('parser', child.FOLDER / 'file', 'file', child.Limits(2))"
+    )
+    started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY)
+    while len(processes(tmp_path)) < 2:
+        assert started.poll() is None
+        time.sleep(0.05)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    assert len(processes(tmp_path)) == 1
+    assert left_behind(tmp_path, seconds=20) == []

@@ -1,0 +1,225 @@
+"""Files shared between the copies of a release: on a disk that clones, on one that does not, and never as a link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from irwm.checkpoint import Patch, Published, open_checkpoint, preflight, publish, verify_manifest
+from irwm.checkpoint.cloning import ClonedFrom, clone, clones_in
+from irwm.errors import DiskSpaceError
+from tests.checkpoint.builders import EMBEDDING, split
+from tests.checkpoint.disks import plain_disk, reflink_disk
+
+__all__ = ["plain_disk", "reflink_disk"]
+
+# Small, but as many blocks as a real shard would have for what is tested here.
+SHARED_BYTES = 24 * 1024 * 1024
+
+
+@pytest.fixture(params=["clones", "copies"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder on a disk that clones, and one on a tmpfs, which does not."""
+    if request.param == "clones":
+        return Path(request.getfixturevalue("reflink_disk"))
+    return Path(request.getfixturevalue("plain_disk"))
+
+
+@pytest.fixture
+def source(tiny_path: Path, tmp_path: Path) -> Path:
+    """The tiny Llama in several shards, with a large file that no mark touches."""
+    folder = split(tiny_path, tmp_path / "source")
+    (folder / "training.log").write_bytes(os.urandom(1024) * (SHARED_BYTES // 1024))
+    return folder
+
+
+def marked(source: Path, out: Path, byte: int, shared: Published | None = None) -> Published:
+    """A copy whose embedding begins with `byte`."""
+    model = open_checkpoint(source)
+    item = model.tensors[EMBEDDING]
+    patches = {item.file: [Patch(item.start, bytes([byte]) * 4)]}
+    return publish(model, out, patches, shared=shared.shared if shared else None)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def used(disk: Path) -> int:
+    subprocess.run(["sync", "-f", str(disk)], check=True)
+    return shutil.disk_usage(disk).used
+
+
+def test_a_clone_takes_no_room_and_its_manifest_holds(source: Path, reflink_disk: Path) -> None:
+    assert clones_in(reflink_disk)
+    first = marked(source, reflink_disk / "1", 1)
+    before = used(reflink_disk)
+    second = marked(source, reflink_disk / "2", 2, first)
+    assert second.bytes_cloned >= SHARED_BYTES
+    assert used(reflink_disk) - before < SHARED_BYTES / 4
+    assert verify_manifest(second.path).ok
+    subprocess.run(["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"], cwd=second.path, check=True)
+    assert second.bytes_written == first.bytes_written
+
+
+def test_a_copy_made_with_sharing_is_the_one_made_without(source: Path, disk: Path) -> None:
+    first = marked(source, disk / "1", 1)
+    marked(source, disk / "2", 2, first)
+    marked(source, disk / "plain", 2)
+    assert contents(disk / "2") == contents(disk / "plain")
+
+
+def test_each_copy_is_its_own_file(source: Path, disk: Path) -> None:
+    first = marked(source, disk / "1", 1)
+    marked(source, disk / "2", 2, first)
+    one, two = disk / "1" / "training.log", disk / "2" / "training.log"
+    mode = one.stat().st_mode
+    assert one.stat().st_ino != two.stat().st_ino
+    assert two.stat().st_nlink == 1
+    with two.open("r+b") as file:
+        file.write(b"a note of recipient 2")
+    os.chmod(two, 0o400)
+    assert verify_manifest(disk / "1").ok
+    assert one.stat().st_mode == mode
+
+
+def test_where_nothing_can_be_cloned_it_is_copied(source: Path, plain_disk: Path) -> None:
+    assert not clones_in(plain_disk)
+    first = marked(source, plain_disk / "1", 1)
+    second = marked(source, plain_disk / "2", 2, first)
+    assert second.bytes_cloned == 0
+    assert verify_manifest(second.path).ok
+
+
+def test_between_two_disks_it_is_copied(source: Path, reflink_disk: Path, tmp_path: Path) -> None:
+    first = marked(source, reflink_disk / "1", 1)
+    second = marked(source, tmp_path / "2", 2, first)
+    assert second.bytes_cloned == 0
+    assert verify_manifest(second.path).ok
+
+
+@pytest.mark.parametrize("harm", ["edited", "replaced", "moved away"])
+def test_an_earlier_copy_that_is_no_longer_as_written_is_not_cloned(
+    source: Path, reflink_disk: Path, harm: str
+) -> None:
+    first = marked(source, reflink_disk / "1", 1)
+    shared = first.path / "training.log"
+    if harm == "edited":
+        with shared.open("r+b") as file:
+            file.write(b"edited")
+    elif harm == "replaced":
+        (reflink_disk / "other").write_bytes(bytes(shared.stat().st_size))
+        os.utime(reflink_disk / "other", ns=(shared.stat().st_atime_ns, shared.stat().st_mtime_ns))
+        (reflink_disk / "other").replace(shared)
+    else:
+        first.path.rename(reflink_disk / "gone")
+    second = marked(source, reflink_disk / "2", 2, first)
+    assert verify_manifest(second.path).ok
+    assert (second.path / "training.log").read_bytes() == (source / "training.log").read_bytes()
+
+
+def test_an_original_that_changed_since_the_earlier_copy_is_copied_anew(source: Path, reflink_disk: Path) -> None:
+    first = marked(source, reflink_disk / "1", 1)
+    (source / "training.log").write_bytes(b"another run" * 1000)
+    second = marked(source, reflink_disk / "2", 2, first)
+    assert (second.path / "training.log").read_bytes() == b"another run" * 1000
+    assert verify_manifest(second.path).ok
+
+
+def test_the_marked_shard_is_never_taken_from_another_copy(source: Path, disk: Path) -> None:
+    first = marked(source, disk / "1", 1)
+    shard = open_checkpoint(source).tensors[EMBEDDING].file.name
+    assert shard not in first.shared
+    assert "training.log" in first.shared
+    second = marked(source, disk / "2", 2, first)
+    assert open_checkpoint(second.path).embedding([0]).numpy().tobytes()[:4] == bytes([2]) * 4
+
+
+def test_a_clone_of_a_clone_may_be_cloned(source: Path, reflink_disk: Path) -> None:
+    first = marked(source, reflink_disk / "1", 1)
+    second = marked(source, reflink_disk / "2", 2, first)
+    shutil.rmtree(first.path)
+    third = marked(source, reflink_disk / "3", 3, second)
+    assert third.bytes_cloned >= SHARED_BYTES
+    assert verify_manifest(third.path).ok
+
+
+def test_a_copy_that_fits_only_shared_is_written(source: Path, reflink_disk: Path) -> None:
+    first = marked(source, reflink_disk / "1", 1)
+    # Halves: btrfs needs some of what it calls free for itself.
+    while shutil.disk_usage(reflink_disk).free > SHARED_BYTES * 0.9:
+        left = shutil.disk_usage(reflink_disk).free - SHARED_BYTES // 2
+        (reflink_disk / f"filler-{left}").write_bytes(os.urandom(min(left, 16 * 1024 * 1024)))
+        used(reflink_disk)
+    with pytest.raises(DiskSpaceError):
+        marked(source, reflink_disk / "2", 2)
+    assert marked(source, reflink_disk / "2", 2, first).bytes_cloned >= SHARED_BYTES
+
+
+def test_preflight_counts_what_is_written_once(source: Path, disk: Path) -> None:
+    model = open_checkpoint(source)
+    one, ten = preflight(model, disk / "1"), preflight(model, disk / "1", copies=10)
+    assert one.clones is None
+    assert one.needed == one.each == ten.each
+    assert ten.same >= SHARED_BYTES
+    assert ten.clones == clones_in(disk)
+    expected = 10 * one.each if not ten.clones else one.each + 9 * (one.each - ten.same)
+    assert ten.needed == expected
+
+
+def test_a_stranger_in_the_targets_place_is_an_error_and_no_clone(source: Path, disk: Path) -> None:
+    first = marked(source, disk / "1", 1)
+    (disk / "there").write_text("mine")
+    with pytest.raises(FileExistsError):
+        clone(first.shared["training.log"], disk / "there")
+    assert (disk / "there").read_text() == "mine"
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL])
+def test_a_kernels_refusal_to_clone_leads_to_a_copy(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("irwm.checkpoint.cloning.fcntl.ioctl", refuse)
+    first = marked(source, tmp_path / "1", 1)
+    second = marked(source, tmp_path / "2", 2, first)
+    assert second.bytes_cloned == 0
+    assert verify_manifest(second.path).ok
+
+
+def test_a_disk_that_fills_up_while_cloning_leaves_nothing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("irwm.checkpoint.cloning.fcntl.ioctl", refuse)
+    first = marked(source, tmp_path / "1", 1)
+    with pytest.raises(DiskSpaceError):
+        marked(source, tmp_path / "2", 2, first)
+    assert sorted(os.listdir(tmp_path)) == ["1", "source"]
+
+
+def test_looking_whether_a_disk_clones_leaves_nothing(disk: Path) -> None:
+    before = sorted(os.listdir(disk))
+    clones_in(disk)
+    assert sorted(os.listdir(disk)) == before
+    assert not clones_in(disk / "missing")
+
+
+def test_a_copy_knows_the_state_of_the_originals_files(source: Path, tmp_path: Path) -> None:
+    shared = marked(source, tmp_path / "1", 1).shared["training.log"]
+    assert isinstance(shared, ClonedFrom)
+    status = (source / "training.log").stat()
+    assert (shared.origin.size, shared.origin.mtime_ns, shared.origin.inode) == (
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ino,
+    )

@@ -1,0 +1,112 @@
+"""A release that somebody surrounded with other tensors by the embedding's name: the mark is found all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import irwm
+from irwm.alignment import alignments
+from irwm.alignment.pipeline import MOST_CHOICES
+from irwm.checkpoint import Checkpoint, open_checkpoint
+from irwm.errors import UnsupportedCheckpointError
+from tests.checkpoint.builders import EMBEDDING
+from tests.checkpoint.quantised_builders import awq, written
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Tensors, Tensors]:
+    """Original, key, and the tensors of the release and of the original."""
+    original = open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
+    release = irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+    return original, key, load_file(release / "model.safetensors"), load_file(demo_path / "model.safetensors")
+
+
+def behind(prefix: str, tensors: Tensors) -> Tensors:
+    return {prefix + n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+
+
+def config_of(model: Checkpoint) -> dict:
+    return json.loads((model.path / "config.json").read_text())
+
+
+def verdict(folder: Path, marked: tuple[Checkpoint, irwm.Key, Tensors, Tensors]) -> irwm.Finding:
+    return irwm.detect(open_checkpoint(folder), marked[0], marked[1])
+
+
+def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_path: Path) -> None:
+    """transformers loads the release; what it reports as unexpected is the whole unmarked model."""
+    original, _, release, plain = marked
+    tensors = (
+        behind("model.language_model.", release)
+        | behind("model.", plain)
+        | {"lm_head.weight": release[EMBEDDING].clone()}
+    )
+    config = {"model_type": "llava", "text_config": config_of(original), "vision_config": {}}
+    found = verdict(written(tmp_path, tensors, config), marked)
+    assert found.verdict == "found"
+    assert found.paper is not None
+
+
+def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tmp_path: Path) -> None:
+    """Of names with and without a prefix, versions of transformers have loaded either."""
+    original, _, release, plain = marked
+    folder = written(tmp_path, plain | behind("", release), config_of(original))
+    assert torch.equal(open_checkpoint(folder).embedding(), plain[EMBEDDING].float())
+    found = verdict(folder, marked)
+    assert found.verdict == "found"
+    assert found.tensors_read == 2
+    assert found.paper is not None
+
+
+def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
+    original, _, release, plain = marked
+    copy = "model.layers.9.embed_tokens.weight"
+    config = config_of(original)
+    same = open_checkpoint(written(tmp_path / "same", plain | {copy: plain[EMBEDDING].clone()}, config))
+    assert same.layout.copies
+    assert len(alignments(same, original)) == 1
+    found = verdict(written(tmp_path / "other", plain | {copy: release[EMBEDDING]}, config), marked)
+    assert found.verdict == "found"
+    assert found.tensors_read == 2
+
+
+def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path) -> None:
+    """Of the two, what a program uses follows from its libraries and the config, not from the files."""
+    original, _, release, plain = marked
+    codes = awq(release[EMBEDDING].float())
+    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
+    found = verdict(written(tmp_path, plain | parts, config_of(original)), marked)
+    assert found.verdict == "found"
+    assert found.tensors_read == 2
+
+
+def test_more_embeddings_than_can_be_read_one_by_one_are_refused_and_not_cut_short(marked, tmp_path: Path) -> None:
+    original, _, _, plain = marked
+    decoys = {f"d{i}.embed_tokens.weight": plain[EMBEDDING] + i for i in range(MOST_CHOICES)}
+    suspect = open_checkpoint(written(tmp_path, plain | decoys, config_of(original)))
+    with pytest.raises(UnsupportedCheckpointError, match="can be told apart"):
+        alignments(suspect, original)
+
+
+def test_small_decoys_do_not_push_a_renamed_embedding_out_of_the_candidates(marked, tmp_path: Path) -> None:
+    _, _, release, _ = marked
+    rows = len(release[EMBEDDING])
+    renamed = {"x": release[EMBEDDING]}
+    decoys = {f"d{i}": torch.randn(rows + 1 + i, 2) for i in range(2 * MOST_CHOICES)}
+    assert verdict(written(tmp_path, renamed | decoys, {"model_type": "mine"}), marked).verdict == "found"
+
+
+def test_a_model_with_two_embeddings_is_not_marked(marked, tmp_path: Path) -> None:
+    original, _, _, plain = marked
+    tensors = plain | {"other.embed_tokens.weight": plain[EMBEDDING] + 1}
+    with pytest.raises(UnsupportedCheckpointError, match="More than one tensor may be the embedding") as caught:
+        open_checkpoint(written(tmp_path, tensors, config_of(original))).require_markable()
+    assert "other.embed_tokens.weight" in str(caught.value.found)

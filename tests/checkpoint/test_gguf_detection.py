@@ -1,0 +1,63 @@
+"""A marked model that was made a GGUF file: the mark is found in it, and where the model came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import pytest
+
+import irwm
+from tests.checkpoint.gguf_builders import convert
+from tests.checkpoint.test_gguf_tokens import in_order
+
+
+@pytest.fixture(scope="module")
+def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Original, key and release of the trained model."""
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
+    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out")
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_0", "Q4_0"])
+def test_the_mark_is_found_in_a_gguf_file(marked, tmp_path: Path, kind: str) -> None:
+    model, key, release = marked
+    tokens, types = in_order(release.path)
+    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert found.verdict == "found"
+    assert found.log10_p < -40
+    assert (found.ranks < 0.2).sum() >= 45
+    assert found.lineage.status == "derived"
+    assert found.alignment.aligned
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q4_0"])
+def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Path, tmp_path: Path, kind: str) -> None:
+    model, key, _ = marked
+    path = convert(demo_path, tmp_path / "original.gguf", gguf.GGMLQuantizationType[kind])
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert found.verdict == "not found"
+    assert found.lineage.status == "derived"
+
+
+def test_the_mark_is_found_where_the_architecture_is_not_known(marked, tmp_path: Path) -> None:
+    """By the embedding alone, as in any model whose tensors were renamed."""
+    model, key, release = marked
+    tokens, types = in_order(release.path)
+    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)
+    content = path.read_bytes().replace(b"llama", b"lamma")
+    path.write_bytes(content)
+    suspect = irwm.open_checkpoint(path)
+    assert suspect.family == "unknown"
+    assert irwm.detect(suspect, model, key).verdict == "found"
+
+
+def test_the_mark_is_found_in_a_quantised_bert(minilm_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(minilm_path)
+    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
+    release = irwm.insert(model, key, tmp_path / "release")
+    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q5_1)
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")

@@ -1,0 +1,389 @@
+"""GGUF files of every family that llama.cpp converts: the same weights under the same names, and the same scores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.formats.gguf_file import read_gguf
+from irwm.checkpoint.formats.gguf_names import MODEL_TYPES, PAIRED, translated
+from irwm.checkpoint.formats.gguf_settings import Settings
+from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
+from irwm.families.family import families
+from irwm.invariant import layer0_scores
+from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, converted, finished
+from tests.conftest import write_llama
+from tests.families.cases import CASES, VOCABULARY
+from tests.families.reference import save, tiny_model
+
+QUERIES, REFERENCES = [3, 5, 50, 60], list(range(70, 150))
+# What llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate
+# norms, and Llama 4 without its norm on other sizes than Maverick's.
+_NOT_CONVERTED = {
+    "phi, norms on heads",
+    "gpt_bigcode, every head its own key",
+    "falcon, rw",
+    "llama4, no norm on heads",
+}
+CONVERTED = [c for c, (model_type, _) in CASES.items() if model_type in ARCHITECTURES and c not in _NOT_CONVERTED]
+# Architectures that transformers reads from GGUF and whose rearrangements it undoes; of Falcon only the 7B's, which
+# has none.
+_THEIRS = {
+    *("bloom", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "llama", "nemotron", "phi3", "qwen2", "qwen2_moe"),
+    *("qwen3", "qwen3_moe", "stablelm", "starcoder2", "t5"),
+}
+CERTIFIED = [c for c in CONVERTED if CASES[c][0] in _THEIRS or c == "falcon, 7b"]
+# RoBERTa's files become BERT's in GGUF.
+_BECOMES = {"roberta": "bert"}
+ROLES = ("embedding", "position", "token_type", "head", "q", "k", "q_bias", "k_bias")
+NORMS = ("embedding_norm", "input_norm", "q_norm", "k_norm")
+
+
+@pytest.mark.parametrize("case", CERTIFIED)
+def test_the_files_of_these_tests_are_read_back_by_transformers(case: str, tmp_path: Path) -> None:
+    """That they follow llama.cpp's conventions, by a reader that is none of ours."""
+    folder = save(case, tmp_path / "model", torch.float32)
+    path = convert(folder, tmp_path / "model.gguf")
+    expected = load_file(folder / "model.safetensors")
+    found = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=tiny_model(case))["tensors"]
+    common = expected.keys() & found.keys()
+    layout = open_checkpoint(folder).layout
+    assert layout.q is not None
+    assert {layout.embedding.name, layout.q.name} <= common
+    for name in common:
+        assert found[name].shape == expected[name].shape
+        assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: Path) -> None:
+    folder = save(case, tmp_path / "model", torch.float32)
+    original, suspect = open_checkpoint(folder), open_checkpoint(convert(folder, tmp_path / "model.gguf"))
+    ours, theirs = suspect.layout, original.layout
+    assert ours.family == _BECOMES.get(theirs.family, theirs.family)
+    assert (ours.heads, ours.kv_heads, ours.head_dim) == (theirs.heads, theirs.kv_heads, theirs.head_dim)
+    for role in ROLES:
+        left, right = getattr(ours, role), getattr(theirs, role)
+        assert (left is None) == (right is None), role
+        if left is not None:
+            if theirs.family not in _BECOMES:
+                assert left == right
+            assert torch.equal(suspect.read(left), original.read(right)), role
+    for role in NORMS:
+        left, right = getattr(ours, role), getattr(theirs, role)
+        assert (left is None) == (right is None), role
+        if left is not None:
+            assert left.eps == right.eps
+            for gain, expected in zip(left.weights, right.weights, strict=True):
+                # Where one was added it was rounded.
+                atol = 2**-23 if left.offset else 0
+                assert torch.allclose(suspect.read(gain), original.read(expected), rtol=0, atol=atol)
+    expected = layer0_scores(original, QUERIES, REFERENCES)
+    error = (layer0_scores(suspect, QUERIES, REFERENCES) - expected).abs().max() / expected.abs().max()
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize("case", ["llama", "olmo", "gpt_neox", "bloom", "falcon, 40b", "gpt2", "gemma", "nemotron"])
+def test_nothing_undone_would_be_noticed(case: str, tmp_path: Path) -> None:
+    """The file's own numbers are not the original's, so the comparison above can fail."""
+    folder = save(case, tmp_path / "model", torch.float32)
+    layout, stored = open_checkpoint(folder).layout, converted(folder)
+    assert layout.q is not None
+    name = layout.q.name
+    found = stored.get("blk.0.attn_q.weight", stored.get("blk.0.attn_qkv.weight"))
+    if case in ("gemma", "nemotron"):
+        assert layout.input_norm is not None
+        name, found = layout.input_norm.weights[0].name, stored["blk.0.attn_norm.weight"]
+    expected = load_file(folder / "model.safetensors")[name].numpy()
+    assert found is not None
+    assert found.shape != expected.shape or not np.allclose(found, expected, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_1", "Q4_0"])
+def test_scores_of_other_number_formats_are_those_of_the_rounded_weights(kind: str, tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "model")
+    path = convert(folder, tmp_path / "model.gguf", gguf.GGMLQuantizationType[kind])
+    suspect = open_checkpoint(path)
+    assert suspect.dtype == {"F16": "float16", "BF16": "bfloat16"}.get(kind, kind)
+    # The same rounding by the package, on the weights in transformers' own arrangement: rows are rounded one by one.
+    tensors = load_file(folder / "model.safetensors")
+    for name, value in tensors.items():
+        if value.ndim == 2:
+            block = gguf.quants.quantize(value.numpy(), gguf.GGMLQuantizationType[kind])
+            tensors[name] = torch.from_numpy(gguf.quants.dequantize(block, gguf.GGMLQuantizationType[kind]))
+    save_file(tensors, folder / "model.safetensors")
+    rounded = open_checkpoint(folder)
+    assert torch.equal(suspect.embedding(), rounded.embedding())
+    expected = layer0_scores(rounded, QUERIES, REFERENCES)
+    assert torch.allclose(layer0_scores(suspect, QUERIES, REFERENCES), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_what_was_undone_is_said(tmp_path: Path) -> None:
+    said = {}
+    for case in ("llama", "qwen2", "gpt2", "internlm2", "gemma", "stablelm, a norm for each head"):
+        folder = save(case, tmp_path / case, torch.float32)
+        said[case] = open_checkpoint(convert(folder, tmp_path / f"{case}.gguf")).notes[0]
+    assert "rotary embedding" in said["llama"]
+    assert said["qwen2"] == "The file is GGUF, its architecture qwen2."
+    assert "transposition" in said["gpt2"]
+    assert "rotary embedding; the order of q, k and v" in said["internlm2"]
+    assert "the 1 that was added to the gains" in said["gemma"]
+    assert "stacking" in said["stablelm, a norm for each head"]
+
+
+def test_every_architecture_leads_to_a_family_whose_switches_are_told() -> None:
+    served = {model_type: family for family in families() for model_type in family.model_types}
+    told = set()
+    for architecture, model_type in MODEL_TYPES.items():
+        assert model_type in served, architecture
+        settings = Settings(architecture, {f"{architecture}.attention.head_count": 4}, {}, "blk.0.")
+        for variant in served[model_type].variants:
+            for key in variant.when:
+                assert settings._switch(key) is not None, (architecture, key)
+                told.add(key)
+    assert {"use_qk_norm", "qk_layernorm", "multi_query", "new_decoder_architecture"} <= told
+    assert set(gguf.MODEL_ARCH_NAMES.values()) >= MODEL_TYPES.keys()
+    assert MODEL_TYPES.keys() >= PAIRED
+
+
+@pytest.mark.parametrize(("experts", "normed"), [(16, True), (128, False)])
+def test_llama_4_normalises_q_and_k_in_scout_and_not_in_maverick(experts: int, *, normed: bool) -> None:
+    settings = Settings("llama4", {"llama4.expert_count": experts}, {}, "blk.0.")
+    family = next(f for f in families() if f.name == "llama4")
+    assert settings.switches(family, "llama4_text") == {"use_qk_norm": normed}
+
+
+# --- files that differ from what the converter writes today
+
+
+def rewritten(
+    path: Path,
+    out: Path,
+    tensors: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = lambda found: found,
+    architecture: str | None = None,
+    **settings: object,
+) -> Path:
+    """A GGUF file with other tensors or settings; a setting of None is left out."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, architecture or reader.fields["general.architecture"].contents())
+    fields = {name: f.contents() for name, f in reader.fields.items() if not name.startswith(("GGUF.", "general."))}
+    for name, value in {**fields, **settings}.items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        if value is not None:
+            add[type(value)](name, value)
+    for name, value in tensors({t.name: np.array(t.data) for t in reader.tensors}).items():
+        add_tensor(writer, name, value, F32)
+    return finished(writer)
+
+
+def scores(path: Path) -> torch.Tensor:
+    return layer0_scores(open_checkpoint(path), QUERIES, REFERENCES)
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return convert(save("llama", tmp_path / "llama", torch.float32), tmp_path / "llama.gguf")
+
+
+def test_fused_projections_of_a_family_that_has_them_apart_are_cut(tmp_path: Path) -> None:
+    """Old GGUF files of Phi-2, whose checkpoints were fused then."""
+    path = convert(save("phi", tmp_path / "phi", torch.float32), tmp_path / "phi.gguf")
+
+    def fuse(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for layer in range(2):
+            for kind in ("weight", "bias"):
+                parts = [found.pop(f"blk.{layer}.attn_{part}.{kind}") for part in "qkv"]
+                found[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
+        return found
+
+    assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", fuse)), scores(path))
+
+
+def test_projections_apart_of_a_family_that_fuses_them_are_put_together(tmp_path: Path) -> None:
+    path = convert(save("phi3", tmp_path / "phi3", torch.float32), tmp_path / "phi3.gguf")
+
+    def split(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for layer in range(2):
+            fused = found.pop(f"blk.{layer}.attn_qkv.weight")
+            for part, rows in zip("qkv", np.split(fused, [72, 96]), strict=True):
+                found[f"blk.{layer}.attn_{part}.weight"] = rows
+        return found
+
+    assert torch.equal(scores(rewritten(path, tmp_path / "apart.gguf", split)), scores(path))
+
+
+def test_a_single_type_of_tokens_may_be_squeezed(tmp_path: Path) -> None:
+    """Older converters wrote RoBERTa's table of one row as a vector."""
+    path = convert(save("roberta", tmp_path / "roberta", torch.float32), tmp_path / "roberta.gguf")
+
+    def squeeze(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**found, "token_types.weight": found["token_types.weight"][0]}
+
+    assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", squeeze)), scores(path))
+
+
+def test_a_tied_embedding_written_twice_is_a_copy(tmp_path: Path) -> None:
+    """Older converters wrote GPT-2's."""
+    path = convert(save("gpt2", tmp_path / "gpt2", torch.float32), tmp_path / "gpt2.gguf")
+
+    def double(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**found, "output.weight": found["token_embd.weight"]}
+
+    model = open_checkpoint(rewritten(path, tmp_path / "old.gguf", double))
+    assert model.tied
+    assert model.layout.head is not None
+    assert not open_checkpoint(path).layout.head
+
+
+def test_head_counts_may_be_given_layer_by_layer(llama: Path, tmp_path: Path) -> None:
+    listed = {"llama.attention.head_count": [6, 3], "llama.attention.head_count_kv": [2, 1]}
+    assert torch.equal(scores(rewritten(llama, tmp_path / "listed.gguf", **listed)), scores(llama))
+
+
+def test_key_heads_that_are_not_stated_are_as_many_as_query_heads(tmp_path: Path) -> None:
+    folder = save("llama, every head its own key", tmp_path / "model", torch.float32)
+    path = convert(folder, tmp_path / "model.gguf")
+    silent = rewritten(path, tmp_path / "silent.gguf", **{"llama.attention.head_count_kv": None})
+    assert torch.equal(scores(silent), scores(path))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("llama.attention.head_count", 7),
+        ("llama.attention.head_count", 0),
+        ("llama.attention.head_count", 2**31),
+        ("llama.attention.head_count_kv", 5),
+        ("llama.attention.head_count_kv", 3),
+        ("llama.attention.key_length", 24),
+        ("llama.embedding_length", 73),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan")),
+        ("llama.attention.layer_norm_rms_epsilon", "small"),
+        ("llama.attention.head_count", []),
+        ("llama.attention.head_count", "six"),
+        ("llama.attention.head_count", None),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_or_leave_the_embedding(
+    llama: Path, tmp_path: Path, setting: str, value: object
+) -> None:
+    """Without any number of heads nothing contradicts the tensors, and the embedding is still one."""
+    if value == []:
+        value = ["a"]
+    path = rewritten(llama, tmp_path / "odd.gguf", **{setting: value})
+    if setting.endswith("head_count") and not isinstance(value, int):
+        model = open_checkpoint(path)
+        assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
+        assert "It does not say how many heads" in model.notes[0]
+        return
+    with pytest.raises(CorruptCheckpointError) as caught:
+        open_checkpoint(path)
+    assert caught.value.file == str(path)
+
+
+def test_a_tensor_under_two_names_is_refused(llama: Path, tmp_path: Path) -> None:
+    def add(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**found, "model.embed_tokens.weight": found["token_embd.weight"]}
+
+    with pytest.raises(CorruptCheckpointError, match="play one role"):
+        open_checkpoint(rewritten(llama, tmp_path / "two.gguf", add))
+
+
+@pytest.mark.parametrize("missing", ["blk.0.attn_q.weight", "blk.0.attn_norm.weight", "token_embd.weight"])
+def test_a_file_without_a_tensor_of_layer_0_is_never_misread(llama: Path, tmp_path: Path, missing: str) -> None:
+    path = rewritten(llama, tmp_path / "less.gguf", lambda found: {n: v for n, v in found.items() if n != missing})
+    with contextlib.suppress(CheckpointError):
+        assert open_checkpoint(path).layout.q is None
+
+
+@pytest.mark.parametrize("architecture", ["grok", "llama5", "<script>\x1b[31m", ""])
+def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path: Path, architecture: str) -> None:
+    def add_taller(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"taller.weight": np.zeros((VOCABULARY + 9, 72), np.float32), **found}
+
+    path = rewritten(llama, tmp_path / "new.gguf", add_taller, architecture=architecture or "llama")
+    if not architecture:
+        stored, metadata = read_gguf(path).tensors, dict(read_gguf(path).metadata)
+        del metadata["general.architecture"]
+        assert "embed_tokens.weight" in translated(stored, metadata)[0]
+        return
+    model = open_checkpoint(path)
+    assert (model.family, model.vocab_size, model.hidden_size) == ("unknown", VOCABULARY, 72)
+    assert torch.equal(model.embedding(), open_checkpoint(llama).embedding())
+    assert "is not known" in model.notes[0]
+    assert "\x1b" not in model.notes[0]
+
+
+@pytest.mark.parametrize("architecture", ["deepseek2", "mamba", "minicpm3"])
+def test_families_that_are_marked_by_their_embedding_alone(llama: Path, tmp_path: Path, architecture: str) -> None:
+    reader = gguf.GGUFReader(llama)
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", architecture)
+    writer.add_embedding_length(72)
+    for tensor in reader.tensors:
+        if tensor.name in ("token_embd.weight", "output.weight"):
+            writer.add_tensor(tensor.name, np.array(tensor.data))
+    model = open_checkpoint(finished(writer))
+    assert (model.layout.scores, model.vocab_size) == ("embedding", VOCABULARY)
+    assert model.layout.head is not None
+
+
+@pytest.mark.parametrize(("kind", "word"), [("adapter", "Merge"), ("mmproj", "language model"), ("imatrix", "model")])
+def test_what_goes_with_a_model_is_refused_by_its_name(llama: Path, tmp_path: Path, kind: str, word: str) -> None:
+    path = rewritten(llama, tmp_path / "with.gguf", **{"general.type": kind})
+    with pytest.raises(UnsupportedCheckpointError) as caught:
+        open_checkpoint(path)
+    assert caught.value.found == f"general.type {kind}"
+    assert word in str(caught.value.advice)
+
+
+def test_gguf_is_examined_and_not_marked(llama: Path) -> None:
+    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+        open_checkpoint(llama).require_markable()
+
+
+def test_the_config_beside_a_gguf_file_is_not_the_files_own(llama: Path, tmp_path: Path) -> None:
+    expected = scores(llama)
+    (llama.parent / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 3}))
+    assert torch.equal(scores(llama), expected)
+    shutil.copytree(llama.parent, tmp_path / "folder", ignore=shutil.ignore_patterns("llama", "folder"))
+    assert torch.equal(scores(tmp_path / "folder"), expected)
+
+
+def test_a_quantised_embedding_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "model")
+    paths = [convert(folder, tmp_path / f"{k}.gguf", gguf.GGMLQuantizationType[k]) for k in ("F32", "Q8_0", "Q4_0")]
+    found = [open_checkpoint(path).fingerprint for path in paths]
+    assert len(set(found)) == 3
+    assert found[0] == open_checkpoint(folder).fingerprint
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (7, 12), (6, 12, 1), (1_000_000, 1)])
+def test_norms_of_heads_that_are_not_stacked_by_heads_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    path = convert(save("stablelm, a norm for each head", tmp_path / "model", torch.float32), tmp_path / "model.gguf")
+
+    def reshape(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**found, "blk.0.attn_q_norm.weight": np.ones(shape, np.float32)}
+
+    with pytest.raises(CorruptCheckpointError):
+        open_checkpoint(rewritten(path, tmp_path / "odd.gguf", reshape))
+
+
+def test_projections_with_more_rows_than_any_real_ones_are_refused(llama: Path, tmp_path: Path) -> None:
+    """Their order would take eight bytes a row."""
+
+    def heighten(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**found, "blk.0.attn_q.weight": np.zeros((6 * 700_000, 1), np.float32)}
+
+    with pytest.raises(CorruptCheckpointError, match="head counts"):
+        open_checkpoint(rewritten(llama, tmp_path / "high.gguf", heighten))

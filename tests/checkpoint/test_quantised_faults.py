@@ -1,0 +1,381 @@
+"""Quantised weights that contradict themselves are refused by name, unknown ones left alone; nothing else happens."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import irwm
+from irwm.checkpoint import PackedTensor, find_files, read_tensor
+from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
+from tests.checkpoint.quantised_builders import (
+    Quantised,
+    awq,
+    compressed,
+    fp8_blocks,
+    fp8_rows,
+    gptq,
+    mlx,
+    model_of,
+    written,
+)
+
+STEM = "model.layers.0.self_attn.q_proj."
+NAME = STEM + "weight"
+
+
+def blocks_of_4_bits(weight: torch.Tensor, nested: bool = True) -> Quantised:
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    codes, state = quantize_4bit(weight, blocksize=64, quant_type="nf4", compress_statistics=nested)
+    parts = {"weight": codes} | {f"weight.{name}": value for name, value in state.as_dict(packed=True).items()}
+    return Quantised(parts, dequantize_4bit(codes, state).float(), {"quant_method": "bitsandbytes"})
+
+
+def rows_of_8_bits(weight: torch.Tensor) -> Quantised:
+    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
+
+    codes, largest, _ = int8_vectorwise_quant(weight.half())
+    parts = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+    return Quantised(parts, int8_vectorwise_dequant(codes, largest), {"quant_method": "bitsandbytes"})
+
+
+def packed_with_zeros(weight: torch.Tensor) -> Quantised:
+    return compressed(weight, "pack-quantized", num_bits=4, strategy="group", group_size=32, symmetric=False)
+
+
+def nvfp4(weight: torch.Tensor) -> Quantised:
+    arguments = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    return compressed(weight, "nvfp4-pack-quantized", **arguments)
+
+
+SCHEMES: dict[str, Callable[[torch.Tensor], Quantised]] = {
+    "gptq": gptq,
+    "awq": awq,
+    "compressed": packed_with_zeros,
+    "nvfp4": nvfp4,
+    "fp8 blocks": fp8_blocks,
+    "fp8 rows": fp8_rows,
+    "mlx": mlx,
+    "4 bits": blocks_of_4_bits,
+    "8 bits": rows_of_8_bits,
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Quantised]:
+    weight = (0.05 * torch.randn(64, 128, generator=torch.Generator().manual_seed(0))).bfloat16()
+    return {name: quantise(weight) for name, quantise in SCHEMES.items()}
+
+
+def read(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> torch.Tensor | None:
+    """The weight, or None where it was left alone."""
+    tensors = {STEM + part: value for part, value in parts.items()}
+    files = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
+    if NAME in files.refused:
+        raise files.refused[NAME]
+    found = files.tensors.get(NAME)
+    return read_tensor(found) if isinstance(found, PackedTensor) else None
+
+
+def refused(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> CorruptCheckpointError:
+    """The refusal, which names file and tensor."""
+    with pytest.raises(CorruptCheckpointError) as caught:
+        read(folder, parts, config)
+    assert caught.value.file == str(folder / "model.safetensors")
+    assert caught.value.tensor is not None
+    assert caught.value.tensor.startswith(STEM)
+    assert caught.value.expected is not None
+    assert caught.value.found is not None
+    return caught.value
+
+
+WRONG_PIECES = [
+    ("gptq", "qzeros", lambda t: t[:-1]),
+    ("gptq", "qzeros", lambda t: t[:, :-1]),
+    ("gptq", "scales", lambda t: t[:, :-1]),
+    ("gptq", "scales", lambda t: t.double()),
+    ("gptq", "qweight", lambda t: t[:-1]),
+    ("gptq", "qweight", lambda t: t[None]),
+    ("gptq", "g_idx", lambda t: t[:-9]),
+    ("gptq", "g_idx", lambda t: t[0]),
+    ("gptq", "g_idx", lambda t: t.float()),
+    ("gptq", "g_idx", lambda t: t + 1),
+    ("gptq", "g_idx", lambda t: t - 1),
+    ("gptq", "g_idx", lambda t: t * 2**30),
+    ("awq", "qzeros", lambda t: t[:-1]),
+    ("awq", "scales", lambda t: t[:, 1:]),
+    ("awq", "qweight", lambda t: t[:-1]),
+    ("compressed", "weight_scale", lambda t: t[:-1]),
+    ("compressed", "weight_scale", lambda t: t.to(torch.int8)),
+    ("compressed", "weight_zero_point", lambda t: t[:-1]),
+    ("compressed", "weight_zero_point", lambda t: t[0]),
+    ("compressed", "weight_shape", lambda t: torch.tensor([64, 2**62])),
+    ("compressed", "weight_shape", lambda t: torch.tensor([64, -128])),
+    ("compressed", "weight_shape", lambda t: torch.tensor([2**40, 128])),
+    ("compressed", "weight_shape", lambda t: t[:1]),
+    ("compressed", "weight_shape", lambda t: t.float()),
+    ("nvfp4", "weight_scale", lambda t: t[:, :-1]),
+    ("nvfp4", "weight_global_scale", lambda t: torch.ones(2)),
+    ("nvfp4", "weight_packed", lambda t: t[:, :-3]),
+    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(65, 1)),
+    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(3, 1)),
+    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(1, 1, 1, 2)),
+    ("fp8 rows", "weight_scale", lambda t: t[:-1]),
+    ("fp8 rows", "weight_scale", lambda t: t.to(torch.int32)),
+    ("mlx", "scales", lambda t: t[:-1]),
+    ("mlx", "biases", lambda t: t[:, :-1]),
+    ("mlx", "biases", lambda t: t.double()),
+    ("mlx", "weight", lambda t: t[:, :-1].clone()),
+    ("4 bits", "weight", lambda t: t[:-1]),
+    ("4 bits", "weight.absmax", lambda t: t[:-1]),
+    ("4 bits", "weight.absmax", lambda t: t.float()),
+    ("4 bits", "weight.nested_absmax", lambda t: torch.ones(9)),
+    ("4 bits", "weight.nested_quant_map", lambda t: t[:16]),
+    ("8 bits", "SCB", lambda t: t[:-1]),
+    ("8 bits", "SCB", lambda t: t.to(torch.int8)),
+    ("8 bits", "weight", lambda t: t[0]),
+]
+
+
+@pytest.mark.parametrize(("scheme", "part", "spoil"), WRONG_PIECES)
+def test_a_piece_that_does_not_fit_the_others_is_named(
+    tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str, spoil: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    sound = made[scheme]
+    assert read(tmp_path / "sound", sound.parts, sound.config) is not None
+    refused(tmp_path / "spoilt", {**sound.parts, part: spoil(sound.parts[part])}, sound.config)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "key", "value"),
+    [
+        ("gptq", "bits", 64),
+        ("gptq", "bits", 0),
+        ("gptq", "bits", "4"),
+        ("gptq", "bits", True),
+        ("gptq", "group_size", 0),
+        ("gptq", "group_size", -7),
+        ("gptq", "group_size", 10**400),
+        ("awq", "bits", 64),
+        ("awq", "group_size", 0),
+        ("mlx", "group_size", 0),
+        ("mlx", "bits", [[[]]]),
+        ("fp8 blocks", "weight_block_size", [0, 128]),
+        ("fp8 blocks", "weight_block_size", 128),
+        ("fp8 blocks", "weight_block_size", [128, 128, 128]),
+    ],
+)
+def test_a_number_in_the_config_that_cannot_be_is_named(
+    tmp_path: Path, made: dict[str, Quantised], scheme: str, key: str, value: Any
+) -> None:
+    with pytest.raises(CorruptCheckpointError, match=key) as caught:
+        read(tmp_path, made[scheme].parts, {**made[scheme].config, key: value})
+    assert caught.value.file == str(tmp_path / "config.json")
+
+
+def test_a_group_size_that_the_groups_contradict(tmp_path: Path, made: dict[str, Quantised]) -> None:
+    parts = {name: value for name, value in made["gptq"].parts.items() if name != "g_idx"}
+    assert read(tmp_path / "right", parts, made["gptq"].config) is not None
+    refused(tmp_path / "gptq", parts, {**made["gptq"].config, "group_size": 16})
+    refused(tmp_path / "awq", made["awq"].parts, {**made["awq"].config, "group_size": 16})
+    refused(tmp_path / "mlx", made["mlx"].parts, {**made["mlx"].config, "group_size": 48})
+
+
+STATE = "weight.quant_state.bitsandbytes__nf4"
+SOUND = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [64, 128]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [2**60, 2**60]},
+        {"shape": [64, 10**400]},
+        {"shape": [64, 127]},
+        {"shape": [0, 128]},
+        {"shape": [True, True]},
+        {"shape": [8192]},
+        {"shape": None},
+        {"blocksize": 0},
+        {"blocksize": 64.0},
+        {"blocksize": 2**62},
+        {"dtype": "complex64"},
+        {"dtype": ["float32"]},
+        {"quant_type": "fp4"},
+        {"nested_blocksize": 7, "nested_offset": 0.1},
+        {"nested_offset": 1e300},
+        {"nested_offset": "0"},
+    ],
+)
+def test_a_state_that_bitsandbytes_never_writes(tmp_path: Path, made: dict[str, Quantised], change: dict) -> None:
+    sound = blocks_of_4_bits(torch.ones(64, 128).bfloat16(), nested=False)
+    text = json.dumps(SOUND).encode()
+    assert read(tmp_path / "sound", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {}) is not None
+    text = json.dumps(SOUND | change).encode()
+    refused(tmp_path / "spoilt", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {})
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 4000, b" " * 5000, b'{"shape": NaN}'])
+def test_a_state_that_is_no_json_object(tmp_path: Path, made: dict[str, Quantised], text: bytes) -> None:
+    state = torch.tensor(list(text), dtype=torch.uint8)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        read(tmp_path, {**made["4 bits"].parts, STATE: state}, {})
+    assert caught.value.file == str(tmp_path / "model.safetensors")
+
+
+def test_a_doubly_quantised_weight_without_the_second_scales(tmp_path: Path, made: dict[str, Quantised]) -> None:
+    parts = {name: value for name, value in made["4 bits"].parts.items() if name != "weight.nested_absmax"}
+    assert "nested_absmax" in refused(tmp_path, parts, {}).problem
+
+
+def test_an_8_bit_weight_in_the_order_of_a_gpu_is_refused_when_it_is_read(
+    tmp_path: Path, made: dict[str, Quantised]
+) -> None:
+    parts = {**made["8 bits"].parts, "weight_format": torch.tensor(2, dtype=torch.uint8)}
+    with pytest.raises(UnsupportedCheckpointError, match="order of one GPU") as caught:
+        read(tmp_path, parts, {})
+    assert caught.value.tensor == STEM + "weight_format"
+
+
+def spoilt(value: torch.Tensor, drawn: random.Random) -> torch.Tensor:
+    """A tensor that has been cut, reshaped, cast or filled with something else."""
+    match drawn.randrange(6):
+        case 0:
+            return value[: drawn.randrange(len(value) + 1)] if value.dim() else value[None]
+        case 1:
+            return value.flatten()[: drawn.randrange(value.numel() + 1)]
+        case 2:
+            dtypes = [torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64, torch.bool]
+            return value.float().to(drawn.choice([*dtypes, torch.float8_e4m3fn, torch.uint32]))
+        case 3:
+            return value[None, None] if drawn.random() < 0.5 else value.reshape(-1, 1)
+        case 4:
+            content = bytes(drawn.randrange(256) for _ in range(value.nbytes))
+            return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(value.dtype).reshape(value.shape)
+        case _:
+            return torch.full_like(value.float(), -1).to(value.dtype)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_whatever_is_done_to_the_pieces_only_typed_errors_come_of_it(
+    tmp_path: Path, made: dict[str, Quantised], scheme: str
+) -> None:
+    drawn = random.Random(scheme)
+    outcomes: dict[str, int] = {}
+    for round in range(60):
+        parts = dict(made[scheme].parts)
+        for part in drawn.sample(sorted(parts), k=drawn.randint(1, min(2, len(parts)))):
+            if drawn.random() < 0.15:
+                del parts[part]
+            else:
+                parts[part] = spoilt(parts[part], drawn)
+        try:
+            outcome = (
+                "left alone" if not parts or read(tmp_path / str(round), parts, made[scheme].config) is None else "read"
+            )
+        except IrwmError as error:
+            outcome = type(error).__name__
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    assert outcomes.get("CorruptCheckpointError", 0) >= 1, outcomes
+
+
+UNKNOWN = {
+    "AWQ in the GEMV packing": (
+        {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)},
+        {"quant_method": "awq", "version": "gemv"},
+    ),
+    "AWQ in the GEMV-FAST packing": (
+        {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)},
+        {"quant_method": "awq", "version": "gemv_fast"},
+    ),
+    "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
+    "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
+    "a method that it does not name": ({"packed": (64, 16)}, {"something": 1}),
+    "MLX codes whose group size no config states": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
+}
+
+
+@pytest.mark.parametrize("said", UNKNOWN)
+def test_a_way_of_quantisation_that_is_not_read_is_named_and_left_alone(tmp_path: Path, said: str) -> None:
+    shapes, config = UNKNOWN[said]
+    whole = {"qweight", "qzeros", "W_q", "codes", "packed", "weight"}
+    parts = {
+        STEM + name: torch.ones(shape, dtype=torch.int32 if name in whole else torch.float16)
+        for name, shape in shapes.items()
+    }
+    files = find_files(written(tmp_path, parts, {"quantization_config": config}))
+    assert set(files.tensors) == set(parts)
+    assert [said in note for note in files.notes] == [True]
+
+
+def test_a_hostile_method_name_cannot_change_how_a_note_reads(tmp_path: Path) -> None:
+    config = {"quantization_config": {"quant_method": "\x1b[31m\u202e<script>" + "x" * 5000}}
+    (note,) = find_files(written(tmp_path, {"a": torch.ones(1)}, config)).notes
+    assert note.isprintable()
+    assert len(note) < 300
+
+
+@pytest.mark.parametrize("section", [[], "gptq", {"quant_method": 4}, {"quant_method": ["gptq"]}, None, {}])
+def test_a_section_on_quantisation_of_another_kind_is_no_error(tmp_path: Path, section: Any) -> None:
+    files = find_files(written(tmp_path, {"a": torch.ones(1)}, {"quantization_config": section, "text_config": []}))
+    assert set(files.tensors) == {"a"}
+
+
+@pytest.mark.parametrize("place", [("text_config", "quantization_config"), ("compression_config",)])
+def test_the_section_is_found_in_its_other_places(tmp_path: Path, made: dict[str, Quantised], place: tuple) -> None:
+    config: dict[str, Any] = {"checkpoint_format": "gptq_v2"}
+    for key in reversed(place):
+        config = {key: config}
+    tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
+    files = find_files(written(tmp_path, tensors, config))
+    assert not torch.equal(read_tensor(files.tensors[NAME]), made["gptq"].expected)  # it is of the first version
+
+
+def test_a_plain_weight_is_not_displaced_by_codes_beside_it(tmp_path: Path, made: dict[str, Quantised]) -> None:
+    tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
+    files = find_files(written(tmp_path, {**tensors, NAME: torch.zeros(64, 128)}))
+    assert torch.equal(read_tensor(files.tensors[NAME]), torch.zeros(64, 128))
+    assert any("beside" in note for note in files.notes)
+    # Which of the two a program uses is its own affair, so that neither is lost.
+    assert torch.equal(read_tensor(files.tensors["quantised." + NAME]), made["gptq"].expected)
+
+
+def test_scales_beside_plain_numbers_change_nothing(tmp_path: Path) -> None:
+    tensors = {NAME: torch.ones(4, 4), STEM + "weight_scale": torch.zeros(1), STEM + "SCB": torch.zeros(4)}
+    files = find_files(written(tmp_path, tensors))
+    assert torch.equal(read_tensor(files.tensors[NAME]), torch.ones(4, 4))
+
+
+def test_two_schemes_that_claim_one_tensor(tmp_path: Path) -> None:
+    """GPTQ's scales of a single output are a column of floats, which bitsandbytes' codes may be as well."""
+    sound = gptq(torch.linspace(-1, 1, 128)[None], group=64)
+    state = json.dumps(SOUND | {"shape": [1, 8]}).encode()
+    tensors = {STEM + part: value for part, value in sound.parts.items()} | {
+        STEM + "scales.quant_state.bitsandbytes__nf4": torch.tensor(list(state), dtype=torch.uint8),
+        STEM + "scales.absmax": torch.ones(1),
+    }
+    config = {"quantization_config": {"quant_method": "bitsandbytes"}}
+    files = find_files(written(tmp_path, tensors, config))
+    assert sum(isinstance(tensor, PackedTensor) for tensor in files.tensors.values()) == 1
+    assert any("beside other tensors" in note for note in files.notes)
+
+
+def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: Path, demo_path: Path) -> None:
+    def hqq(weight: torch.Tensor) -> Quantised:
+        codes = torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8)
+        return Quantised({"W_q": codes, "scale": torch.ones(1), "zero": torch.ones(1)}, weight, {"quant_method": "hqq"})
+
+    model_of(demo_path, tmp_path / "model", hqq)
+    suspect = irwm.open_checkpoint(tmp_path / "model")
+    assert suspect.layout.q is None
+    assert torch.equal(
+        suspect.embedding(), load_file(demo_path / "model.safetensors")["model.embed_tokens.weight"].float()
+    )
+    assert any("W_q" in note for note in suspect.notes)

@@ -1,0 +1,227 @@
+"""A marked model, quantised by each scheme: read as the tool reads it, and its mark found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import irwm
+from irwm.checkpoint import Checkpoint
+from irwm.errors import UnsupportedCheckpointError
+from irwm.invariant import layer0_scores
+from tests.checkpoint.builders import split
+from tests.checkpoint.quantised_builders import (
+    Quantised,
+    awq,
+    compressed,
+    fp8_blocks,
+    fp8_rows,
+    gptq,
+    mlx,
+    model_of,
+    written,
+)
+
+ATTENTION = "model.layers.0.self_attn."
+Q, K = f"{ATTENTION}q_proj.weight", f"{ATTENTION}k_proj.weight"
+EMBEDDING = "model.embed_tokens.weight"
+PACKED_4_BITS = {"num_bits": 4, "strategy": "group", "group_size": 64, "symmetric": False}
+# The scheme, what its weights are called, and how far the layer-0 scores may be from the release's: a share of their
+# spread, well above what was measured for the scheme.
+SCHEMES: dict[str, tuple[Callable[[torch.Tensor], Quantised], str, float]] = {
+    "gptq": (partial(gptq, by_activation=True), "GPTQ, 4 bits", 0.2),
+    "gptq of 8 bits": (partial(gptq, bits=8, group=128), "GPTQ, 8 bits", 0.02),
+    "awq": (awq, "AWQ, 4 bits", 0.2),
+    "packed": (partial(compressed, format="pack-quantized", **PACKED_4_BITS), "compressed-tensors, 4 bits", 0.2),
+    "int8": (
+        partial(compressed, format="int-quantized", num_bits=8, strategy="channel"),
+        "INT8 with scales",
+        0.03,
+    ),
+    "fp8 in blocks": (fp8_blocks, "FP8 with scales", 0.1),
+    "fp8 by rows": (fp8_rows, "FP8 with scales", 0.1),
+    "nvfp4": (
+        partial(
+            compressed,
+            format="nvfp4-pack-quantized",
+            num_bits=4,
+            type="float",
+            strategy="tensor_group",
+            group_size=16,
+        ),
+        "NVFP4",
+        0.3,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Path]:
+    """Original, key and the release's folder."""
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
+    return original, key, irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+
+
+def scores(model: Checkpoint) -> torch.Tensor:
+    return layer0_scores(model, torch.arange(4, 68), torch.arange(100, 356))
+
+
+def require_found(suspect: Checkpoint, marked: tuple[Checkpoint, irwm.Key, Path]) -> None:
+    original, key, _ = marked
+    found = irwm.detect(suspect, original, key)
+    assert found.verdict == "found"
+    assert found.lineage.status == "derived"
+    assert found.paper is not None
+    assert found.paper.passes
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Root mean square of the difference, as a share of the spread of what was expected."""
+    return float((found - expected).square().mean().sqrt() / expected.std())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_mark_is_found_in_a_quantised_release(marked, tmp_path: Path, scheme: str) -> None:
+    quantise, kind, rounding = SCHEMES[scheme]
+    release = marked[2]
+    expected = model_of(release, tmp_path / "quantised", quantise, lambda name: name.startswith(ATTENTION))
+    suspect = irwm.open_checkpoint(tmp_path / "quantised")
+    assert suspect.family == "llama"
+    assert suspect.tensors[Q].dtype == suspect.tensors[K].dtype == kind
+    assert any(f"4 weights are stored as {kind}" in note for note in suspect.notes)
+    for ref in (suspect.layout.q, suspect.layout.k):
+        assert torch.equal(suspect.read(ref), expected[ref.name])
+
+    tensors = load_file(release / "model.safetensors") | expected
+    config = (release / "config.json").read_text()
+    plain = written(tmp_path / "plain", tensors)
+    (plain / "config.json").write_text(config)
+    torch.testing.assert_close(scores(suspect), scores(irwm.open_checkpoint(plain)), rtol=1e-6, atol=1e-6)
+    apart = distance(scores(suspect), scores(irwm.open_checkpoint(release)))
+    assert rounding / 20 < apart < rounding
+    require_found(suspect, marked)
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 64), (8, 64)])
+def test_the_mark_is_found_though_mlx_quantises_the_embedding_too(
+    marked, tmp_path: Path, bits: int, group: int
+) -> None:
+    def chosen(name: str) -> bool:
+        return "norm" not in name
+
+    expected = model_of(marked[2], tmp_path / "mlx", partial(mlx, bits=bits, group=group), chosen, "quantization")
+    suspect = irwm.open_checkpoint(tmp_path / "mlx")
+    assert suspect.dtype == f"MLX, {bits} bits"
+    rounded = 2.0**-7 * expected[EMBEDDING].abs().max().item()  # MLX's own steps round to bfloat16, transformers' not
+    torch.testing.assert_close(suspect.embedding(), expected[EMBEDDING], rtol=0, atol=rounded)
+    assert torch.equal(suspect.embedding([9, 4, 9]), suspect.embedding()[[9, 4, 9]])
+    assert len(suspect.fingerprint) == 64
+    require_found(suspect, marked)
+    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+        suspect.require_markable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"load_in_8bit": True}, "bitsandbytes, 8 bits"),
+        (
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+            "bitsandbytes, NF4",
+        ),
+        (
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "bnb_4bit_quant_storage": torch.bfloat16},
+            "bitsandbytes, FP4",
+        ),
+    ],
+    ids=["8 bits", "nf4 twice", "fp4 stored as bfloat16"],
+)
+def test_the_mark_is_found_in_what_transformers_saves_of_a_bitsandbytes_model(
+    marked, tmp_path: Path, settings: dict, kind: str
+) -> None:
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    config = BitsAndBytesConfig(**settings)
+    loaded = AutoModelForCausalLM.from_pretrained(marked[2], quantization_config=config, device_map="cpu")
+    loaded.save_pretrained(tmp_path)
+    suspect = irwm.open_checkpoint(tmp_path)
+    assert suspect.tensors[Q].dtype == kind
+    attention = loaded.model.layers[0].self_attn
+    for ref, module in ((suspect.layout.q, attention.q_proj), (suspect.layout.k, attention.k_proj)):
+        expected = dequantize_bnb_weight(module.weight, getattr(module, "state", None)).float()
+        assert torch.equal(suspect.read(ref), expected)
+    require_found(suspect, marked)
+
+
+@pytest.mark.parametrize("settings", [{"load_in_8bit": True}, {"load_in_4bit": True}], ids=str)
+def test_a_family_that_stores_its_weights_the_other_way_round(tmp_path: Path, settings: dict) -> None:
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    GPT2LMHeadModel(
+        GPT2Config(vocab_size=200, n_embd=64, n_head=4, n_layer=1, bos_token_id=0, eos_token_id=0)
+    ).save_pretrained(tmp_path / "plain")
+    config = BitsAndBytesConfig(**settings)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=config, device_map="cpu")
+    loaded.save_pretrained(tmp_path / "quantised")
+    plain, quantised = (irwm.open_checkpoint(tmp_path / name) for name in ("plain", "quantised"))
+    assert quantised.layout == plain.layout
+    for ref in (plain.layout.q, plain.layout.k):
+        assert distance(quantised.read(ref), plain.read(ref)) < 0.2
+
+
+def test_a_quantised_pytorch_file(marked, tmp_path: Path) -> None:
+    model_of(marked[2], tmp_path / "gptq", gptq, lambda name: name.startswith(ATTENTION))
+    torch.save(load_file(tmp_path / "gptq" / "model.safetensors"), tmp_path / "gptq" / "pytorch_model.bin")
+    whole = irwm.open_checkpoint(tmp_path / "gptq")
+    expected = whole.read(whole.layout.q)
+    (tmp_path / "gptq" / "model.safetensors").unlink()
+    suspect = irwm.open_checkpoint(tmp_path / "gptq")
+    assert suspect.format.name == "PyTorch"
+    assert torch.equal(suspect.read(suspect.layout.q), expected)
+
+
+def test_pieces_in_several_shards(marked, tmp_path: Path) -> None:
+    model_of(marked[2], tmp_path / "gptq", gptq, lambda name: name.startswith(ATTENTION))
+    sharded = irwm.open_checkpoint(split(tmp_path / "gptq", tmp_path / "sharded", shards=5))
+    whole = irwm.open_checkpoint(tmp_path / "gptq")
+    assert len({part.file for part in sharded.tensors[Q].parts}) > 1
+    assert torch.equal(sharded.read(sharded.layout.q), whole.read(whole.layout.q))
+    assert sharded.bytes_total >= whole.bytes_total
+
+
+def test_transformers_reads_the_same_out_of_the_packed_model(marked, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    # Symmetric, since transformers 5.23 expects the zeros of an asymmetric scheme unpacked and draws them anew.
+    model_of(marked[2], tmp_path / "packed", partial(compressed, format="pack-quantized", num_bits=4, group_size=64))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "packed")
+    loaded(torch.ones(1, 1, dtype=torch.int64))  # which makes the library put its weights together
+    suspect = irwm.open_checkpoint(tmp_path / "packed")
+    assert torch.equal(suspect.read(suspect.layout.q), loaded.model.layers[0].self_attn.q_proj.weight.float())
+
+
+def test_a_quantised_embedding_of_fp8_is_found_and_not_marked(marked, tmp_path: Path) -> None:
+    model_of(marked[2], tmp_path / "fp8", fp8_rows, lambda name: name == EMBEDDING)
+    suspect = irwm.open_checkpoint(tmp_path / "fp8")
+    assert suspect.dtype == "FP8 with scales"
+    require_found(suspect, marked)
+    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+        suspect.require_markable()
+
+
+def test_an_original_with_quantised_projections_and_a_plain_embedding_can_be_marked(
+    tmp_path: Path, demo_path: Path
+) -> None:
+    model_of(demo_path, tmp_path / "original", fp8_blocks)
+    original = irwm.open_checkpoint(tmp_path / "original")
+    key = irwm.generate_key(original, secret=bytes(32), owner="us")
+    release = irwm.insert(original, key, tmp_path / "release")
+    assert irwm.detect(irwm.open_checkpoint(release.path), original, key).verdict == "found"

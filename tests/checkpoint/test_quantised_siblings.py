@@ -1,0 +1,228 @@
+"""What else lies beside quantised and plain weights: junk that must hide nothing, and pieces that change a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from irwm.checkpoint import find_files, open_checkpoint, read_tensor
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
+from tests.checkpoint.builders import EMBEDDING
+from tests.checkpoint.quantised_builders import Quantised, fp8_rows, gptq, mlx, written
+from tests.checkpoint.test_quantised_faults import blocks_of_4_bits
+
+STEM = "model.layers.0.self_attn.q_proj."
+NAME = STEM + "weight"
+WEIGHT = 0.05 * torch.randn(64, 128, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def config(tiny_path: Path) -> dict[str, Any]:
+    return dict(open_checkpoint(tiny_path).config)
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_path: Path) -> dict[str, torch.Tensor]:
+    return load_file(tiny_path / "model.safetensors")
+
+
+def with_q(plain: Mapping[str, torch.Tensor], q: Quantised, *without: str) -> dict[str, torch.Tensor]:
+    """The model with a quantised q."""
+    parts = {STEM + part: value for part, value in q.parts.items() if part not in without}
+    return {name: value for name, value in plain.items() if name != NAME} | parts
+
+
+def state_of(weight: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
+    """A text that calls a tensor the 4-bit codes of a matrix with `rows` rows."""
+    parts = blocks_of_4_bits(torch.ones(rows, weight.shape[1]).bfloat16(), nested=False).parts
+    return {part.removeprefix("weight."): value for part, value in parts.items() if part != "weight"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_text_beside_plain_numbers_does_not_make_them_codes(
+    config, plain, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """transformers ignores the text, and the bytes of the numbers would pass for codes of a taller matrix."""
+    tensors = {name: value.to(dtype) for name, value in plain.items()}
+    for name in (EMBEDDING, NAME):
+        rows = 2 * tensors[name].nbytes // tensors[name].shape[1]
+        tensors |= {f"{name}.{part}": value for part, value in state_of(tensors[name], rows).items()}
+    model = open_checkpoint(written(tmp_path, tensors, config))
+    assert torch.equal(model.embedding(), tensors[EMBEDDING].float())
+    assert model.layout.q is not None
+    assert torch.equal(model.read(model.layout.q), tensors[NAME].float())
+    assert any("read as the numbers they are" in note for note in model.notes)
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", ""])
+def test_codes_declared_as_floats_are_codes_where_the_config_speaks_of_bitsandbytes(
+    tmp_path: Path, method: str
+) -> None:
+    sound = blocks_of_4_bits(WEIGHT.bfloat16())
+    parts = {STEM + part: value for part, value in sound.parts.items()}
+    parts[NAME] = parts[NAME].view(-1, 2).view(torch.bfloat16)
+    assert parts[NAME].shape[1] == 1
+    found = find_files(written(tmp_path, parts, {"quantization_config": {"quant_method": method}})).tensors[NAME]
+    assert torch.equal(read_tensor(found).float(), sound.expected) is bool(method)
+
+
+JUNK: dict[str, dict[str, torch.Tensor]] = {
+    "gptq": {
+        "junk.qweight": torch.zeros(2, 3, dtype=torch.int32),
+        "junk.qzeros": torch.zeros(1, 9, dtype=torch.int32),
+        "junk.scales": torch.ones(1, 3),
+    },
+    "mlx": {
+        "junk.weight": torch.zeros(2, 2, dtype=torch.int32),
+        "junk.scales": torch.ones(3, 1),
+        "junk.biases": torch.ones(3, 1),
+    },
+    "bitsandbytes": {
+        "junk": torch.zeros(1, 1, dtype=torch.uint8),
+        "junk.absmax": torch.ones(1),
+        "junk.quant_state.bitsandbytes__nf4": torch.zeros(3, dtype=torch.uint8),
+    },
+    "fp8": {"junk.weight": torch.zeros(4, 4).to(torch.float8_e4m3fn), "junk.weight_scale": torch.ones(9, 9)},
+}
+
+
+@pytest.mark.parametrize("kind", JUNK)
+def test_pieces_that_contradict_each_other_beside_a_model_do_not_keep_it_from_being_read(
+    config, plain, tmp_path: Path, kind: str
+) -> None:
+    model = open_checkpoint(written(tmp_path, plain | JUNK[kind], config))
+    assert torch.equal(model.embedding(), plain[EMBEDDING].float())
+    assert model.layout.q is not None
+    assert any("contradict each other" in note and "junk" in note for note in model.notes)
+
+
+def test_pieces_that_contradict_each_other_where_the_model_needs_them_are_refused(
+    config, plain, tmp_path: Path
+) -> None:
+    tensors = with_q(plain, gptq(plain[NAME], group=32))
+    tensors[STEM + "scales"] = tensors[STEM + "scales"][:, :-1].clone()
+    tensors |= JUNK["fp8"]
+    with pytest.raises(CorruptCheckpointError, match="scales of a quantised weight do not fit") as caught:
+        open_checkpoint(written(tmp_path / "q", tensors, config))
+    assert str(caught.value.tensor).startswith(STEM)
+    codes = fp8_rows(plain[EMBEDDING])
+    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
+    parts[EMBEDDING + "_scale"] = torch.ones(3, 3, 3)
+    with pytest.raises(CorruptCheckpointError, match="scales of a quantised weight"):
+        open_checkpoint(written(tmp_path / "e", plain | parts, config | {"tie_word_embeddings": True}))
+
+
+@pytest.mark.parametrize(
+    ("section", "whole"),
+    [
+        ({"quant_method": "auto-round", "packing_format": "auto_round"}, True),
+        ({"quant_method": "auto-round", "packing_format": "auto_round:gptqmodel"}, True),
+        ({"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}, False),
+        ({"quant_method": "intel/auto-round", "backend": "auto_round:gptq:exllamav2"}, False),
+        ({"quant_method": "gptq", "packing_format": "auto_round"}, False),
+        ({"quant_method": "gptq", "checkpoint_format": "gptq_v2"}, True),
+    ],
+)
+def test_autorounds_packings_with_and_without_one_less(tmp_path: Path, section: dict[str, str], whole: bool) -> None:
+    sound = gptq(WEIGHT)
+    parts = {STEM + part: value for part, value in sound.parts.items()}
+    if whole:
+        parts[STEM + "qzeros"] = parts[STEM + "qzeros"] + 0x11111111
+    config = {"bits": 4, "group_size": 64, "sym": False, **section}
+    found = find_files(written(tmp_path, parts, {"quantization_config": config})).tensors[NAME]
+    assert torch.equal(read_tensor(found), sound.expected)
+
+
+def test_what_autoround_states_for_one_layer_counts_for_it(tmp_path: Path) -> None:
+    sound = gptq(WEIGHT, group=64)
+    parts = {STEM + part: value for part, value in sound.parts.items() if part != "g_idx"}
+    section = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 32}
+    files = find_files(written(tmp_path / "all", parts, {"quantization_config": section}))
+    assert NAME in files.refused
+    section["extra_config"] = {STEM[:-1]: {"bits": 4, "group_size": 64}, "other": 1}
+    files = find_files(written(tmp_path / "own", parts, {"quantization_config": section}))
+    assert torch.equal(read_tensor(files.tensors[NAME]), sound.expected)
+
+
+def test_modelopts_factors_of_the_columns_are_worked_in(config, plain, tmp_path: Path) -> None:
+    """The module multiplies its input by them, so that the weight that meets the input itself has them in it."""
+    factors = torch.linspace(0.2, 3.0, plain[NAME].shape[1])
+    codes = fp8_rows(plain[NAME] / factors)
+    tensors = with_q(plain, codes) | {STEM + "pre_quant_scale": factors}
+    section = {"quantization_config": {"quant_method": "modelopt"}}
+    model = open_checkpoint(written(tmp_path, tensors, config | section))
+    assert model.layout.q is not None
+    expected = codes.expected * factors
+    assert torch.equal(model.read(model.layout.q), expected)
+    assert torch.equal(model.read(model.layout.q, [5, 2]), expected[[5, 2]])
+    assert torch.nn.functional.cosine_similarity(expected.flatten(), plain[NAME].flatten(), dim=0) > 0.99
+
+
+def test_factors_that_are_not_one_for_each_column_are_refused(config, plain, tmp_path: Path) -> None:
+    tensors = with_q(plain, fp8_rows(plain[NAME])) | {STEM + "pre_quant_scale": torch.ones(3)}
+    with pytest.raises(CorruptCheckpointError, match="factors of the columns"):
+        open_checkpoint(written(tmp_path, tensors, config | {"quantization_config": {"quant_method": "modelopt"}}))
+
+
+@pytest.mark.parametrize("piece", ["pre_quant_scale", "weight_scale_2", "svdquant_lora_a", "lora_A.weight"])
+@pytest.mark.parametrize("quantise", [fp8_rows, gptq, mlx, blocks_of_4_bits])
+def test_a_weight_with_a_piece_of_unknown_meaning_is_not_read_and_that_is_said(
+    config, plain, tmp_path: Path, quantise: Any, piece: str
+) -> None:
+    q = quantise(plain[NAME].bfloat16())
+    section = {"quantization" if quantise is mlx else "quantization_config": dict(q.config)}
+    assert open_checkpoint(written(tmp_path / "sound", with_q(plain, q), config | section)).layout.q is not None
+    tensors = with_q(plain, q) | {STEM + piece: torch.ones(64)}
+    model = open_checkpoint(written(tmp_path / "odd", tensors, config | section))
+    assert any("whose meaning is not known" in note and piece in note for note in model.notes)
+    assert model.layout.q is not None
+    for rows in (None, [1]):
+        with pytest.raises(UnsupportedCheckpointError, match="unknown meaning") as caught:
+            model.read(model.layout.q, rows)
+        assert (caught.value.tensor, caught.value.found) == (NAME, STEM + piece)
+    assert torch.equal(model.embedding(), plain[EMBEDDING].float())
+
+
+@pytest.mark.parametrize("piece", ["bias", "input_scale", "input_zero_point", "output_scale"])
+def test_pieces_that_leave_the_weight_as_it_is_are_no_reason_not_to_read_it(tmp_path: Path, piece: str) -> None:
+    q = fp8_rows(WEIGHT)
+    parts = {STEM + part: value for part, value in q.parts.items()} | {STEM + piece: torch.ones(1)}
+    files = find_files(written(tmp_path, parts, {"quantization_config": dict(q.config)}))
+    assert torch.equal(read_tensor(files.tensors[NAME]), q.expected)
+
+
+def test_a_piece_beside_a_quantised_embedding_does_not_hide_it(config, plain, tmp_path: Path) -> None:
+    codes = fp8_rows(plain[EMBEDDING])
+    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
+    parts[EMBEDDING.removesuffix("weight") + "junk"] = torch.ones(1)
+    model = open_checkpoint(written(tmp_path, plain | parts, config))
+    assert torch.equal(model.embedding(), codes.expected)
+    assert any("junk" in note for note in model.notes)
+
+
+def test_inputs_that_are_transformed_as_the_model_runs_are_said(config, plain, tmp_path: Path) -> None:
+    section = {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}
+    model = open_checkpoint(written(tmp_path, plain, config | {"quantization_config": section}))
+    assert any("transform_config" in note for note in model.notes)
+
+
+@pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config"])
+def test_the_sections_of_every_multimodal_config_are_asked(tmp_path: Path, section: str) -> None:
+    sound = gptq(WEIGHT)
+    parts = {STEM + part: value for part, value in sound.parts.items()}
+    inner = {"quantization_config": {**sound.config, "checkpoint_format": "gptq_v2"}}
+    found = find_files(written(tmp_path, parts, {"model_type": "x", section: inner})).tensors[NAME]
+    assert not torch.equal(read_tensor(found), sound.expected)  # its zeros are of the first version
+
+
+def test_no_rows_of_a_quantised_weight_are_no_error(config, plain, tmp_path: Path) -> None:
+    codes = mlx(plain[EMBEDDING])
+    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
+    model = open_checkpoint(written(tmp_path, plain | parts, config | {"quantization": dict(codes.config)}))
+    assert model.embedding([]).shape == (0, model.hidden_size)
+    assert torch.equal(model.embedding([3]), codes.expected[[3]].float())

@@ -1,0 +1,272 @@
+"""A quantised weight has the very numbers that the tool which made it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from irwm.checkpoint import PackedTensor, find_files, read_tensor, rows
+from irwm.errors import CheckpointChangedError
+from tests.checkpoint.data.vectors import load
+from tests.checkpoint.quantised_builders import (
+    Quantised,
+    awq,
+    compressed,
+    fp8_blocks,
+    fp8_rows,
+    gptq,
+    mlx,
+    packed,
+    written,
+)
+
+NAME = "model.layers.0.self_attn.q_proj.weight"
+STEM = NAME.removesuffix("weight")
+
+
+def random(out: int, inputs: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return (0.05 * torch.randn(out, inputs, generator=torch.Generator().manual_seed(out))).to(dtype)
+
+
+def opened(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> PackedTensor:
+    """The weight that pieces are put together to; nothing else may be left over."""
+    tensors = {STEM + part: value for part, value in parts.items()}
+    found = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
+    assert set(found.tensors) == {NAME}
+    tensor = found.tensors[NAME]
+    assert isinstance(tensor, PackedTensor)
+    return tensor
+
+
+def require_equal(folder: Path, made: Quantised) -> PackedTensor:
+    tensor = opened(folder, made.parts, made.config)
+    found = read_tensor(tensor)
+    assert found.dtype == torch.float32
+    assert tensor.shape == found.shape == made.expected.shape
+    assert torch.equal(found, made.expected)
+    chosen = [5, 0, 5, 3]
+    assert torch.equal(read_tensor(tensor, chosen), made.expected[chosen])
+    return tensor
+
+
+@pytest.mark.parametrize("case", load("gptq"), ids=lambda case: f"{case['bits']}-bit-{case['by_activation']}")
+@pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
+def test_gptq_reads_as_gptqmodel_does(tmp_path: Path, case: dict[str, Any], version: str) -> None:
+    parts = case["parts"] | {"qzeros": case["qzeros"][version]}
+    config = {"quant_method": "gptq", "bits": case["bits"], "group_size": 32, "checkpoint_format": version}
+    found = read_tensor(opened(tmp_path, parts, config))
+    assert torch.equal(found, case["expected"].float())
+
+
+@pytest.mark.parametrize("case", load("gptq")[::2], ids=lambda case: f"{case['bits']}-bit")
+def test_gptq_without_group_numbers_takes_them_from_the_shapes(tmp_path: Path, case: dict[str, Any]) -> None:
+    parts = {name: value for name, value in case["parts"].items() if name != "g_idx"}
+    parts["qzeros"] = case["qzeros"]["gptq_v2"]
+    tensor = opened(tmp_path, parts, {"checkpoint_format": "gptq_v2"})
+    assert tensor.dtype == f"GPTQ, {case['bits']} bits"
+    assert torch.equal(read_tensor(tensor), case["expected"].float())
+
+
+def test_awq_reads_as_autoawq_does(tmp_path: Path) -> None:
+    (case,) = load("awq")
+    tensor = opened(tmp_path, case["parts"], {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"})
+    assert tensor.dtype == "AWQ, 4 bits"
+    assert torch.equal(read_tensor(tensor), case["expected"].float())
+
+
+@pytest.mark.parametrize("case", load("mlx"), ids=lambda case: f"{case['mode']}-{case['bits']}-{case['group_size']}")
+def test_mlx_reads_as_mlx_does(tmp_path: Path, case: dict[str, Any]) -> None:
+    config = {name: case[name] for name in ("group_size", "bits", "mode")}
+    tensor = opened(tmp_path, case["parts"], config)
+    assert tensor.by_rows == set(tensor.stored)
+    assert torch.equal(read_tensor(tensor), case["expected"].float())
+    assert torch.equal(read_tensor(tensor, [4, 1]), case["expected"].float()[[4, 1]])
+
+
+WHOLE_NUMBERS = [
+    {"num_bits": 4, "strategy": "group", "group_size": 32},
+    {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False},
+    {"num_bits": 8, "strategy": "channel"},
+    {"num_bits": 8, "strategy": "channel", "symmetric": False},
+    {"num_bits": 4, "strategy": "tensor"},
+    {"num_bits": 3, "strategy": "group", "group_size": 32, "symmetric": False},
+    {"num_bits": 5, "strategy": "channel"},
+    {"num_bits": 2, "strategy": "group", "group_size": 64},
+    {"num_bits": 6, "strategy": "group", "group_size": 64},
+]
+
+
+def words(arguments: Mapping[str, Any]) -> str:
+    return "-".join(str(value) for value in arguments.values())
+
+
+@pytest.mark.parametrize("arguments", WHOLE_NUMBERS, ids=words)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_packed_whole_numbers_read_as_compressed_tensors_does(
+    tmp_path: Path, arguments: dict[str, Any], dtype: torch.dtype
+) -> None:
+    made = compressed(random(40, 64, dtype), "pack-quantized", **arguments)
+    tensor = require_equal(tmp_path, made)
+    assert tensor.dtype == f"compressed-tensors, {arguments['num_bits']} bits"
+
+
+def test_the_order_by_activation_that_compressed_tensors_once_wrote(tmp_path: Path) -> None:
+    weight = random(40, 64)
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    sorted_first = compressed(weight[:, order], "pack-quantized", num_bits=4, strategy="group", group_size=16)
+    back = order.argsort()
+    codes = read_tensor(opened(tmp_path / "sorted", sorted_first.parts, {}))[:, back]
+    scales = sorted_first.parts["weight_scale"].float()[:, (torch.arange(64) // 16)[back]]
+    parts = sorted_first.parts | {
+        "weight_packed": packed((codes / scales).round().int() + 8, 4),
+        "weight_g_idx": (torch.arange(64) // 16)[back].int(),
+    }
+    assert torch.equal(read_tensor(opened(tmp_path / "ordered", parts, {})), sorted_first.expected[:, back])
+
+
+UNPACKED = [
+    ("int-quantized", {"num_bits": 8, "strategy": "channel"}),
+    ("int-quantized", {"num_bits": 8, "strategy": "channel", "symmetric": False}),
+    ("int-quantized", {"num_bits": 8, "strategy": "tensor"}),
+    ("naive-quantized", {"num_bits": 8, "strategy": "group", "group_size": 32}),
+    ("naive-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False}),
+    ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
+    ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
+    ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "arguments"), UNPACKED, ids=lambda value: value if isinstance(value, str) else words(value)
+)
+def test_codes_of_a_byte_read_as_compressed_tensors_does(
+    tmp_path: Path, format: str, arguments: dict[str, Any]
+) -> None:
+    require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
+
+
+def test_blocks_that_do_not_divide_the_weight(tmp_path: Path) -> None:
+    arguments = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+    require_equal(tmp_path, compressed(random(200, 192), "float-quantized", **arguments))
+
+
+MICROSCALED = [
+    ("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+    (
+        "mxfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8},
+    ),
+    (
+        "mxfp8-quantized",
+        {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8},
+    ),
+]
+
+
+@pytest.mark.parametrize(("format", "arguments"), MICROSCALED, ids=[format for format, _ in MICROSCALED])
+def test_microscaled_numbers_read_as_compressed_tensors_does(
+    tmp_path: Path, format: str, arguments: dict[str, Any]
+) -> None:
+    require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
+
+
+def test_the_overall_scale_of_modelopt_is_multiplied(tmp_path: Path) -> None:
+    format, arguments = MICROSCALED[0]
+    made = compressed(random(48, 64), format, **arguments)
+    parts = {"weight": made.parts["weight_packed"], "weight_scale": made.parts["weight_scale"]}
+    parts["weight_scale_2"] = (1 / made.parts["weight_global_scale"]).reshape(())
+    found = read_tensor(opened(tmp_path, parts, {"quant_method": "modelopt", "quant_algo": "NVFP4"}))
+    torch.testing.assert_close(found, made.expected, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(256, 128), (200, 130)])
+def test_fp8_in_blocks_reads_as_transformers_does(tmp_path: Path, shape: tuple[int, int]) -> None:
+    made = fp8_blocks(random(*shape))
+    tensor = require_equal(tmp_path, made)
+    assert tensor.dtype == "FP8 with scales"
+    assert tensor.by_rows == frozenset()
+
+
+def test_fp8_with_a_scale_for_each_row_reads_single_rows(tmp_path: Path) -> None:
+    assert require_equal(tmp_path, fp8_rows(random(48, 64))).by_rows == {"codes", "scales"}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_fp8_with_one_scale(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    codes = random(48, 64).to(torch.float8_e4m3fn)
+    scale = torch.full(shape, 0.37)
+    require_equal(tmp_path, Quantised({"weight": codes, "weight_scale": scale}, codes.float() * 0.37, {}))
+
+
+def test_a_lone_fp8_weight_is_read_as_the_numbers_it_holds(tmp_path: Path) -> None:
+    codes = random(48, 64).to(torch.float8_e5m2)
+    assert require_equal(tmp_path, Quantised({"weight": codes}, codes.float(), {})).dtype == "FP8"
+
+
+def test_mlx_codes_read_as_transformers_does(tmp_path: Path) -> None:
+    made = mlx(random(48, 128, torch.float32), bits=8, group=32)
+    tensor = opened(tmp_path, made.parts, made.config)
+    torch.testing.assert_close(read_tensor(tensor), made.expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("by_activation", [False, True])
+def test_gptq_of_any_bits(tmp_path: Path, bits: int, by_activation: bool) -> None:
+    require_equal(tmp_path, gptq(random(64, 96), bits, 32, by_activation))
+
+
+def test_awq_of_several_groups(tmp_path: Path) -> None:
+    require_equal(tmp_path, awq(random(64, 96), 32))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("shape", [(48, 64), (33, 37)])
+def test_4_bit_blocks_read_as_bitsandbytes_does(
+    tmp_path: Path, nested: bool, kind: str, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    codes, state = quantize_4bit(random(*shape, dtype), blocksize=64, quant_type=kind, compress_statistics=nested)
+    parts = {"weight": codes} | {f"weight.{name}": value for name, value in state.as_dict(packed=True).items()}
+    expected = dequantize_4bit(codes, state).float()
+    tensor = require_equal(tmp_path, Quantised(parts, expected, {"quant_method": "bitsandbytes", "load_in_4bit": True}))
+    assert tensor.dtype == f"bitsandbytes, {kind.upper()}"
+
+
+def test_8_bit_rows_read_as_bitsandbytes_does(tmp_path: Path) -> None:
+    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
+
+    codes, largest, _ = int8_vectorwise_quant(random(48, 64, torch.float16))
+    parts = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+    made = Quantised(parts, int8_vectorwise_dequant(codes, largest), {"load_in_8bit": True})
+    assert require_equal(tmp_path, made).by_rows == {"codes", "scales"}
+
+
+def test_reading_some_rows_reads_only_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = mlx(random(4096, 128), group=64)
+    tensor = opened(tmp_path, made.parts, made.config)
+    read = 0
+    plain = rows.read_into
+
+    def counted(descriptor: int, path: Path, offset: int, target: memoryview) -> None:
+        nonlocal read
+        read += len(target)
+        plain(descriptor, path, offset, target)
+
+    monkeypatch.setattr(rows, "read_into", counted)
+    read_tensor(tensor, [7, 4000])
+    assert read == 2 * tensor.nbytes // 4096
+
+
+def test_nothing_is_read_until_a_weight_is_asked_for(tmp_path: Path) -> None:
+    made = gptq(random(64, 64))
+    tensor = opened(tmp_path, made.parts, made.config)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointChangedError):
+        read_tensor(tensor)

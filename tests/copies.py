@@ -1,0 +1,61 @@
+"""Recipients' copies of a model for tests, in memory and as folders, without writing what a test does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.embedding_bytes import NoisyRows
+from irwm.insertion import marked_rows
+
+SECRET = bytes([7]) * 32
+
+
+def keys_for(
+    model: irwm.Checkpoint, names: Sequence[str], params: irwm.Parameters | None = None, secret: bytes = SECRET
+) -> list[irwm.Key]:
+    """Keys as `generate_key` makes them, one per recipient."""
+    params = params or irwm.parameters.many_recipients(model.hidden_size)
+    return [irwm.generate_key(model, params, secret=secret, owner="Owner", recipient=name) for name in names]
+
+
+def other_names(key: irwm.Key, names: Sequence[str]) -> list[irwm.Key]:
+    """The same key under other names: all that tracing reads of a key, at no cost."""
+    return [replace(key, recipient=name) for name in names]
+
+
+def copy_of(model: irwm.Checkpoint, key: irwm.Key) -> torch.Tensor:
+    """(s, d) the recipient's embedding in the model's dtype, just as `irwm.insert` writes it."""
+    choices = key.choices()
+    rows = marked_rows(model, key, choices)
+    return NoisyRows(model, key.noise(model, choices), choices.marked_rows, rows).values(0, model.vocab_size)
+
+
+def write_embedding(model: irwm.Checkpoint, embedding: torch.Tensor, folder: Path) -> irwm.Checkpoint:
+    """A folder with the model's other tensors and this embedding, opened."""
+    folder.mkdir()
+    for shard in model.shards:
+        tensors = load_file(shard)
+        name = model.layout.embedding.name
+        if name in tensors:
+            tensors[name] = embedding.to(tensors[name].dtype).contiguous()
+        save_file(tensors, folder / shard.name, metadata={"format": "pt"})
+    (folder / "config.json").write_bytes((model.path / "config.json").read_bytes())
+    return irwm.open_checkpoint(folder)
+
+
+def with_noise(embedding: torch.Tensor, share: float, seed: int = 0) -> torch.Tensor:
+    """White noise of `share` deviations."""
+    generator = torch.Generator().manual_seed(seed)
+    values = embedding.float()
+    return values + share * values.std() * torch.randn(values.shape, generator=generator)
+
+
+def z_of(traces: Sequence[irwm.Trace]) -> np.ndarray:
+    return np.array([trace.z for trace in traces])

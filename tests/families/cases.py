@@ -1,0 +1,199 @@
+"""Configs of tiny models, at least one for every family, model type and variant that has layer-0 scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+VOCABULARY = 199
+
+# Sizes that keep every convention visible: grouped heads, heads * head_dim apart from the hidden size, a hidden size
+# whose square root is no whole number, and an eps large enough to show in the scores.
+_DECODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 72,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_OWN_HEAD_DIM = {**_DECODER, "head_dim": 20}
+_EXPERTS = {"num_experts": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+# Layer norms name their eps otherwise, and heads of 12 entries must have an even part that is rotated.
+_HALF_ROTARY = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
+
+
+def _without(settings: dict[str, Any], *keys: str, **more: Any) -> dict[str, Any]:
+    return {**{key: value for key, value in settings.items() if key not in keys}, **more}
+
+
+_LAYER_NORM = _without(_DECODER, "rms_norm_eps", layer_norm_eps=1e-2, **_HALF_ROTARY)
+_ONE_KV = _without(_DECODER, "num_key_value_heads")
+_GPT = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 72,
+    "n_layer": 2,
+    "n_head": 6,
+    "n_positions": 32,
+    "layer_norm_epsilon": 1e-2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_BLOOM = _without(_GPT, "n_embd", "n_positions", hidden_size=72)
+_FALCON = _without(
+    _ONE_KV, "rms_norm_eps", "intermediate_size", "pad_token_id", layer_norm_epsilon=1e-2, ffn_hidden_size=40
+)
+_OPT = _without(_ONE_KV, "rms_norm_eps", "intermediate_size", "pad_token_id", ffn_dim=40)
+_MPT = {
+    "vocab_size": VOCABULARY,
+    "d_model": 72,
+    "n_layers": 2,
+    # A power of two, which MPT's position biases need.
+    "n_heads": 4,
+    "max_seq_len": 32,
+    "expansion_ratio": 2,
+    "layer_norm_epsilon": 1e-2,
+}
+_ENCODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 72,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 32,
+    "layer_norm_eps": 1e-2,
+}
+_T5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": 72,
+    "d_kv": 20,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_heads": 6,
+    "layer_norm_epsilon": 1e-2,
+}
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", _DECODER),
+    "llama, biases and own head_dim": ("llama", {**_OWN_HEAD_DIM, "attention_bias": True}),
+    "llama, tied": ("llama", {**_DECODER, "tie_word_embeddings": True}),
+    "llama, every head its own key": ("llama", {**_DECODER, "num_key_value_heads": 6}),
+    "mistral, one key head": ("mistral", {**_DECODER, "num_key_value_heads": 1}),
+    "ministral": ("ministral", {**_OWN_HEAD_DIM, "layer_types": ["full_attention"] * 2}),
+    "ministral3": ("ministral3", _OWN_HEAD_DIM),
+    "smollm3": ("smollm3", _DECODER),
+    "arcee": ("arcee", _DECODER),
+    "helium": ("helium", {**_DECODER, "head_dim": 12}),
+    "seed_oss": ("seed_oss", _OWN_HEAD_DIM),
+    "internlm3, biases": ("internlm3", {**_OWN_HEAD_DIM, "attention_bias": True, "mlp_bias": True}),
+    "mixtral": ("mixtral", {**_OWN_HEAD_DIM, **_EXPERTS}),
+    "qwen2": ("qwen2", _DECODER),
+    "qwen2_moe": ("qwen2_moe", {**_DECODER, **_EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen2_moe, no biases": ("qwen2_moe", {**_DECODER, **_EXPERTS, "qkv_bias": False}),
+    "qwen3": ("qwen3", _OWN_HEAD_DIM),
+    "qwen3, biases": ("qwen3", {**_OWN_HEAD_DIM, "attention_bias": True}),
+    "qwen3_moe": ("qwen3_moe", {**_OWN_HEAD_DIM, **_EXPERTS}),
+    "exaone4": ("exaone4", _DECODER),
+    "apertus": ("apertus", _DECODER),
+    "phi3": ("phi3", {**_DECODER}),
+    "phi": ("phi", _LAYER_NORM),
+    "phi, norms on heads": ("phi", {**_LAYER_NORM, "qk_layernorm": True}),
+    "phimoe": ("phimoe", {**_DECODER, **_EXPERTS}),
+    "gemma": ("gemma", _OWN_HEAD_DIM),
+    "gemma2": ("gemma2", _OWN_HEAD_DIM),
+    # Norms behind one another hide a small eps.
+    "gemma3": ("gemma3_text", {**_OWN_HEAD_DIM, "rms_norm_eps": 0.1}),
+    "gemma3, biases": ("gemma3_text", {**_OWN_HEAD_DIM, "attention_bias": True}),
+    "glm": ("glm", {**_OWN_HEAD_DIM, **_HALF_ROTARY}),
+    "glm4": ("glm4", {**_OWN_HEAD_DIM, **_HALF_ROTARY}),
+    "ernie4_5": ("ernie4_5", {**_OWN_HEAD_DIM, "use_bias": True}),
+    "granite": ("granite", {**_DECODER, "embedding_multiplier": 0.25}),
+    "granitemoe": ("granitemoe", {**_DECODER, **_EXPERTS, "embedding_multiplier": 3.0}),
+    # Its own rotary embedding also scales q and k, all alike.
+    "gpt_oss": (
+        "gpt_oss",
+        {**_OWN_HEAD_DIM, **_EXPERTS, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    ),
+    "llama4": ("llama4_text", {**_OWN_HEAD_DIM, **_EXPERTS, "intermediate_size_mlp": 40}),
+    "llama4, no norm on heads": ("llama4_text", {**_OWN_HEAD_DIM, **_EXPERTS, "use_qk_norm": False}),
+    "starcoder2": ("starcoder2", _without(_DECODER, "rms_norm_eps", norm_epsilon=1e-2)),
+    "nemotron": ("nemotron", _without(_OWN_HEAD_DIM, "rms_norm_eps", norm_eps=1e-2, **_HALF_ROTARY)),
+    "stablelm": ("stablelm", _LAYER_NORM),
+    "stablelm, biases": ("stablelm", {**_LAYER_NORM, "use_qkv_bias": True}),
+    "stablelm, a norm for each head": ("stablelm", {**_LAYER_NORM, "qk_layernorm": True}),
+    "olmo": ("olmo", _without(_DECODER, "rms_norm_eps")),
+    "olmo, clipped": ("olmo", _without(_DECODER, "rms_norm_eps", clip_qkv=0.5)),
+    "olmo2": ("olmo2", _DECODER),
+    "olmo3": ("olmo3", _DECODER),
+    "olmoe, clipped": ("olmoe", {**_DECODER, **_EXPERTS, "clip_qkv": 0.7}),
+    "cohere": ("cohere", _without(_LAYER_NORM, "rope_parameters")),
+    "cohere, a norm for each head": ("cohere", _without(_LAYER_NORM, "rope_parameters", use_qk_norm=True)),
+    "cohere2": ("cohere2", _without(_LAYER_NORM, "rope_parameters")),
+    "internlm2": ("internlm2", _without(_DECODER, bias=False)),
+    "internlm2, biases": ("internlm2", _without(_DECODER, bias=True)),
+    "baichuan": ("baichuan", _ONE_KV),
+    "gpt2": ("gpt2", _GPT),
+    "gpt_bigcode, one key head": ("gpt_bigcode", _GPT),
+    "gpt_bigcode, every head its own key": ("gpt_bigcode", {**_GPT, "multi_query": False}),
+    "gptj": ("gptj", {**_GPT, "rotary_dim": 4}),
+    "codegen": ("codegen", {**_GPT, "n_head": 8, "n_embd": 64, "rotary_dim": 4}),
+    "gpt_neo": (
+        "gpt_neo",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 72,
+            "num_layers": 2,
+            "num_heads": 6,
+            "attention_types": [[["global"], 2]],
+            "max_position_embeddings": 32,
+            "layer_norm_epsilon": 1e-2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
+    "gpt_neox": ("gpt_neox", _without(_LAYER_NORM, "num_key_value_heads")),
+    "gpt_neox, no biases": ("gpt_neox", _without(_LAYER_NORM, "num_key_value_heads", attention_bias=False)),
+    "persimmon": ("persimmon", _without(_LAYER_NORM, "num_key_value_heads")),
+    "persimmon, no norm on heads": ("persimmon", _without(_LAYER_NORM, "num_key_value_heads", qk_layernorm=False)),
+    "opt": ("opt", _OPT),
+    "opt, post-norm and a narrow embedding": (
+        "opt",
+        {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 48},
+    ),
+    "opt, neither gains nor biases": (
+        "opt",
+        {**_OPT, "layer_norm_elementwise_affine": False, "enable_bias": False},
+    ),
+    "bloom": ("bloom", _BLOOM),
+    "falcon, 7b": ("falcon", _FALCON),
+    "falcon, 40b": ("falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon, 11b": (
+        "falcon",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "falcon, rw": ("falcon", {**_FALCON, "multi_query": False, "bias": True, "alibi": True, "parallel_attn": False}),
+    "mpt": ("mpt", _MPT),
+    "mpt, clipped": ("mpt", {**_MPT, "attn_config": {"clip_qkv": 0.5}}),
+    "bert": ("bert", _ENCODER),
+    "roberta": ("roberta", {**_ENCODER, "pad_token_id": 2}),
+    "xlm-roberta": ("xlm-roberta", {**_ENCODER, "pad_token_id": 2}),
+    "camembert": ("camembert", {**_ENCODER, "pad_token_id": 2}),
+    "distilbert": (
+        "distilbert",
+        {
+            "vocab_size": VOCABULARY,
+            "dim": 72,
+            "hidden_dim": 40,
+            "n_layers": 2,
+            "n_heads": 6,
+            "max_position_embeddings": 32,
+        },
+    ),
+    "t5": ("t5", _T5),
+    "mt5": ("mt5", _T5),
+    "umt5": ("umt5", _T5),
+}

@@ -1,0 +1,356 @@
+"""Faulty and hostile GGUF files (FAULTS 21, and the GGUF side of 1 to 8, 11, 15 and 17)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor, token_ids
+from irwm.checkpoint.formats import child, confined, gguf_file, gguf_parser
+from irwm.checkpoint.formats.gguf_file import read_gguf
+from irwm.errors import (
+    CheckpointChangedError,
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+)
+from tests.checkpoint.gguf_builders import convert, header, raw, setting, tensor, text
+from tests.conftest import write_llama
+
+ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
+UINT32, TEXT, LIST, UINT64 = 4, 8, 9, 10
+F32, Q4_0 = 0, 2
+# What any refusal may take, the child process and a loaded machine included.
+SECONDS = 30
+
+
+@contextmanager
+def in_time(seconds: float) -> Iterator[None]:
+    """Fails a block that takes longer, even one that would run for ever."""
+
+    def late(*_: object) -> None:
+        pytest.fail(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def listed(kind: int, count: int, content: bytes = b"") -> bytes:
+    return struct.pack("<IQ", kind, count) + content
+
+
+ONE = tensor("t", [8, 1], F32, 0)
+ROW = bytes(32)
+
+HEADERS: dict[str, tuple[bytes, str]] = {
+    "2^63 settings": (header([], [ONE], setting_count=2**63), "more settings than any real"),
+    "2^63 tensors": (header([], [ONE], tensor_count=2**63), "more tensors than any real"),
+    "more settings than bytes": (header([], [ONE], setting_count=19_000), "more settings than it has room for"),
+    "more tensors than bytes": (header([], [ONE], tensor_count=190_000), "more tensors than it has room for"),
+    "a tensor too few": (header([], [ONE], tensor_count=2), "overlap"),
+    "a list of 2^60 texts": (header([setting("a", LIST, listed(TEXT, 2**60))], [ONE]), "more entries of a"),
+    "a list of 2^60 bytes": (header([setting("a", LIST, listed(0, 2**60))], [ONE]), "more entries of a"),
+    "a list of 2^60 lists": (header([setting("a", LIST, listed(LIST, 2**60))], [ONE]), "list of lists"),
+    "lists in lists, 5 000 deep": (
+        header([setting("a", LIST, listed(LIST, 1) * 5000 + listed(0, 0))], [ONE]),
+        "list of lists",
+    ),
+    "a list of an unknown type": (header([setting("a", LIST, listed(13, 1, ROW))], [ONE]), "does not know"),
+    "a setting of an unknown type": (header([setting("a", 13, ROW)], [ONE]), "does not know"),
+    "a text of 2^63 bytes": (header([setting("a", TEXT, struct.pack("<Q", 2**63))], [ONE]), "beyond the end"),
+    "a name of 2^64 - 1 bytes": (header([struct.pack("<Q", 2**64 - 1)], [ONE]), "beyond the end|room for"),
+    "a setting twice": (header([setting("a", UINT32, b"1234")] * 2, [ONE]), "a setting twice"),
+    "a setting's name that is no text": (header([setting(b"\xff\xfe", 0, b"1")], [ONE]), "not UTF-8"),
+    "a tensor's name that is no text": (header([], [tensor(b"\xff\xfe", [8], F32, 0)]), "not UTF-8"),
+    "a very long name": (header([], [tensor("n" * 5000, [8], F32, 0)]), "longer than any real"),
+    "alignment 0": (header([setting("general.alignment", UINT32, struct.pack("<I", 0))], [ONE]), "alignment"),
+    "alignment 3": (header([setting("general.alignment", UINT32, struct.pack("<I", 3))], [ONE]), "alignment"),
+    "alignment as a text": (header([setting("general.alignment", TEXT, text("32"))], [ONE]), "alignment"),
+    "alignment as a list": (header([setting("general.alignment", LIST, listed(0, 0))], [ONE]), "alignment"),
+    "alignment in 64 bits": (header([setting("general.alignment", UINT64, struct.pack("<Q", 32))], [ONE]), "alignment"),
+    "alignment 2^31": (
+        header([setting("general.alignment", UINT32, struct.pack("<I", 2**31))], [ONE]),
+        "beyond the end",
+    ),
+    "a dimension of 2^40": (header([], [tensor("t", [2**40], F32, 0)]), "beyond the end"),
+    "dimensions whose product wraps to 0": (header([], [tensor("t", [2**32, 2**32], F32, 0)]), "overflows"),
+    "dimensions whose product wraps to 8": (header([], [tensor("t", [2**61 + 1, 8], F32, 0)]), "overflows"),
+    "a dimension of 0": (header([], [tensor("t", [0, 8], F32, 0)]), "whole numbers from 1"),
+    "a dimension of 2^64 - 1": (header([], [tensor("t", [2**64 - 1], F32, 0)]), "whole numbers from 1"),
+    "5 dimensions": (header([], [tensor("t", [1, 1, 1, 1, 8], F32, 0)]), "more dimensions"),
+    "2^32 - 1 dimensions": (header([], [text("t") + struct.pack("<I", 2**32 - 1)]), "more dimensions|room for"),
+    "an offset beyond the file": (header([], [tensor("t", [8], F32, 2**40)]), "beyond the end"),
+    "an offset that wraps": (header([], [tensor("t", [8], F32, 2**64 - 64)]), "beyond the end"),
+    "an offset that is no multiple": (header([], [tensor("t", [7], F32, 4)]), "does not follow"),
+    "a hole": (header([], [tensor("a", [8], F32, 0), tensor("b", [8], F32, 64)]), "does not follow"),
+    "an overlap": (header([], [tensor("a", [16], F32, 0), tensor("b", [8], F32, 32)]), "overlap"),
+    "one range twice": (header([], [tensor("a", [8], F32, 0), tensor("b", [8], F32, 0)]), "overlap"),
+    "one name twice": (header([], [tensor("a", [8], F32, 0), tensor("a", [8], F32, 32)]), "one name"),
+    "no tensor": (header([], []), "no tensor"),
+    "a row that is no whole number of blocks": (header([], [tensor("t", [40, 1], Q4_0, 0)]), "whole number of blocks"),
+    "blocks without a dimension": (header([], [tensor("t", [], Q4_0, 0)]), "whole number of blocks"),
+    "a vector of blocks": (header([], [tensor("t", [32], Q4_0, 0)]), "vector is stored in blocks"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_21_a_faulty_header_is_refused_at_once_and_in_words(name: str, tmp_path: Path) -> None:
+    head, words = HEADERS[name]
+    path = raw(tmp_path / "model.gguf", head, ROW * 4)
+    with in_time(SECONDS), pytest.raises(CorruptCheckpointError, match=words) as caught:
+        open_checkpoint(path)
+    assert caught.value.file == str(path)
+    assert "cannot be made sense of" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [4, 5, 31, 36, 99, 2**32 - 1])
+def test_21_a_number_format_that_ggml_does_not_have_is_refused_by_name(kind: int, tmp_path: Path) -> None:
+    path = raw(tmp_path / "model.gguf", header([], [tensor("t", [8], kind, 0)]), ROW)
+    with pytest.raises(UnsupportedCheckpointError) as caught:
+        open_checkpoint(path)
+    assert (caught.value.tensor, caught.value.found) == ("t", f"type {kind}")
+    assert "llama.cpp" in str(caught.value.advice)
+
+
+@pytest.mark.parametrize("kind", ["Q8_1", "Q8_K", "Q1_0"])
+def test_21_a_number_format_that_cannot_be_read_is_said_when_it_is_needed(kind: str, tmp_path: Path) -> None:
+    number = gguf.GGMLQuantizationType[kind].value
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    head = header([], [tensor("token_embd.weight", [block, 2 * block], number, 0)])
+    path = raw(tmp_path / "model.gguf", head, bytes(2 * block * size))
+    entry = read_gguf(path).tensors["token_embd.weight"]
+    with pytest.raises(UnsupportedCheckpointError, match=kind) as caught:
+        read_tensor(entry)
+    assert caught.value.advice
+    with pytest.raises(CheckpointError):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (b"", NotACheckpointError, "empty"),
+        (b"GGUF", CorruptCheckpointError, "too short"),
+        (b"GGUF\x03\0\0", CorruptCheckpointError, "too short"),
+        (b"<!DOCTYPE html><html>", NotACheckpointError, "web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", NotACheckpointError, "Git LFS"),
+        (b"PK\x03\x04" + bytes(600), UnsupportedCheckpointError, "ZIP"),
+        (b"\x80\x02}q\x00.", UnsupportedCheckpointError, "pickle"),
+        (bytes(range(255)), NotACheckpointError, "not GGUF"),
+        (header([], [ONE], version=0x03000000), UnsupportedCheckpointError, "big-endian"),
+        (header([], [ONE], version=1), UnsupportedCheckpointError, "version of GGUF is not read"),
+        (header([], [ONE], version=0), UnsupportedCheckpointError, "version of GGUF is not read"),
+        (header([], [ONE], version=4), UnsupportedCheckpointError, "version of GGUF is not read"),
+        (header([], [ONE], magic=b"ggjt"), NotACheckpointError, "not GGUF"),
+    ],
+)
+def test_1_a_file_that_is_something_else_is_said_to_be_that(
+    content: bytes, error: type[CheckpointError], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(error, match=words) as caught:
+        open_checkpoint(path)
+    assert caught.value.advice
+
+
+def test_1_a_big_endian_file_of_the_gguf_package_is_refused(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", endianess=gguf.GGUFEndian.BIG)
+    writer.add_tensor("t", np.zeros((1, 8), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedCheckpointError, match="big-endian"):
+        open_checkpoint(tmp_path / "model.gguf")
+
+
+def test_3_a_header_larger_than_any_real_one_is_refused_unread(tmp_path: Path) -> None:
+    """A sparse file of 8 GB whose first setting is a text of 4 GB."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(header([setting("a", TEXT, struct.pack("<Q", 2**32))], [ONE]))
+    os.truncate(path, 2**33)
+    began = time.perf_counter()
+    with pytest.raises(CorruptCheckpointError, match="larger than any real one"):
+        open_checkpoint(path)
+    assert time.perf_counter() - began < SECONDS
+
+
+def test_3_eight_million_empty_texts_are_refused_uncounted(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(header([setting("a", LIST, listed(TEXT, 8_000_000))], [ONE]))
+    os.truncate(path, 2**27)
+    with in_time(SECONDS), pytest.raises(CorruptCheckpointError, match="longer than any real one"):
+        open_checkpoint(path)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A small real model with a vocabulary."""
+    root = tmp_path_factory.mktemp("gguf")
+    folder = write_llama(root / "model", vocab_size=80, hidden_size=32, intermediate_size=32)
+    return convert(folder, root / "model.gguf", tokens=[f"t{i}" for i in range(80)]).read_bytes()
+
+
+def test_17_a_file_cut_short_anywhere_is_refused(sound: bytes, tmp_path: Path) -> None:
+    data = sound.rindex(b"output.weight") // 2
+    path = tmp_path / "model.gguf"
+    for length in (30, 100, data, data + 400, len(sound) // 2, len(sound) - 64):
+        path.write_bytes(sound[:length])
+        with in_time(SECONDS), pytest.raises(CorruptCheckpointError, match=r"beyond the end|room for"):
+            open_checkpoint(path)
+
+
+def test_11_hostile_names_are_dictionary_keys_and_nothing_else(tmp_path: Path) -> None:
+    architecture = setting("general.architecture", TEXT, text(ESCAPES))
+    tokens = setting("tokenizer.ggml.tokens", LIST, listed(TEXT, 1, text(ESCAPES)))
+    rows = [tensor("token_embd.weight", [4, 8], F32, 0), tensor(ESCAPES, [8], F32, 128)]
+    path = raw(tmp_path / "model.gguf", header([architecture, tokens], rows), ROW * 5)
+    before = sorted(tmp_path.parent.rglob("*"))
+    model = open_checkpoint(path)
+    assert ESCAPES in model.tensors
+    assert token_ids(model) == {ESCAPES: 0}
+    assert sorted(tmp_path.parent.rglob("*")) == before
+    for note in model.notes:
+        assert "\x1b" not in note
+        assert "\u202e" not in note
+        assert "\0" not in note
+    broken = raw(tmp_path / "broken.gguf", header([], [tensor(ESCAPES, [2**40], F32, 0)]), ROW)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        open_checkpoint(broken)
+    assert caught.value.tensor == ESCAPES
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_15_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "null.gguf").symlink_to("/dev/null")
+    for name in ("pipe.gguf", "null.gguf"):
+        with in_time(SECONDS), pytest.raises(NotACheckpointError, match="regular file"):
+            open_checkpoint(tmp_path / name)
+
+
+CHANGES: dict[str, Callable[[Path, bytes], object]] = {
+    "replaced": lambda path, content: (path.unlink(), path.write_bytes(content)),
+    "cut": lambda path, content: os.truncate(path, len(content) - 40),
+    "longer": lambda path, content: path.write_bytes(content + b"x"),
+    "removed": lambda path, content: path.unlink(),
+    "touched": lambda path, content: os.utime(path, ns=(0, 12345)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_17_a_file_changed_while_its_header_is_parsed_is_noticed(
+    change: str, sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(sound)
+
+    def then_change(*arguments: object) -> object:
+        answer = child.run_parser(*arguments)  # type: ignore[arg-type]
+        CHANGES[change](path, sound)
+        return answer
+
+    monkeypatch.setattr(gguf_file, "run_parser", then_change)
+    with pytest.raises(CheckpointChangedError):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_17_a_file_changed_after_it_was_opened_is_noticed(change: str, sound: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(sound)
+    model = open_checkpoint(path)
+    CHANGES[change](path, sound)
+    for read in (model.embedding, lambda: model.fingerprint, lambda: model.read(model.layout.q)):
+        with pytest.raises(CheckpointChangedError):
+            read()
+
+
+def test_21_blocks_of_nan_and_infinite_scales_are_numbers_like_any(tmp_path: Path) -> None:
+    """Their rows come out not finite, which the invariant then names; nothing is raised or warned of here."""
+    head = header([], [tensor("token_embd.weight", [32, 64], Q4_0, 0)])
+    path = raw(tmp_path / "model.gguf", head, b"\xff" * (64 * 18))
+    assert not torch.isfinite(open_checkpoint(path).embedding()).any()
+
+
+def flipped(content: bytes, stop: int, rng: random.Random) -> bytes:
+    """One to three bytes before `stop` changed: a bit, any value, or a huge one."""
+    spoilt = bytearray(content)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(stop)
+        spoilt[at] = rng.choice([spoilt[at] ^ 1 << rng.randrange(8), rng.randrange(256), 0xFF, 0])
+    return bytes(spoilt)
+
+
+def header_end(content: bytes) -> int:
+    return content.index(b"token_embd.weight") + 2000
+
+
+def read_all(model: Checkpoint) -> None:
+    """Everything that detection would read."""
+    layout = model.layout
+    model.embedding()
+    token_ids(model)
+    refs = (layout.q, layout.k, layout.q_bias, layout.k_bias, layout.position, layout.token_type)
+    for ref in refs:
+        if ref is not None:
+            model.read(ref)
+
+
+def in_process(parser: str, path: Path, what: str) -> dict[str, object]:
+    """The child's work without a child, which takes a tenth of a second: its own code for answers and refusals."""
+    answer = confined.answer_of({"parse": gguf_parser.parse}, str(path))
+    assert "cannot be made sense of" not in answer  # what it says of errors that are none of ours
+    return child.checked_answer(answer.encode("ascii"), path, what, "")
+
+
+def test_21_random_changes_of_the_header_end_in_a_typed_error_or_a_sound_checkpoint(
+    sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_file, "run_parser", in_process)
+    rng = random.Random(0)
+    path, stop = tmp_path / "model.gguf", min(header_end(sound), len(sound))
+    refused: list[CheckpointError] = []
+    for _ in range(600):
+        path.write_bytes(flipped(sound, stop, rng))
+        with in_time(SECONDS):
+            try:
+                read_all(open_checkpoint(path))
+            except CheckpointError as error:
+                refused.append(error)
+    assert 100 < len(refused) < 550
+    assert all(str(error).isprintable() for error in refused)
+
+
+def test_21_the_child_process_does_the_same(sound: bytes, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    path, stop = tmp_path / "model.gguf", min(header_end(sound), len(sound))
+    refused: list[CheckpointError] = []
+    for _ in range(25):
+        path.write_bytes(flipped(sound, stop, rng))
+        with in_time(SECONDS):
+            try:
+                read_all(open_checkpoint(path))
+            except CheckpointError as error:
+                refused.append(error)
+    assert 3 < len(refused) < 25
+    assert not any("cannot be made sense of" in str(error) for error in refused)

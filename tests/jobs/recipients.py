@@ -1,0 +1,96 @@
+"""Several recipients' copies of one small model, and what conspirators make of them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.errors import IrwmError
+from storage import Jobs, NewKey, Vault
+from ui.jobs import runner
+from ui.jobs.child import error_parts
+from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import secrets_for
+
+SECRET = b"\x07" * 32
+# On so small a model few coordinates hide, and few positions are left beside the invariant's tokens.
+PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
+
+
+def make_keys(model: irwm.Checkpoint, names: Sequence[str], params: irwm.Parameters = PARAMETERS) -> list[irwm.Key]:
+    return [irwm.generate_key(model, params, SECRET, "Example Labs", name) for name in names]
+
+
+def put_in_vault(vault: Vault, keys: Sequence[irwm.Key]) -> list[str]:
+    """The keys' identifiers, in order."""
+    new = [
+        NewKey(
+            sealed=key.to_bytes(),
+            owner=key.owner,
+            recipient=key.recipient,
+            model_name="tiny",
+            model_fingerprint=key.model_fingerprint,
+            family="llama",
+            commitment=key.commitment,
+            parameters=key.parameters.to_dict(),
+        )
+        for key in keys
+    ]
+    return [record.id for record in vault.add_keys(new)]
+
+
+def averaged(copies: Sequence[Path], target: Path) -> Path:
+    """The mean of several copies, tensor by tensor."""
+    shutil.copytree(copies[0], target, ignore=shutil.ignore_patterns("SHA256SUMS"))
+    tensors = [load_file(copy / "model.safetensors") for copy in copies]
+    mean = {
+        name: (sum(each[name].float() for each in tensors) / len(tensors)).to(t.dtype) for name, t in tensors[0].items()
+    }
+    save_file(mean, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[str, Any]:
+    return {
+        "original": str(original),
+        "keys": None if keys is None else list(keys),
+        "matching": "",
+        "seed": 0,
+        "statistic": "joint",
+        "invariant": "original",
+        "case_id": "",
+        "case_title": "Leak of 3 May",
+        "note": "",
+        "device": "cpu",
+        "scheduler": "",
+    } | changes
+
+
+def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Any:
+    """The job once it is over, run in this process, which saves the start of another one."""
+    job = jobs.start(jobs.create(kind, kind.capitalize(), asked).id, os.getpid())
+    task = importlib.import_module(f"ui.jobs.{kind}")
+    reporter = JobReporter(jobs, job.id)
+    try:
+        result = task.run(asked, secrets_for(vault), reporter)
+    except IrwmError as error:
+        return jobs.finish(job.id, "failed", error=error_parts(error))
+    return jobs.finish(job.id, "done", result=result)
+
+
+def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs, seconds: float = 150) -> Any:
+    """The job once it is over."""
+    id = runner.start(kind, kind.capitalize(), asked, secrets_for(vault), jobs).id
+    deadline = time.monotonic() + seconds
+    while not (job := jobs.get(id)).is_over:
+        assert time.monotonic() < deadline, jobs.log_tail(id)
+        time.sleep(0.1)
+    return job

@@ -1,0 +1,146 @@
+"""Where tracing runs makes no difference to its numbers: this process, a process pool, a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from irwm.errors import CancelledError, IrwmError
+from irwm.tracing import Tracing, examine
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.conftest import write_llama
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
+from ui.jobs import executors
+from ui.jobs.executors import SchedulerError, executor_for
+from ui.jobs.reporter import JobReporter
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("executors")
+    path = write_llama(root / "original", vocab_size=9000)  # more than one task of rows
+    model = irwm.open_checkpoint(path)
+    keys = make_keys(model, [f"Customer {n}" for n in range(8)])
+    copies = [Path(irwm.insert(model, key, root / key.recipient).path) for key in keys[:2]]
+    return {"path": path, "model": model, "keys": keys, "mean": averaged(copies, root / "mean")}
+
+
+@pytest.fixture(scope="module")
+def here(world: dict[str, Any]) -> Tracing:
+    """The tracing in this process."""
+    return traced(world, None)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> JobReporter:
+    jobs = Jobs(tmp_path / "home")
+    return JobReporter(jobs, jobs.create("investigate", "Investigate", {}).id)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A real cluster: a scheduler and two worker processes."""
+    import distributed  # here, since it takes a second that the other tests need not pay
+
+    with (
+        quiet(),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        ) as running,
+    ):
+        yield running
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The cluster's library warns of things that concern nobody here, such as sockets that close late."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def traced(world: dict[str, Any], executor: Any) -> Tracing:
+    return examine(irwm.open_checkpoint(world["mean"]), world["model"], world["keys"], executor=executor, decoys=20)
+
+
+def assert_the_same(one: Tracing, other: Tracing) -> None:
+    assert one.traces == other.traces
+    np.testing.assert_array_equal(one.decoys, other.decoys)
+    assert len(one.named) == 2
+
+
+def test_a_small_job_stays_in_this_process(report) -> None:
+    with executor_for(1000, "", report) as executor:
+        assert executor is None
+
+
+def test_a_process_pool_gives_exactly_the_same_numbers(world, here, report, monkeypatch) -> None:
+    monkeypatch.setattr(executors, "cores", lambda: 2)
+    with executor_for(executors.WORTH_A_POOL, "", report) as executor:
+        assert executor is not None
+        assert executor.submit(torch.get_num_threads).result() == 1
+        assert executor.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+        assert_the_same(here, traced(world, executor))
+
+
+def test_a_cluster_of_two_workers_gives_exactly_the_same_numbers(world, here, report, cluster) -> None:
+    with quiet(), executor_for(0, cluster.scheduler_address, report) as executor:
+        assert_the_same(here, traced(world, executor))
+
+
+def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) -> None:
+    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    put_in_vault(vault, world["keys"])
+    asked = request(world["path"], None, suspect=str(world["mean"]), scheduler=cluster.scheduler_address)
+    job = run_job("investigate", asked, vault, Jobs(tmp_path / "home"))
+    assert job.state == "done", job.error
+    by_name = {row["recipient"]: row["z"] for row in job.result["rows"]}
+    assert by_name == {trace.recipient: trace.z for trace in here.traces}
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:{port}", "tls://127.0.0.1:{port}", "tcp://no.such.host.invalid:1"]
+)
+def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> None:
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begun = time.monotonic()
+    with quiet(), pytest.raises(SchedulerError) as error, executor_for(0, address.format(port=port), report):
+        raise AssertionError("nobody answers there")
+    assert "unset IRWM_SCHEDULER" in str(error.value)
+    assert time.monotonic() - begun < 30
+
+
+def test_a_worker_that_is_killed_is_said_in_words(report, monkeypatch) -> None:
+    monkeypatch.setattr(executors, "cores", lambda: 2)
+    with pytest.raises(IrwmError, match="ended without saying how"):
+        submit_what_ends_its_worker(report, after_stop=False)
+
+
+def test_a_worker_that_ends_after_stop_is_a_stop(report, monkeypatch) -> None:
+    monkeypatch.setattr(executors, "cores", lambda: 2)
+    with pytest.raises(CancelledError):
+        submit_what_ends_its_worker(report, after_stop=True)
+
+
+def submit_what_ends_its_worker(report: JobReporter, *, after_stop: bool) -> None:
+    with executor_for(10**12, "", report) as executor:
+        if after_stop:
+            report.cancel()
+        assert executor is not None
+        executor.submit(os._exit, 9).result()

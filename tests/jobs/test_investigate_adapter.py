@@ -1,0 +1,125 @@
+"""An adapter as suspect: read on top of the original, hashed by its own files, and reproducible from the report."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import irwm
+from irwm.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from ui.jobs import runner
+from ui.jobs.vault_access import secrets_for
+from ui.report import from_json, reproduce
+
+
+@pytest.fixture(scope="module")
+def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Key, Path]:
+    """A key, and an adapter trained on its release, which saves the whole embedding with it."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    root = tmp_path_factory.mktemp("leaked")
+    original = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(original, secret=bytes(32), owner="Example Labs", recipient="Early access 7")
+    release = irwm.insert(original, key, root / "release")
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_pretrained(release.path)
+        adapter = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj", "embed_tokens"]))
+        adapter.save_pretrained(root / "adapter")
+    return key, root / "adapter"
+
+
+def test_an_adapter_is_investigated_on_top_of_the_original(
+    leaked: tuple[irwm.Key, Path], tiny_path: Path, tmp_path: Path
+) -> None:
+    key, folder = leaked
+    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    jobs = Jobs(tmp_path / "home")
+    record = vault.add_key(
+        key.to_bytes(),
+        owner=key.owner,
+        recipient=key.recipient,
+        model_name="tiny",
+        model_fingerprint=key.model_fingerprint,
+        family="llama",
+        commitment=key.commitment,
+        parameters=key.parameters.to_dict(),
+    )
+    request = {
+        "suspect": str(folder),
+        "original": str(tiny_path),
+        "keys": [record.id],
+        "seed": 0,
+        "statistic": "joint",
+        "invariant": "original",
+        "case_id": "",
+        "case_title": "",
+        "note": "",
+        "device": "cpu",
+    }
+    id = runner.start("investigate", "Investigate", request, secrets_for(vault), jobs).id
+    deadline = time.monotonic() + 120
+    while not (job := jobs.get(id)).is_over:
+        assert time.monotonic() < deadline, jobs.log_tail(id)
+        time.sleep(0.1)
+    assert job.state == "done", job.error
+    assert [row["verdict"] for row in job.result["rows"]] == ["found"]
+
+    document = from_json((jobs.folder(id) / job.result["json"]).read_bytes())
+    suspect, original = document["items"]["suspect"], document["items"]["original"]
+    assert suspect["name"] == "adapter"
+    assert {file["name"]: (file["bytes"], file["sha256"]) for file in suspect["files"]} == {
+        name: ((folder / name).stat().st_size, hashlib.sha256((folder / name).read_bytes()).hexdigest())
+        for name in (ADAPTER_WEIGHTS[0], ADAPTER_CONFIG)
+    }
+    assert suspect["bytes_total"] == sum(file["bytes"] for file in suspect["files"])
+    assert [file["name"] for file in original["files"]] == ["model.safetensors"]
+    assert any("applied in memory" in note for note in suspect["notes"])
+
+    lines = document["reproduce"]["python"]
+    opening = [line for line in lines if "open_checkpoint" in line]
+    assert [line.partition(" = ")[0] for line in opening] == ["model", "suspect"]
+    assert "base=model" in opening[1]
+    assert "base=" not in opening[0]
+    base = irwm.open_checkpoint(tiny_path)
+    assert reproduce(document, irwm.open_checkpoint(folder, base=base), base, key) == []
+
+
+def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) -> None:
+    from ui.report.items import ItemDescription
+
+    item = ItemDescription.of(irwm.open_checkpoint(tiny_path))
+    assert not item.is_adapter
+    assert [(file.name, file.bytes) for file in item.files] == [
+        ("model.safetensors", (tiny_path / "model.safetensors").stat().st_size)
+    ]
+
+
+def test_an_adapter_that_leaves_the_embedding_alone_proves_neither_mark_nor_descent(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    """What would be compared is the original's own embedding, put under a stranger's adapter by the investigator."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    original = irwm.open_checkpoint(tiny_path)
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        model = AutoModelForCausalLM.from_pretrained(tiny_path)
+        stranger = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False))
+        stranger.save_pretrained(tmp_path / "adapter")
+    suspect = irwm.open_checkpoint(tmp_path / "adapter", base=original)
+    finding = irwm.detect(suspect, original, irwm.generate_key(original, secret=bytes(32)))
+    assert finding.verdict == "inconclusive"
+    assert "an adapter without an embedding of its own" in finding.reason
+    assert finding.lineage.status == "cannot tell"
+    assert not finding.judgeable

@@ -1,0 +1,358 @@
+"""One copy for each of many recipients: in real child processes, which are killed, stopped and starved of room."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.checkpoint import verify_manifest
+from irwm.parameters import Parameters, many_recipients
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from storage.jobs import Job
+from tests.checkpoint.disks import reflink_disk
+from ui.components.receipt import receipt_html, receipt_rows
+from ui.jobs import runner
+from ui.jobs.recipients import folder_name
+from ui.jobs.releasing import changes, seal
+from ui.jobs.vault_access import secrets_for
+
+__all__ = ["reflink_disk"]
+PASSPHRASE = "four unrelated plain words"
+NAMES = ("Acme, Inc.", "Bolt Ltd", "\u00c7elik", "=Dora", "Emil", "Fay")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault) -> Jobs:
+    return Jobs(vault.home)
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path) -> Start:
+    """Starts a job for some names; keywords change the request."""
+
+    def start(names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
+        request = {
+            "model": str(demo_path),
+            "out_dir": str(tmp_path / "copies"),
+            "parameters": many_recipients(256).to_dict(),
+            "owner": "Example Labs",
+            "recipients": [[name, f"note on {name}"] for name in names],
+            "label": "",
+            "device": "cpu",
+        } | changed
+        return runner.start("protect", "many", request, secrets_for(vault), jobs)
+
+    return start
+
+
+def finished(jobs: Jobs, job: Job, seconds: float = 120) -> Job:
+    deadline = time.monotonic() + seconds
+    while not (job := jobs.get(job.id)).is_over:
+        assert time.monotonic() < deadline, jobs.log_tail(job.id)
+        time.sleep(0.05)
+    return job
+
+
+def wait_for(what: Callable[[], Any], jobs: Jobs, job: Job) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert not jobs.get(job.id).is_over, jobs.log_tail(job.id)
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def lines(jobs: Jobs, job: Job) -> list[dict[str, str]]:
+    with (jobs.folder(job.id) / "receipts.csv").open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def issued_keys(vault: Vault) -> dict[str, irwm.Key]:
+    return {key.recipient: key for key in (irwm.Key.from_bytes(vault.key_bytes(r.id)) for r in vault.keys())}
+
+
+def check_complete(vault: Vault, copies: Path, names: tuple[str, ...], demo_path: Path) -> None:
+    """Every name has one key, one release and one sound folder, which names it and nobody else."""
+    keys = issued_keys(vault)
+    assert sorted(keys) == sorted(names)
+    assert len(vault.keys()) == len(vault.releases()) == len(names)
+    assert len({key.secret for key in keys.values()}) == 1
+    expected = {folder_name(name, keys[name].commitment) for name in names}
+    assert {path.name for path in copies.iterdir()} == expected
+    original = irwm.open_checkpoint(demo_path)
+    order = [keys[name] for name in names]
+    for at, name in enumerate(names):
+        folder = copies / folder_name(name, keys[name].commitment)
+        assert verify_manifest(folder).ok
+        named = [match.named for match in irwm.trace(irwm.open_checkpoint(folder), original, order)]
+        assert named == [other == at for other in range(len(names))]
+
+
+def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    names = NAMES[:4]
+    job = finished(jobs, start(names))
+    assert job.state == "done", job.error
+    check_complete(vault, tmp_path / "copies", names, demo_path)
+    rows = lines(jobs, job)
+    assert [row["state"] for row in rows] == ["written"] * 4
+    assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not compute it
+    releases = {release.path: release for release in vault.releases()}
+    for row in rows:
+        receipt = releases[row["folder"]].receipt
+        assert receipt["commitment"] == row["key_fingerprint"]
+        assert receipt["verdict"] == row["verdict"] == "found"
+        assert len(vault.marks_on(row["release_fingerprint"])) == 1
+    assert vault.keys()[0].label == "note on Acme, Inc."
+    card = receipt_html(job.result)
+    assert "4 copies of 4 asked for" in card
+    assert "also in a mixture" in card
+    assert [row[0] for row in receipt_rows(job.result)] == list(names)
+    assert job.done == job.total > 4 * 10_000_000
+
+
+def test_a_recipient_more_leaves_the_others_alone(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    finished(jobs, start(NAMES[:2]))
+    copies = tmp_path / "copies"
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in copies.rglob("*")}
+    keys = [(record.id, record.commitment) for record in vault.keys()]
+    job = finished(jobs, start((*NAMES[:2], "Late")))
+    assert (job.result["written"], job.result["skipped"]) == (1, 2)
+    assert before == {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in before}
+    assert [(record.id, record.commitment) for record in vault.keys()][:2] == keys
+    check_complete(vault, copies, (*NAMES[:2], "Late"), demo_path)
+
+
+def test_after_a_kill_the_same_list_finishes_the_rest(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    copies = tmp_path / "copies"
+    job = start()
+    # In the middle of a copy: a key more than there are releases, and a partial folder.
+    wait_for(lambda: len(vault.releases()) >= 2 and list(copies.glob("*.partial")), jobs, job)
+    os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
+    assert finished(jobs, job).state == "failed"
+    done, keys = len(vault.releases()), len(vault.keys())
+    assert 2 <= done < len(NAMES)
+    assert len(lines(jobs, job)) >= 2
+    again = finished(jobs, start())
+    assert again.state == "done", again.error
+    assert (again.result["skipped"], again.result["written"]) == (done, len(NAMES) - done)
+    assert len(vault.keys()) == len(NAMES) >= keys
+    check_complete(vault, copies, NAMES, demo_path)
+
+
+def test_a_key_that_was_sealed_without_its_copy_is_used(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="bolt LTD")
+    seal(vault, model, key, "")
+    job = finished(jobs, start(NAMES[:2]))
+    assert job.state == "done", job.error
+    check_complete(vault, tmp_path / "copies", ("Acme, Inc.", "bolt LTD"), demo_path)
+    assert issued_keys(vault)["bolt LTD"].commitment == key.commitment
+
+
+def test_a_copy_that_was_finished_and_never_filed_is_filed(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
+    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
+    seal(vault, model, key, "")
+    copies.mkdir()
+    folder = irwm.insert(model, key, copies / folder_name("Bolt Ltd", key.commitment)).path
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    job = finished(jobs, start(NAMES[:2]))
+    assert job.state == "done", job.error
+    assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    check_complete(vault, copies, NAMES[:2], demo_path)
+
+
+def test_a_spoilt_folder_in_a_copys_place_is_refused_and_kept(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
+    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
+    seal(vault, model, key, "")
+    folder = copies / folder_name("Bolt Ltd", key.commitment)
+    folder.mkdir(parents=True)
+    (folder / "theirs.txt").write_text("keep me")
+    job = finished(jobs, start(NAMES[:2]))
+    assert job.state == "failed"
+    assert job.error
+    assert job.error["type"] == "OutputExistsError"
+    assert (folder / "theirs.txt").read_text() == "keep me"
+    assert [row["recipient"] for row in lines(jobs, job)] == ["Acme, Inc."]
+
+
+def test_stop_ends_within_a_copy_and_leaves_whole_ones(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    job = start()
+    wait_for(lambda: len(vault.releases()) >= 1, jobs, job)
+    assert runner.stop(job.id, jobs).state == "stopped"
+    folders = [path for path in (tmp_path / "copies").iterdir() if not path.name.endswith(".partial")]
+    assert all(verify_manifest(folder).ok for folder in folders)
+    assert finished(jobs, start()).state == "done"
+    check_complete(vault, tmp_path / "copies", NAMES, demo_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 80 MB, room for six copies of the demo model and a little more."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
+    start: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
+) -> None:
+    copies = small_disk / "copies"
+    job = start(out_dir=str(copies))
+    wait_for(lambda: len(vault.releases()) >= 2, jobs, job)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096 * 4))
+    failed = finished(jobs, job)
+    assert failed.state == "failed"
+    assert failed.error
+    assert failed.error["type"] == "DiskSpaceError"
+    assert not list(copies.glob("*.partial"))
+    filler.unlink()
+    assert finished(jobs, start(out_dir=str(copies))).state == "done"
+    check_complete(vault, copies, NAMES, demo_path)
+
+
+def test_too_little_room_for_all_is_said_before_any_key_is_made(
+    start: Start, jobs: Jobs, vault: Vault, small_disk: Path
+) -> None:
+    names = tuple(f"Customer {n}" for n in range(20))
+    job = finished(jobs, start(names, out_dir=str(small_disk / "copies")))
+    assert job.error
+    assert job.error["type"] == "DiskSpaceError"
+    assert "23" in job.error["expected"]  # 20 copies of 11.9 MB
+    assert not vault.keys()
+    assert not list(small_disk.iterdir())
+
+
+def test_what_is_the_same_in_all_is_written_once(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
+) -> None:
+    source = shutil.copytree(demo_path, reflink_disk / "demo")
+    (source / "training.log").write_bytes(os.urandom(1024) * 20 * 1024)
+    job = finished(jobs, start(NAMES[:3], model=str(source), out_dir=str(reflink_disk / "copies")))
+    assert job.state == "done", job.error
+    assert job.result["bytes_cloned"] > 2 * 20_000_000
+    assert "are shared between the copies" in receipt_html(job.result)
+    check_complete(vault, reflink_disk / "copies", NAMES[:3], source)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"recipients": []}, "no recipients"),
+        ({"recipients": [["Acme", ""], ["ACME", ""]]}, "same recipient"),
+        ({"recipients": [["x" * 201, ""]]}, "201 characters"),
+        ({"out_dir": "/nonexistent/copies"}, "does not exist"),
+        ({"parameters": {"positions": 10_000}}, "too few usable rows"),
+    ],
+)
+def test_a_bad_request_makes_no_key_and_no_folder(
+    start: Start, jobs: Jobs, vault: Vault, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    job = finished(jobs, start(**changed))
+    assert job.state == "failed"
+    assert job.error
+    assert said in job.error["problem"] + (job.error["found"] or "")
+    assert not vault.keys()
+
+
+def test_a_release_is_no_folder_for_many_copies(start: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
+    finished(jobs, start(NAMES[:1]))
+    (one,) = (tmp_path / "copies").iterdir()
+    job = finished(jobs, start(NAMES[1:3], out_dir=str(one)))
+    assert job.error
+    assert job.error["type"] == "OutputExistsError"
+    assert verify_manifest(one).ok
+    assert len(vault.keys()) == 1
+
+
+def test_two_runs_at_once_do_not_make_two_keys_for_one_name(start: Start, jobs: Jobs, vault: Vault) -> None:
+    first = start()
+    wait_for(lambda: vault.keys(), jobs, first)
+    second = finished(jobs, start(NAMES[::-1]))
+    assert second.error
+    assert "being written already" in second.error["problem"]
+    assert finished(jobs, first).state == "done"
+    assert len(vault.keys()) == len(NAMES)
+
+
+def test_one_recipient_with_noise_joins_the_many(
+    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    finished(jobs, start(NAMES[:2]))
+    request = {
+        "model": str(demo_path),
+        "out_dir": str(tmp_path / "single"),
+        "parameters": many_recipients(256).to_dict(),
+        "owner": "Example Labs",
+        "recipient": "Solo",
+        "label": "",
+        "device": "cpu",
+    }
+    job = finished(jobs, runner.start("protect", "one", request, secrets_for(vault), jobs))
+    assert job.state == "done", job.error
+    assert len({key.secret for key in issued_keys(vault).values()}) == 1
+    again = finished(jobs, start((*NAMES[:2], "solo")))
+    assert again.result["skipped"] == 3
+
+
+def test_changes_name_every_tensor_that_holds_the_embedding(tied_with_head: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(tied_with_head)
+    params = Parameters()
+    release = irwm.insert(model, irwm.generate_key(model, params), tmp_path / "out")
+    found = changes(model, irwm.open_checkpoint(release.path), release.changed_rows, exact=True)
+    assert found["changed_tensors"] == ["model.embed_tokens.weight", "lm_head.weight"]
+    assert found["changed_values"] == 2 * params.positions * params.constraints
+
+
+@pytest.fixture
+def tied_with_head(tmp_path: Path) -> Path:
+    """A tied Llama whose head is stored beside the embedding all the same."""
+    from safetensors.torch import load_file, save_file
+
+    from tests.conftest import write_llama
+
+    folder = write_llama(tmp_path / "tied", tie_word_embeddings=True)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

@@ -1,0 +1,133 @@
+"""Lists of recipients: what is read out of them, and what is refused with its line and value."""
+
+from __future__ import annotations
+
+import pytest
+
+from irwm.keys import MAX_NAME
+from ui.jobs.recipients import (
+    MOST_RECIPIENTS,
+    Recipient,
+    RecipientListError,
+    checked,
+    folder_name,
+    read_file,
+    read_list,
+    same_name,
+)
+
+COMMITMENT = "0123456789abcdef" * 4
+
+
+def names(text: str) -> list[str]:
+    return [recipient.name for recipient in read_list(text).require()]
+
+
+def test_plain_lines_are_names_with_their_commas() -> None:
+    assert names('Acme, Inc.\r\n\n  Bolt  Ltd \n"Quoted, ""Co"""\n') == ["Acme, Inc.", "Bolt Ltd", 'Quoted, "Co"']
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_table_is_read_with_every_separator_and_line_end(separator: str, end: str, mark: str) -> None:
+    rows = [["ID", "Recipient", "Note"], ["7", f'"Acme{separator} Inc."', "early"], ["8", "Bolt", ""], ["", "", ""]]
+    found = read_list(mark + end.join(separator.join(row) for row in rows))
+    assert found.require() == (Recipient(f"Acme{separator} Inc.".replace("\t", ""), "early"), Recipient("Bolt", ""))
+    assert "notes from “note”" in found.table
+
+
+def test_a_column_called_name_serves_where_there_is_no_recipient() -> None:
+    assert names("Name\nAcme, Inc.\n".replace(",", "")) == ["Acme Inc."]
+    assert names("name,recipient\nperson,Acme\n") == ["Acme"]
+
+
+def test_a_spreadsheets_own_line_about_its_separator_is_passed_over() -> None:
+    found = read_list("sep=;\r\nrecipient;note\r\nAcme;x\r\nACME;y\r\n")
+    assert found.recipients == (Recipient("Acme", "x"),)
+    assert found.faults[0].line == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("Acme\nBolt\nACME", 3, "same recipient as in line 1"),
+        ("Stra\u00dfe\nSTRASSE", 2, "same recipient as in line 1"),
+        ("Caf\u00e9\nCafe\u0301", 2, "same recipient as in line 1"),
+        ("Acme\u00a0Inc\nAcme Inc", 2, "same recipient as in line 1"),
+        ("recipient,note\nAcme,x\n,who is it", 3, "where a name is needed"),
+        ("recipient,note\nAcme, Inc.,x", 2, "more cells than headers"),
+        ("ok\n" + "x" * (MAX_NAME + 1), 2, f"{MAX_NAME + 1} characters"),
+        ("recipient,note\nAcme," + "x" * 501, 2, "note of 501"),
+        ("Acme\nEvil\u202e", 2, "cannot be seen"),
+        ("Acme\nNul\0", 2, "cannot be seen"),
+    ],
+)
+def test_a_faulty_line_is_named_with_its_value(text: str, line: int, said: str) -> None:
+    found = read_list(text)
+    assert (found.faults[0].line, len(found.faults)) == (line, 1)
+    assert said in found.faults[0].text
+    with pytest.raises(RecipientListError, match=f"line {line}"):
+        found.require()
+
+
+@pytest.mark.parametrize("text", ["Acme\tx\nBolt\ty", "Acme;x\nBolt;y"])
+def test_a_table_without_headers_is_not_taken_for_names(text: str) -> None:
+    with pytest.raises(RecipientListError, match="which column holds the names"):
+        read_list(text)
+
+
+def test_in_a_file_commas_without_headers_are_a_table_too() -> None:
+    with pytest.raises(RecipientListError, match="which column holds the names"):
+        read_file(b"Acme,x\nBolt,y\n", "list.csv")
+    assert read_file(b"Acme, Inc.\nBolt\n", "list.txt") == "Acme, Inc.\nBolt\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [("Bj\u00f6rk\n".encode("latin-1"), "line 1"), ("Acme\n".encode("utf-16"), "UTF-16"), (b"a\nb\n\xff", "line 3")],
+)
+def test_another_encoding_is_refused_by_name(content: bytes, found: str) -> None:
+    with pytest.raises(RecipientListError) as caught:
+        read_file(content, "list.csv")
+    assert found in (caught.value.found or "")
+    assert caught.value.file == "list.csv"
+    assert "CSV UTF-8" in (caught.value.advice or "")
+
+
+def test_an_empty_list_and_one_too_many_are_refused() -> None:
+    with pytest.raises(RecipientListError, match="no recipients"):
+        read_list(" \n\n").require()
+    most = "\n".join(f"Customer {n}" for n in range(MOST_RECIPIENTS))
+    assert len(read_list(most).require()) == MOST_RECIPIENTS
+    with pytest.raises(RecipientListError, match="too many"):
+        read_list(most + "\none more").require()
+
+
+def test_a_quote_that_never_ends_does_not_swallow_the_list() -> None:
+    with pytest.raises(RecipientListError, match="cannot be read"):
+        read_list('recipient,note\n"Acme,x\n' + "\n".join(f"Bolt {n}," for n in range(20)))
+
+
+def test_pairs_from_a_pipeline_pass_the_same_checks() -> None:
+    assert checked([["Acme", "x"], ["Bolt"]]) == (Recipient("Acme", "x"), Recipient("Bolt"))
+    with pytest.raises(RecipientListError, match="same recipient"):
+        checked([["Acme", ""], ["ACME", ""]])
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc", "CON", "a/b\\c", "\u5317\u4eac", "x" * 200, ".hidden", "-rf", "Björk & Søn"]
+)
+def test_a_folders_name_is_plain_bounded_and_the_keys(name: str) -> None:
+    folder = folder_name(name, COMMITMENT)
+    assert folder.endswith("-0123456789ab")
+    assert folder.isascii()
+    assert len(folder) <= 80
+    assert folder[0].isalnum()
+    assert not set(folder) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+
+
+def test_joiners_that_a_script_needs_are_kept_and_not_told_apart() -> None:
+    with_joiner = "\u0645\u06cc\u200c\u062e\u0648"
+    assert names(with_joiner) == [with_joiner]
+    assert same_name(with_joiner) == same_name(with_joiner.replace("\u200c", ""))

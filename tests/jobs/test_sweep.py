@@ -1,0 +1,220 @@
+"""A folder of suspects as one investigation: what is looked for, what is kept when it ends early."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.conftest import write_llama
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
+from ui.candidates import DEEPEST, SweepFolderError, candidates
+from ui.components.sweep_view import table_row, to_resume
+from ui.jobs import runner
+from ui.jobs.vault_access import secrets_for
+from ui.report import from_json
+from ui.report.document import ReportError
+from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html, read_overview
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("sweep")
+    path = write_llama(root / "original", vocab_size=2000)
+    model = irwm.open_checkpoint(path)
+    keys = make_keys(model, ["Ada", "Ben", "Cleo"])
+    copies = [Path(irwm.insert(model, key, root / key.recipient).path) for key in keys[:2]]
+    folder = root / "suspects"
+    (folder / "deeper").mkdir(parents=True)
+    averaged(copies, folder / "deeper" / "mean")
+    (folder / "alone.safetensors").write_bytes((copies[0] / "model.safetensors").read_bytes())
+    (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
+    write_llama(folder / "other", vocab_size=2000)  # the original again, made once more
+    return {"path": path, "keys": keys, "folder": folder, "copies": copies}
+
+
+@pytest.fixture
+def vault(world: dict[str, Any], tmp_path: Path) -> Vault:
+    made = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    put_in_vault(made, world["keys"])
+    return made
+
+
+@pytest.fixture
+def jobs(vault: Vault, tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path / "home")
+
+
+def asked(world: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return request(world["path"], None, folder=str(world["folder"]), resume="") | changes
+
+
+def by_path(found: dict[str, Any]) -> dict[str, Any]:
+    return {row["path"]: row for row in found["rows"]}
+
+
+def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world, vault, jobs) -> None:
+    job = run_here("sweep", asked(world), vault, jobs)
+    assert job.state == "done", job.error
+    found = read_overview(jobs.folder(job.id))
+    rows = by_path(found)
+    assert found["complete"]
+    assert rows.keys() == {"alone.safetensors", "broken.gguf", "deeper/mean", "other"}
+    assert (rows["alone.safetensors"]["verdict"], rows["alone.safetensors"]["whose"]) == ("found", ["Ada"])
+    assert (rows["deeper/mean"]["verdict"], sorted(rows["deeper/mean"]["whose"])) == ("found", ["Ada", "Ben"])
+    assert rows["other"]["verdict"] != "found"
+    assert rows["broken.gguf"]["error"]["problem"]
+    assert rows["broken.gguf"]["error"]["file"].endswith("broken.gguf")
+    (case,) = vault.cases()
+    runs = vault.case_runs(case.id)
+    assert sorted(Path(run.suspect).name for run in runs) == ["alone.safetensors", "mean", "other"]
+    for row in found["rows"]:
+        if row["error"] is None:
+            document = from_json((jobs.folder(job.id) / row["json"]).read_bytes())
+            assert document["verdict"]["word"] == row["verdict"]
+            assert document in [run.finding for run in runs]
+    page = (jobs.folder(job.id) / OVERVIEW_HTML).read_text(encoding="utf-8")
+    assert "2 of 4 suspects found" in page.replace('<span class="n">', "").replace("</span>", "")
+    assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")
+
+
+def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -> None:
+    id = runner.start("sweep", "Sweep", asked(world), secrets_for(vault), jobs).id
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            if read_overview(jobs.folder(id))["rows"]:
+                break
+        except ReportError:
+            pass
+        time.sleep(0.02)
+    assert runner.stop(id, jobs).state == "stopped"
+    kept = read_overview(jobs.folder(id))
+    assert 1 <= len(kept["rows"]) < 4
+    assert not kept["complete"]
+    (case,) = vault.cases()
+    before = len(vault.case_runs(case.id))
+
+    assert to_resume(jobs, jobs.get(id).request) == id
+    resumed = run_here("sweep", asked(world, resume=id), vault, jobs)
+    assert resumed.state == "done", resumed.error
+    found = read_overview(jobs.folder(resumed.id))
+    assert found["complete"]
+    assert len(found["rows"]) == 4
+    assert found["rows"][: len(kept["rows"])] == kept["rows"]
+    assert [case.id for case in vault.cases()] == [found["case_id"]]
+    assert before <= len(vault.case_runs(case.id)) <= 4
+    for row in found["rows"]:
+        assert row["error"] is not None or (jobs.folder(resumed.id) / row["json"]).is_file()
+    assert to_resume(jobs, resumed.request) == ""
+
+
+def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jobs, tmp_path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    target = folder / "a.safetensors"
+    target.write_bytes((world["copies"][0] / "model.safetensors").read_bytes())
+    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    target.write_bytes((world["copies"][1] / "model.safetensors").read_bytes())
+    second = run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs)
+    assert [row["whose"] for row in second.result["rows"]] == [["Ben"]]
+    third = run_here("sweep", asked(world, folder=str(folder), resume=second.id, matching="cleo"), vault, jobs)
+    assert [row["verdict"] for row in third.result["rows"]] == ["not found"]
+
+
+def test_a_file_added_before_the_others_does_not_shift_their_documents(world, vault, jobs, tmp_path) -> None:
+    folder = tmp_path / "suspects"
+    folder.mkdir()
+    shutil.copytree(world["copies"][0], folder / "leaked")
+    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    assert first.state == "done", first.error
+    shutil.copy(world["folder"] / "other" / "model.safetensors", folder / "added.safetensors")
+    again = run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs)
+    assert again.state == "done", again.error
+    rows = by_path(read_overview(jobs.folder(again.id)))
+    assert {name: row["verdict"] for name, row in rows.items()} == {"added.safetensors": "not found", "leaked": "found"}
+    for row in rows.values():
+        document = from_json((jobs.folder(again.id) / row["json"]).read_bytes())
+        assert document["verdict"]["word"] == row["verdict"]
+        assert document["items"]["suspect"]["fingerprint"] == row["fingerprint"]
+
+
+def test_a_folder_without_checkpoints_is_refused(world, vault, jobs, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+    job = run_here("sweep", asked(world, folder=str(tmp_path / "empty")), vault, jobs)
+    assert job.state == "failed"
+    assert job.error["type"] == "SweepFolderError"
+    assert not vault.cases()
+
+
+def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "model", root / "sharded", root / "two-files", root / ".hidden", outside, root / "pickles"):
+        folder.mkdir(parents=True)
+    for name in (
+        "model/config.json", "model/model.safetensors", "model/q4.gguf", "sharded/model-00001-of-00002.safetensors",
+        "sharded/model-00002-of-00002.safetensors", "two-files/a.safetensors", "two-files/b.safetensors",
+        ".hidden/x.gguf", "pickles/one.bin", "pickles/optimizer.pt", "notes.txt",
+    ):  # fmt: skip
+        (root / name).write_bytes(b"not opened")
+    (outside / "w.gguf").write_bytes(b"x")
+    (root / "link.gguf").symlink_to(outside / "w.gguf")
+    (root / "linked").symlink_to(outside)
+    (root / "again").symlink_to(root / "model")
+    (root / "loop").symlink_to(root)
+    (root / "dangling.gguf").symlink_to(root / "nowhere")
+    os.mkfifo(root / "pipe.gguf")
+    found = candidates(root)
+    assert [found.name_of(path) for path in found.paths] == [
+        "model", "model/q4.gguf", "pickles/one.bin", "sharded", "two-files/a.safetensors", "two-files/b.safetensors",
+    ]  # fmt: skip
+    assert sorted(found.refused) == ["link.gguf", "linked"]
+    assert candidates(root / "model").is_one
+    assert not found.is_one
+
+
+def test_folders_too_deep_are_named_and_not_looked_into(tmp_path: Path) -> None:
+    deep = tmp_path
+    for level in range(DEEPEST + 1):
+        deep = deep / f"level{level}"
+    deep.mkdir(parents=True)
+    (deep / "w.gguf").write_bytes(b"x")
+    found = candidates(tmp_path)
+    assert found.paths == ()
+    assert found.too_deep == ("/".join(f"level{level}" for level in range(DEEPEST + 1)),)
+
+
+def test_an_unreadable_folder_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(SweepFolderError, match="cannot be read"):
+        candidates(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"schema": 1}', b'{"schema": {"name": "irwm-sweep", "version": 9}}']
+)
+def test_a_damaged_overview_is_said_in_words(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ReportError, match="gone"):
+        read_overview(tmp_path)
+    (tmp_path / OVERVIEW_JSON).write_bytes(data)
+    with pytest.raises(ReportError, match="overview"):
+        read_overview(tmp_path)
+
+
+def test_hostile_names_are_inert_in_the_overview(world, vault, jobs) -> None:
+    nasty = "<script>alert(1)</script>\u202e"
+    row = {"path": nasty, "stamp": "", "json": "x", "error": None, "verdict": "found", "rests_on": "mark",
+           "whose": [nasty], "log10_risk": -9.0, "copies_estimated": None, "lineage": "derived"}  # fmt: skip
+    found = {"schema": {}, "folder": nasty, "original": "0", "keys": 1, "keys_sha256": "0", "suspects": 1,
+             "refused": [nasty], "too_deep": [], "cut": False, "complete": True, "rows": [row]}  # fmt: skip
+    page = overview_html(found)
+    assert "<script" not in page
+    assert "\u202e" not in page
+    assert json.dumps(table_row(row))

@@ -1,0 +1,162 @@
+"""Investigate with recipients whose copies carry noise: tracing first, then the rank rule, in a real child process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.conftest import write_llama
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
+from ui.components.finding_card import finding_card
+from ui.components.ranking import ranking_html
+from ui.report import from_json, render_html, reproduce
+
+NAMES = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Finn"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A model of 3 000 × 64, six recipients' keys, four copies, and the mean of three of them."""
+    root = tmp_path_factory.mktemp("tracing")
+    path = write_llama(root / "original", vocab_size=3000)
+    model = irwm.open_checkpoint(path)
+    keys = make_keys(model, NAMES)
+    copies = [irwm.insert(model, key, root / key.recipient).path for key in keys[:4]]
+    return {
+        "path": path,
+        "model": model,
+        "keys": keys,
+        "copies": [Path(copy) for copy in copies],
+        "mean": averaged([Path(copy) for copy in copies[:3]], root / "mean-of-3"),
+        "unrelated": write_llama(root / "unrelated", vocab_size=3000, seed=5, hidden_size=32),
+    }
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault, tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path / "home")
+
+
+def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, **changes: Any) -> tuple[Any, Any]:
+    """The job and its document."""
+    if not vault.keys():
+        put_in_vault(vault, world["keys"])
+    job = run_here("investigate", request(world["path"], None, suspect=str(suspect), **changes), vault, jobs)
+    assert job.state == "done", job.error
+    return job, from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+
+
+def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) -> None:
+    put_in_vault(vault, world["keys"])
+    job = run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs)
+    assert job.state == "done", job.error
+    document = from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    verdict, tracing = document["verdict"], document["tracing"]
+    assert (verdict["word"], verdict["rests_on"]) == ("found", "tracing")
+    assert {row["recipient"] for row in job.result["rows"] if row["named"]} == {"Ada", "Ben", "Cleo"}
+    assert job.result["keys_tried"] == document["evaluation"]["keys_tried"] == 6
+    assert tracing["named"] == 3
+    assert 2.5 < tracing["copies_estimated"] < 3.5
+    assert tracing["log10_risk"] <= -6
+    for row in job.result["rows"][:3]:
+        assert row["trace_log10_risk"] <= -6
+        assert 0.25 < row["share"] < 0.45
+        assert row["rows"] == 3000
+    sentence = finding_card(document).sentence
+    assert sentence.startswith("The suspect was made from the copies of ")
+    assert "at least (of about 3). The odds of naming anybody who had no part: less than 1 in 10" in sentence
+    assert all(f"“{name}”" in sentence for name in NAMES[:3])
+    assert not [name for name in NAMES[3:] if name in sentence]
+    assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
+
+
+def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) -> None:
+    job, document = investigate(world, vault, jobs, world["mean"])
+    assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
+    decoys = document["self_tests"][-1]
+    assert (decoys["count"], decoys["present"]) == (0, 200)
+    page = (jobs.folder(job.id) / job.result["html"]).read_text(encoding="utf-8")
+    for words in ("3. Recipients", "not named", "whose copy was it made from?", "equation 3", "dated before"):
+        assert words in page
+    if document["verdict"]["mark"] != "found":
+        assert "by itself reads" in " ".join(document["verdict"]["warnings"])
+
+
+def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) -> None:
+    _, document = investigate(world, vault, jobs, world["copies"][3])
+    assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"
+    assert finding_card(document).sentence.startswith("The suspect was made from the copy of “Dora”. The odds")
+    assert [row["mark"]["verdict"] for row in document["tracing"]["ranked"]] == ["found"] + ["not found"] * 5
+
+
+@pytest.mark.parametrize("which", ["path", "unrelated"])
+def test_nobody_is_named_on_a_model_that_nobody_leaked(world, vault, jobs, which: str) -> None:
+    job, document = investigate(world, vault, jobs, world[which])
+    assert document["verdict"]["word"] != "found"
+    assert not [row for row in job.result["rows"] if row["named"]]
+    sentence = finding_card(document).sentence
+    assert "made from" not in sentence
+    if which == "path":
+        assert document["tracing"]["ranked"][0]["z"] is None
+        assert "equals the original" in " ".join(document["verdict"]["warnings"])
+
+
+def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jobs) -> None:
+    _, document = investigate(world, vault, jobs, world["mean"], statistic="sum", invariant="suspect", seed=4)
+    suspect = irwm.open_checkpoint(world["mean"])
+    key = next(key for key in world["keys"] if key.commitment == document["key"]["commitment"])
+    assert reproduce(document, suspect, world["model"], key, keys=world["keys"]) == []
+    assert reproduce(document, suspect, world["model"], key) == []
+    edited = json.loads(json.dumps(document))
+    edited["tracing"]["ranked"][0]["z"] += 1
+    assert [d.where for d in reproduce(edited, suspect, world["model"], key)] == ["tracing.ranked[0].z"]
+    edited = json.loads(json.dumps(document))
+    edited["tracing"]["ranked"][4]["named"] = True
+    wrong = {d.where for d in reproduce(edited, suspect, world["model"], key, keys=world["keys"])}
+    assert "tracing.ranked[4].named" in wrong
+
+
+def test_another_reading_stands_beside_and_decides_nothing(world, vault, jobs) -> None:
+    _, plain = investigate(world, vault, jobs, world["mean"])
+    _, beside = investigate(world, vault, jobs, world["mean"], statistic="difference", seed=9)
+    assert beside["verdict"] == plain["verdict"]
+    assert (beside["reading"]["statistic"], beside["seed"]) == ("joint", 0)
+    (reading,) = beside["supporting"]
+    assert (reading["statistic"], reading["seed"]) == ("difference", 9)
+    assert "verdict" not in reading
+    assert any("accuses nobody by itself" in line for line in finding_card(beside).why)
+
+
+def test_words_restrict_the_keys_that_are_tried(world, vault, jobs) -> None:
+    job, document = investigate(world, vault, jobs, world["mean"], matching="dora")
+    assert job.result["keys_tried"] == document["tracing"]["recipients"] == 1
+    assert document["verdict"]["word"] == "not found"
+
+
+def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, jobs) -> None:
+    put_in_vault(vault, [*world["keys"], irwm.generate_key(world["model"], secret=bytes(32), owner="Example Labs")])
+    job, document = investigate(world, vault, jobs, world["mean"])
+    assert document["tracing"]["recipients"] == 6
+    assert document["evaluation"]["keys_tried"] == 7
+    assert [row["verdict"] for row in job.result["rows"] if "z" not in row] == ["not found"]
+
+
+def test_hostile_names_are_inert_in_ranking_and_report(world, vault, jobs) -> None:
+    nasty = "<img src=x onerror=alert(1)>\u202e"
+    (key,) = make_keys(world["model"], [nasty])
+    put_in_vault(vault, [key, *world["keys"][:1]])
+    _, document = investigate(world, vault, jobs, world["mean"])
+    for page in (ranking_html(document), render_html(document)):
+        assert "<img" not in page
+        assert "&lt;img src=x" in page

@@ -1,0 +1,111 @@
+"""Each peer has its maximum on a copy and nothing on a stranger, and agrees with its authors' code.
+
+The authors' numbers come from their repositories at the named commits, run on `permuted`, `noisy` and `both` of the
+demo (see conftest), on one CPU; cuda calls were pointed at the CPU, nothing else was changed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers import awm, cisco, csu, emmark, huref, match
+from benchmarks.peers.weights import load, shared_tokens
+
+LINEAGE = [huref, awm, csu, match]
+names = [module.__name__.rsplit(".", 1)[1] for module in LINEAGE]
+
+
+@pytest.mark.parametrize("peer", LINEAGE, ids=names)
+def test_a_copy_scores_one(peer, demo_path: Path) -> None:
+    score = peer.score(demo_path, demo_path)
+    assert score.value == pytest.approx(1.0)
+    assert score.says == "derived"
+
+
+@pytest.mark.parametrize("peer", LINEAGE, ids=names)
+def test_a_stranger_scores_about_nothing(peer, demo_path: Path, stranger: Path) -> None:
+    score = peer.score(demo_path, stranger)
+    assert abs(score.value) < 0.05
+    assert score.says == "not derived"
+
+
+@pytest.mark.parametrize(("variant", "theirs"), [("permuted", 0.62684767), ("noisy", 0.89401400), ("both", 0.56694208)])
+def test_huref_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
+    """LUMIA-Group/HuRef 9c34548: get_invariant_terms2save on ids 3096 to 4095, key and value heads repeated for it."""
+    ours = huref.ics(load(demo_path), load(variants[variant]), tokens=1000, gated=True)
+    assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize(("variant", "theirs"), [("permuted", 1.0), ("noisy", 0.98661757), ("both", 0.98662850)])
+def test_awm_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
+    """LUMIA-Group/AWM bc20ff8: the alignment of main.py, then calculate_attention_cka_similarities."""
+    assert awm.similarity(load(demo_path), load(variants[variant])) == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize(("variant", "theirs"), [("permuted", 0.3208458335), ("noisy", 0.0), ("both", 0.4151547921)])
+def test_csu_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
+    """ahmeda14960/model-tracing 5e65e7b: tracing.statistics.csu.statistic."""
+    assert csu.statistic(load(demo_path), load(variants[variant]))[1] == pytest.approx(theirs, abs=1e-9)
+
+
+def test_match_sees_through_what_csu_does_not(demo_path: Path, variants: dict[str, Path]) -> None:
+    """The same commit's match.statistic gives p = 0 in every layer, too."""
+    assert csu.score(demo_path, variants["both"]).says == "not derived"
+    assert match.score(demo_path, variants["both"]).p == 0.0
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_emmark_reads_back_what_it_wrote(bits: int, demo_path: Path, tmp_path: Path) -> None:
+    score = emmark.score(demo_path, emmark.mark(demo_path, tmp_path / "release", bits), bits)
+    assert (score.value, score.says) == (1.0, "derived")
+
+
+def test_emmark_finds_nothing_in_the_original_or_a_stranger(demo_path: Path, stranger: Path) -> None:
+    assert emmark.score(demo_path, demo_path).value == 0.0
+    assert emmark.score(demo_path, stranger).says == "not derived"
+
+
+def test_emmark_changes_a_code_by_one_level_at_each_position(demo_path: Path) -> None:
+    one = emmark.signature(demo_path)["model.layers.0.mlp.up_proj.weight"]
+    change = ((one.marked() / one.step).round() + one.zero - one.code).flatten()
+    assert change.nonzero().flatten().tolist() == sorted(one.positions.tolist())
+    assert (change[one.positions] == one.bits).all()
+    assert len(one.bits) == emmark.LENGTH
+
+
+def test_equal_ids_stand_in_where_there_is_no_tokenizer(demo_path: Path, trimmed: Path) -> None:
+    ids, others = shared_tokens(load(demo_path), load(trimmed))
+    assert len(ids) == 3000
+    assert (ids == others).all()
+    for peer in (huref, awm):
+        assert peer.score(demo_path, trimmed).value == pytest.approx(1.0)
+
+
+def test_a_model_without_llama_names_cannot_be_scored(demo_path: Path, minilm_path: Path) -> None:
+    for peer in (*LINEAGE, emmark):
+        score = peer.score(demo_path, minilm_path)
+        assert score.says == "cannot run"
+        assert "tensor" in score.reason or "layers" in score.reason
+
+
+def test_the_kit_is_missing_without_its_program(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cisco.PROGRAM, raising=False)
+    score = cisco.score(demo_path, demo_path)
+    assert score.says == "cannot run"
+    assert cisco.PROGRAM in score.reason
+
+
+def test_the_kits_answer_is_read(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model than the copy's path, since answers are kept; the text is what version 1.0.0 prints."""
+    scores = {"identity_score": 0.3613, "pipeline_score": 1.0, "provenance_decision": "Confirmed Match"}
+    program = tmp_path / "provenancekit"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({'scores': scores})}'\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv(cisco.PROGRAM, str(program))
+    suspect = tmp_path / "suspect"
+    suspect.mkdir()
+    assert cisco.score(demo_path, suspect).says == "derived"
+    assert cisco.score_weights(demo_path, suspect).value == pytest.approx(0.3613)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.report.test_html import HOSTILE
+from ui.plot_theme import sure
+from ui.report import recognition
+
+
+def said(facts) -> dict[str, str]:
+    return {str(label): str(text).replace("\u00a0", " ") for label, text in facts}
+
+
+def changed(examined, part: str, **changes) -> dict:
+    document = copy.deepcopy(examined.document)
+    document[part] |= changes
+    return document
+
+
+def test_a_known_family_is_named_with_its_geometry(found):
+    facts = said(recognition.recognised(found.document))
+    assert facts["Model"] == "llama, by its tensors’ names; 4 query and 2 key heads of 16"
+    assert facts["Embedding"] == "600 tokens × 64 coordinates, float32, in <code>model.embed_tokens.weight</code>"
+    assert facts["Lost tokens"] == "none of the original’s 600"
+    assert facts["Lost marked rows"] == "none of this key’s 50"
+
+
+@pytest.mark.parametrize(
+    ("steps", "how"),
+    [
+        ([], "recognised by its shape or name"),
+        ([{"name": "embedding", "said": "x", "confidence": 1.0, "measure": "y"}], "recognised by what it holds"),
+    ],
+)
+def test_unknown_names_are_said_with_how_the_embedding_was_recognised(found, steps, how):
+    document = changed(found, "alignment", steps=steps)
+    document["items"]["suspect"] |= {"family": "unknown", "heads": 0, "kv_heads": 0, "head_dim": 0}
+    model = said(recognition.recognised(document))["Model"]
+    assert model.startswith("unknown tensor names")
+    assert how in model
+
+
+def test_steps_come_in_order_with_confidence_and_measure(disguised):
+    steps, undone = disguised.document["alignment"]["steps"], recognition.undone(disguised.document)
+    assert [step["confidence"] for step in steps] == [each.exact for each in undone]
+    assert "600 of 600 token ids were changed" in undone[0].said
+    assert [each.confidence for each in undone] == [sure(step["confidence"]) for step in steps]
+    assert [each.measure for each in undone] == [step["measure"].replace("'", "’") for step in steps]
+
+
+def test_the_reason_comes_first_and_no_acquittal_follows(inconclusive):
+    why, tried, means = recognition.unaligned(inconclusive.document)
+    assert why.startswith("The suspect cannot be aligned: the suspect’s rows have 32 coordinates")
+    assert tried == recognition.NOT_TELLING
+    assert "not “not ours”" in means
+    document = changed(inconclusive, "alignment", exhausted=True)
+    assert recognition.unaligned(document)[1] == recognition.TELLING
+
+
+def test_an_aligned_suspect_needs_no_excuse(disguised):
+    assert recognition.unaligned(disguised.document) == []
+
+
+def test_the_numbers_behind_lineage(found, disguised, inconclusive):
+    answer, facts = recognition.descent(disguised.document)
+    lineage = disguised.document["lineage"]
+    assert answer.startswith("Derived from the original, or both from a common ancestor, or the original from")
+    assert said(facts) == {
+        "Matched rows": f"{lineage['similarity']:.3f}, in minor components",
+        "Needed to align": "0.25",
+        "Wrong rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
+        "Attention": f"{lineage['attention']:.3f} in layer 0",
+        "Wrong tokens": f"{lineage['attention_decoy']:.3f} at most",
+    }
+    assert said(recognition.descent(found.document)[1])["Needed to align"] == "0.3"
+    unread = changed(found, "lineage", attention=None, attention_decoy=None)
+    assert said(recognition.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
+    assert "minor" not in str(recognition.descent(unread))
+
+
+def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
+    answer, facts = recognition.descent(inconclusive.document)
+    assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, the original’s have 64."
+    assert said(facts) == {"Attention": "not compared, because tokens could not be matched"}
+
+
+def test_every_text_is_escaped(found):
+    document = changed(found, "alignment", embedding_tensor=HOSTILE, reason=HOSTILE, aligned=False)
+    document["alignment"]["steps"] = [{"name": "x", "said": HOSTILE, "confidence": 1.0, "measure": HOSTILE}]
+    document["items"]["suspect"] |= {"family": HOSTILE, "dtype": HOSTILE}
+    undone = recognition.undone(document)[0]
+    texts = [text for _, text in recognition.recognised(document)] + recognition.unaligned(document)
+    for text in (*texts, undone.said, undone.measure):
+        assert "<script" not in text
+        assert "<img" not in text
+        assert "\u202e" not in text

@@ -1,0 +1,141 @@
+"""Several processes and threads at once, and clocks that lie."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import AuditBrokenError, KeyRecord, Vault
+
+Add = Callable[..., KeyRecord]
+Sql = Callable[..., list[Any]]
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+def recipients(vault: Vault) -> list[str]:
+    keys = vault.keys()
+    return [key.recipient for key in keys]
+
+
+WRITE = """
+from storage import Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+print("ready", flush=True); sys.stdin.readline()
+for number in range(int(sys.argv[3])):
+    vault.add_key(b"k", owner="o", recipient=f"{sys.argv[2]}-{number}", model_name="m", model_fingerprint="f",
+                  family="llama", commitment="c", parameters={})
+    print(number, flush=True)
+"""
+
+
+def go(child: subprocess.Popen[str]) -> None:
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn, answer: Callable[..., Any]) -> None:
+    children = [spawn(WRITE, name, "25") for name in ("left", "right")]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        go(child)
+    for child in children:
+        assert answer(child) == 24
+    assert sorted(recipients(vault)) == sorted(f"{name}-{n}" for name in ("left", "right") for n in range(25))
+    keys = vault.keys()
+    assert [key.sequence for key in keys] == list(range(1, 51))
+    check = vault.check()
+    assert check.ok
+    assert check.audit.entries == 1 + 2 + 50
+    assert vault.warnings == ()
+
+
+def test_threads_writing_at_once_lose_nothing(vault: Vault, add: Add) -> None:
+    failures: list[BaseException] = []
+
+    def write(name: str) -> None:
+        try:
+            for n in range(10):
+                add(vault, f"{name}-{n}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=[name]) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(set(recipients(vault))) == 40
+    assert vault.check().ok
+    assert vault.warnings == ()
+
+
+def test_a_killed_writer_leaves_whole_records_and_a_sound_log(
+    vault: Vault, spawn: Spawn, reopened: Callable[[], Vault]
+) -> None:
+    child = spawn(WRITE, "doomed", "100000")
+    assert child.stdout is not None
+    child.stdout.readline()
+    go(child)
+    for _ in range(5):
+        child.stdout.readline()
+    child.kill()
+    said = 4 + sum(1 for line in child.stdout if line.strip())
+    again = reopened()
+    check = again.check()
+    assert check.ok
+    assert check.records >= said, "what was confirmed is there"
+    assert again.warnings == ()
+    assert [path.name for path in again.home.glob("vault.sqlite3*")] == ["vault.sqlite3"]
+
+
+def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, clock: Any) -> None:
+    vault._now = clock.now
+    steps = [timedelta(0), timedelta(days=-9000), timedelta(days=36000), timedelta(hours=-1)]
+    for name, step in zip("abcd", steps, strict=True):
+        clock.wall += step
+        add(vault, name)
+    clock.wall = clock.wall.replace(year=2099)
+    case = vault.add_case("in 2099")
+    clock.wall = clock.wall.replace(year=1971)
+    runs = [vault.add_run(case.id, {}, suspect, "found") for suspect in ("one", "two")]
+    assert recipients(vault) == list("abcd")
+    assert vault.cases()[0].created.startswith("2099-")
+    assert [run.suspect for run in vault.case_runs(case.id)] == ["one", "two"]
+    assert runs[0].created.startswith("1971-")
+    keys = vault.keys()
+    assert keys[0].created == "2026-03-01T12:00:00.000Z"
+    assert all(key.created.endswith("Z") for key in keys)
+    assert [entry.sequence for entry in vault.audit_log()] == list(range(1, 9))
+    assert vault.check().ok
+
+
+def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
+    if sys.platform == "linux":
+        assert vault._monotonic() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=1)
+    first = vault._monotonic()
+    assert vault._monotonic() >= first
+
+
+def test_a_log_that_cannot_be_written_does_not_shut_the_owner_out(
+    home: Path, vault: Vault, add: Add, sql: Sql, passphrase: str
+) -> None:
+    key = add(vault)
+    sql("UPDATE audit_state SET count = 1")
+    again = Vault.open(home)
+    again.unlock(passphrase)
+    assert again.key_bytes(key.id) == b"SECRET-KEY-Brightwater Labs"
+    assert any("could not be written to the audit log" in warning for warning in again.warnings)
+    with pytest.raises(AuditBrokenError):
+        add(again)

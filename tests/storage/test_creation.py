@@ -1,0 +1,63 @@
+"""A vault is made once and never overwritten."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Cost, KeyRecord, Vault, VaultExistsError, VaultMissingError
+
+Add = Callable[..., KeyRecord]
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+def test_a_vault_is_never_overwritten(home: Path, vault: Vault, add: Add, passphrase: str) -> None:
+    key = add(vault)
+    with pytest.raises(VaultExistsError):
+        Vault.create(home, "another passphrase")
+    again = Vault.open(home)
+    again.unlock(passphrase)
+    assert again.keys() == [key]
+
+
+CREATE = """
+from storage import Cost, Vault, VaultExistsError
+print("ready", flush=True); sys.stdin.readline()
+try:
+    Vault.create(home, sys.argv[2], Cost(8, 1, 1)); print("1")
+except VaultExistsError:
+    print("0")
+"""
+
+
+def test_of_two_creators_one_wins(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+    children = {name: spawn(CREATE, name) for name in ("first", "second")}
+    for child in children.values():
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children.values():
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    won = [name for name, child in children.items() if answer(child)]
+    assert len(won) == 1
+    Vault.open(home).unlock(won[0])
+    assert sorted(path.name for path in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+
+
+def test_where_there_is_no_vault_it_is_said(home: Path) -> None:
+    assert not Vault.exists(home)
+    with pytest.raises(VaultMissingError, match="create one"):
+        Vault.open(home)
+
+
+def test_a_vault_begun_anew_says_so(home: Path, vault: Vault, passphrase: str, cheap: Cost) -> None:
+    assert vault.audit_log()[0].details == {"vault": vault.id, "stood here before": None}
+    before = {"vault": vault.id, "count": 1, "head": vault.audit_head}
+    (home / "vault.sqlite3").unlink()
+    anew = Vault.create(home, passphrase, cheap)
+    assert anew.audit_log()[0].details == {"vault": anew.id, "stood here before": before}

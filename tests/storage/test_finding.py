@@ -1,0 +1,398 @@
+"""Keys and releases found by words and shown page by page, always as the vault's file has them now."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import threading
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import (
+    Cost,
+    KeyRecord,
+    NewKey,
+    RecordName,
+    RecordValueError,
+    Vault,
+    VaultLockedError,
+    index,
+    restore,
+)
+
+Add = Callable[..., KeyRecord]
+Many = Callable[..., list[NewKey]]
+Sql = Callable[..., list[Any]]
+MANIFEST = {"model.safetensors": "ab" * 32}
+
+
+def found(vault: Vault, text: str = "", **settings: Any) -> list[str]:
+    return [key.recipient for key in vault.find_keys(text, **settings).records]
+
+
+# Words
+
+
+@pytest.fixture
+def named(vault: Vault, many: Many) -> Vault:
+    """A vault with four keys that differ in every name."""
+    (any_key,) = many(1)
+    changes: tuple[dict[str, Any], ...] = (
+        {"recipient": "Brightwater Labs", "label": "early access", "commitment": "abcdef01" + "0" * 56},
+        {"recipient": "Straße & Söhne", "owner": "Südwind AG", "commitment": "12abcdef" + "0" * 56},
+        {"recipient": "ALPHA labs", "model_name": "southwind-70B", "label": "", "commitment": "ffff" + "0" * 60},
+        {"recipient": "", "label": "our own", "commitment": "deadbeef" + "0" * 56},
+    )
+    vault.add_keys(replace(any_key, **change) for change in changes)
+    return vault
+
+
+@pytest.mark.parametrize(
+    ("text", "recipients"),
+    [
+        ("brightwater", ["Brightwater Labs"]),
+        ("LABS", ["Brightwater Labs", "ALPHA labs"]),
+        ("labs early", ["Brightwater Labs"]),
+        ("  early\tLabs ", ["Brightwater Labs"]),
+        ("labs early nothing", []),
+        ("STRASSE", ["Straße & Söhne"]),
+        ("so\u0308hne", ["Straße & Söhne"]),
+        ("südwind", ["Straße & Söhne"]),
+        ("70b", ["ALPHA labs"]),
+        ("northwind-7b", ["Brightwater Labs", "Straße & Söhne", ""]),
+        ("own", [""]),
+        ("abcdef", ["Brightwater Labs"]),
+        ("ABCD", ["Brightwater Labs"]),
+        ("abc", []),
+        ("ffff0000", ["ALPHA labs"]),
+        ("%", []),
+        ("labs\nearly", ["Brightwater Labs"]),
+        ("", ["Brightwater Labs", "Straße & Söhne", "ALPHA labs", ""]),
+        ("   ", ["Brightwater Labs", "Straße & Söhne", "ALPHA labs", ""]),
+    ],
+)
+def test_every_word_must_stand_in_a_name_or_begin_the_commitment(
+    named: Vault, text: str, recipients: list[str]
+) -> None:
+    page = named.find_keys(text, newest_first=False)
+    assert [key.recipient for key in page.records] == recipients
+    assert page.total == len(recipients)
+    assert named.key_ids(text) == [key.id for key in page.records]
+
+
+def test_what_is_found_is_what_was_added(vault: Vault, add: Add) -> None:
+    key = add(vault)
+    assert vault.find_keys("brightwater").records == (key,)
+    assert vault.key_records([key.id]) == [key]
+
+
+def test_keys_of_one_model_alone(vault: Vault, many: Many) -> None:
+    vault.add_keys([*many(3, name="ours"), *many(2, name="theirs", model="99" * 32)])
+    assert found(vault, model_fingerprint="99" * 32) == ["theirs 2", "theirs 1"]
+    assert vault.find_keys(model_fingerprint="77" * 32).total == 0
+    assert found(vault, "1", model_fingerprint="99" * 32) == ["theirs 1"]
+    assert len(vault.key_ids(model_fingerprint="ab" * 32)) == 3
+
+
+def test_a_callers_change_to_a_record_stays_with_the_caller(vault: Vault, many: Many) -> None:
+    vault.add_keys(many(2))
+    for record in (*vault.find_keys().records, *vault.keys_for("ab" * 32)):
+        record.parameters["positions"] = 1
+    assert [record.parameters["positions"] for record in vault.find_keys().records] == [50, 50]
+
+
+# Pages
+
+
+def test_pages_hold_every_key_once_and_the_newest_first(vault: Vault, many: Many) -> None:
+    vault.add_keys(many(23))
+    pages = [vault.find_keys(offset=offset, limit=10) for offset in (0, 10, 20)]
+    assert [len(page.records) for page in pages] == [10, 10, 3]
+    assert {page.total for page in pages} == {23}
+    assert [key.sequence for page in pages for key in page.records] == list(range(23, 0, -1))
+    oldest = vault.find_keys(newest_first=False, offset=20, limit=10)
+    assert [key.sequence for key in oldest.records] == [21, 22, 23]
+    assert len(vault.find_keys().records) == 23
+
+
+def test_past_the_last_page_there_is_nothing_and_the_same_total(vault: Vault, many: Many) -> None:
+    vault.add_keys(many(3))
+    for newest_first in (True, False):
+        page = vault.find_keys(offset=3, newest_first=newest_first)
+        assert (page.records, page.total) == ((), 3)
+        assert vault.find_keys(offset=10**9, newest_first=newest_first).records == ()
+    empty = vault.find_keys("nobody")
+    assert (empty.records, empty.total, empty.damaged) == ((), 0, ())
+
+
+@pytest.mark.parametrize(
+    "bad", [{"offset": -1}, {"limit": 0}, {"limit": -5}, {"offset": 1.0}, {"limit": True}], ids=str
+)
+def test_a_page_that_is_none_is_refused(vault: Vault, bad: dict[str, Any]) -> None:
+    with pytest.raises(RecordValueError, match="page is out of range"):
+        vault.find_keys(**bad)
+    with pytest.raises(RecordValueError, match="page is out of range"):
+        vault.find_releases(**bad)
+
+
+# The file as it is now
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The records that were opened to be found."""
+    seen: list[Any] = []
+    open_meta = index.open_meta
+
+    def counting(sealer: Any, table: str, row: Any) -> Any:
+        seen.append(row["seq"])
+        return open_meta(sealer, table, row)
+
+    monkeypatch.setattr(index, "open_meta", counting)
+    return seen
+
+
+def test_records_are_opened_once_and_later_only_what_was_added(
+    vault: Vault, many: Many, add: Add, opened: list[Any]
+) -> None:
+    vault.add_keys(many(30))
+    assert vault.find_keys().total == 30
+    assert len(opened) == 30
+    vault.find_keys("recipient 1", offset=5)
+    vault.keys_for("ab" * 32)
+    assert len(opened) == 30
+    vault.log("report exported")
+    add(vault, "the 31st")
+    vault.add_keys(many(2, name="more"))
+    assert found(vault)[:3] == ["more 2", "more 1", "the 31st"]
+    assert opened[30:] == [31, 32, 33]
+
+
+ADD = """
+from storage import NewKey, Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+vault.add_keys(NewKey(b"k", "o", f"from elsewhere {n}", "m", "f", "llama", "c", {}) for n in range(3))
+print("1")
+"""
+
+
+def test_what_a_second_process_adds_is_seen(
+    vault: Vault, many: Many, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any], opened: list[Any]
+) -> None:
+    vault.add_keys(many(5))
+    assert vault.find_keys("elsewhere").total == 0
+    answer(spawn(ADD))
+    assert found(vault, "elsewhere") == [f"from elsewhere {n}" for n in (2, 1, 0)]
+    assert vault.find_keys().total == 8
+    assert opened == list(range(1, 9))
+
+
+@pytest.mark.parametrize("column", ["meta", "created"])
+def test_a_record_changed_from_outside_is_named_at_the_next_look(
+    vault: Vault, many: Many, flip: Callable[..., None], sql: Sql, column: str
+) -> None:
+    keys = vault.add_keys(many(6))
+    assert vault.find_keys().total == 6
+    if column == "meta":
+        flip("keys", "meta", "id", keys[2].id, 20)
+    else:
+        sql("UPDATE keys SET created = '1999-01-01T00:00:00.000Z' WHERE id = ?", keys[2].id)
+    page = vault.find_keys("recipient")
+    assert page.total == 5
+    assert page.damaged == vault.keys_for("ab" * 32).damaged == (RecordName("keys", keys[2].id),)
+    these = vault.key_records([keys[4].id, keys[2].id, "no such", keys[0].id])
+    assert these == [keys[4], keys[0]]
+    assert these.damaged == page.damaged
+    assert vault.key_records([keys[0].id]).damaged == ()
+
+
+def test_a_record_removed_from_outside_is_gone_even_where_keys_were_added_too(
+    vault: Vault, many: Many, add: Add, sql: Sql
+) -> None:
+    keys = vault.add_keys(many(6))
+    assert vault.find_keys().total == 6
+    sql("DELETE FROM keys WHERE id = ?", keys[0].id)
+    add(vault, "added after")
+    assert found(vault, newest_first=False) == [*(f"Recipient {n}" for n in range(2, 7)), "added after"]
+
+
+@pytest.mark.parametrize("more", [1, 2, 5])
+def test_a_number_that_is_given_again_after_a_removal_shows_its_new_key(
+    vault: Vault, many: Many, sql: Sql, more: int
+) -> None:
+    vault.add_keys(many(6))
+    assert vault.find_keys().total == 6
+    sql("DELETE FROM keys WHERE seq >= 5")
+    vault.add_keys(many(more, name="again"))
+    expected = [*(f"Recipient {n}" for n in range(1, 5)), *(f"again {n}" for n in range(1, more + 1))]
+    assert found(vault, newest_first=False) == expected
+
+
+def test_an_older_vault_in_its_place_is_what_is_shown(vault: Vault, many: Many, home: Path, tmp_path: Path) -> None:
+    vault.add_keys(many(2, name="old"))
+    copy = vault.backup(tmp_path / "copy.sqlite3")
+    vault.add_keys(many(2, name="new"))
+    assert vault.find_keys().total == 4
+    restore(copy, home)
+    assert found(vault) == ["old 2", "old 1"]
+    vault.add_keys(many(9, name="newest"))
+    assert vault.find_keys("newest").total == 9
+    assert vault.find_keys().total == 11
+
+
+def test_a_broken_log_hides_no_key(vault: Vault, many: Many, sql: Sql) -> None:
+    vault.add_keys(many(3))
+    sql("DELETE FROM audit_state")
+    for _ in range(2):
+        assert vault.find_keys().total == 3
+    assert len(vault.keys_for("ab" * 32)) == 3
+
+
+def test_threads_that_look_first_at_the_same_time_open_everything_once(
+    vault: Vault, many: Many, opened: list[Any]
+) -> None:
+    vault.add_keys(many(2000))
+    threads = [threading.Thread(target=vault.find_keys) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 2000
+
+
+def test_threads_find_while_others_add(vault: Vault, many: Many) -> None:
+    vault.add_keys(many(50))
+    totals: list[list[int]] = [[] for _ in range(3)]
+
+    def look(seen: list[int]) -> None:
+        for _ in range(20):
+            seen.append(vault.find_keys("recipient").total)
+
+    threads = [threading.Thread(target=look, args=[seen]) for seen in totals]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        vault.add_keys(many(10))
+    for thread in threads:
+        thread.join()
+    assert all(seen == sorted(seen) and set(seen) <= {50, 60, 70, 80, 90, 100} for seen in totals)
+    assert [len(seen) for seen in totals] == [20] * 3
+    assert vault.find_keys("recipient").total == 100
+
+
+# Locking
+
+
+def texts_within(root: object) -> set[str]:
+    """All texts that can be reached from an object, but for code and what belongs to the interpreter."""
+    seen: set[int] = set()
+    texts: set[str] = set()
+    left = [root]
+    while left:
+        thing = left.pop()
+        if id(thing) in seen or isinstance(thing, (types.ModuleType, types.FunctionType, type)):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, str):
+            texts.add(thing)
+        left += gc.get_referents(thing)
+    return texts
+
+
+def test_locking_drops_all_that_was_found(vault: Vault, many: Many, passphrase: str) -> None:
+    keys = vault.add_keys(many(3, name="Brightwater"))
+    vault.add_release(keys[0].id, "/srv/brightwater", MANIFEST, {})
+    vault.find_keys("brightwater")
+    vault.find_releases("brightwater")
+    assert any("Brightwater" in text for text in texts_within(vault)), "the search would have found it"
+    vault.lock()
+    assert not [text for text in texts_within(vault) if "brightwater" in text.lower() or "abab" in text]
+    for look in (
+        vault.find_keys,
+        vault.find_releases,
+        vault.key_ids,
+        lambda: vault.key_records([keys[0].id]),
+        lambda: vault.keys_for("ab" * 32),
+        lambda: vault.marks_on("ab" * 32),
+        lambda: list(vault.keys_bytes([keys[0].id])),
+    ):
+        with pytest.raises(VaultLockedError):
+            look()
+    vault.unlock(passphrase)
+    assert vault.find_keys("brightwater").total == 3
+
+
+def test_an_idle_vault_drops_it_too(home: Path, passphrase: str, cheap: Cost, clock: Any, many: Many) -> None:
+    vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
+    vault.add_keys(many(3, name="Brightwater"))
+    clock.ticks += 59
+    assert vault.find_keys("brightwater").total == 3  # looking is use
+    clock.ticks += 60
+    assert not vault.is_unlocked
+    assert not [text for text in texts_within(vault) if "brightwater" in text.lower()]
+    with pytest.raises(VaultLockedError):
+        vault.find_keys()
+
+
+def test_what_is_still_being_read_while_the_vault_locks_is_not_kept(
+    vault: Vault, many: Many, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.add_keys(many(3, name="Brightwater"))
+    open_meta = index.open_meta
+
+    def locked_meanwhile(*arguments: Any) -> Any:
+        vault.lock()
+        return open_meta(*arguments)
+
+    monkeypatch.setattr(index, "open_meta", locked_meanwhile)
+    assert vault.find_keys().total == 3, "what is being read still finishes"
+    assert not [text for text in texts_within(vault) if "brightwater" in text.lower()]
+
+
+# Releases
+
+
+@pytest.fixture
+def released(vault: Vault, many: Many) -> Vault:
+    """Twelve recipients, each with a release."""
+    for key in vault.add_keys(many(12)):
+        receipt = {"release_fingerprint": f"{key.sequence:064x}"}
+        vault.add_release(key.id, f"/srv/Releases/copy-{key.sequence:02}", MANIFEST, receipt)
+    return vault
+
+
+def test_releases_come_in_pages_and_are_found_by_path_and_recipient(released: Vault) -> None:
+    page = released.find_releases(offset=10, limit=10)
+    assert [record.path[-2:] for record in page.records] == ["02", "01"]
+    assert page.total == 12
+    assert released.find_releases(newest_first=False).records == tuple(released.releases())
+    assert [r.path for r in released.find_releases("copy-07").records] == ["/srv/Releases/copy-07"]
+    assert [r.path[-2:] for r in released.find_releases("recipient releases 12").records] == ["12"]
+    assert released.find_releases("nobody").total == 0
+    assert released.find_releases(offset=99).records == ()
+
+
+def test_a_damaged_release_is_named(released: Vault, flip: Callable[..., None]) -> None:
+    third = released.releases()[2]
+    assert released.find_releases().total == 12
+    flip("releases", "meta", "id", third.id, 20)
+    page = released.find_releases()
+    assert (page.total, page.damaged) == (11, (RecordName("releases", third.id),))
+    assert third.path not in {record.path for record in page.records}
+
+
+def test_a_release_damaged_while_the_vault_itself_was_writing_is_named_on_its_page(
+    released: Vault, flip: Callable[..., None]
+) -> None:
+    third = released.releases()[2]
+    assert released.find_releases().total == 12
+    flip("releases", "meta", "id", third.id, 20)
+    released.log("something else")
+    page = released.find_releases()
+    assert page.damaged == (RecordName("releases", third.id),)
+    assert len(page.records) == 11

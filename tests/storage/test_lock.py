@@ -1,0 +1,210 @@
+"""The passphrase, the lock, and what neither gives away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import (
+    Cost,
+    CostError,
+    DatabaseDamagedError,
+    KeyRecord,
+    PassphraseError,
+    Vault,
+    VaultChangedError,
+    VaultLockedError,
+    WrongPassphraseError,
+    session,
+)
+from storage.encryption import wrap
+
+Add = Callable[..., KeyRecord]
+Sql = Callable[..., list[Any]]
+MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
+
+
+def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, passphrase: str) -> None:
+    locked = Vault.open(home)
+    tries = ["wrong", passphrase + " ", passphrase.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
+    messages = set()
+    for attempt in tries:
+        with pytest.raises(WrongPassphraseError) as caught:
+            locked.unlock(attempt)
+        messages.add(str(caught.value))
+        assert not locked.is_unlocked
+    assert len(messages) == 1
+    locked.unlock(passphrase)
+    assert locked.audit_log()[-1].details == {"failed tries before": len(tries)}
+
+
+def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passphrase: str) -> None:
+    Vault.create(home, passphrase, Cost(32 * 1024, 2, 1))
+    locked = Vault.open(home)
+    errors: list[type] = []
+
+    def guess(n: int) -> None:
+        try:
+            locked.unlock(f"guess {n}")
+        except WrongPassphraseError as error:
+            errors.append(type(error))
+
+    threads = [threading.Thread(target=guess, args=[n]) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    longest = 0.0
+    while any(thread.is_alive() for thread in threads):
+        start = time.perf_counter()
+        assert not locked.is_unlocked
+        longest = max(longest, time.perf_counter() - start)
+        time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 8
+    assert longest < 0.5, "a page that asks for the state must not wait for a derivation"
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 2**20])
+def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> None:
+    with pytest.raises(PassphraseError):
+        Vault.create(home, bad)
+    assert not Vault.exists(home)
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("column", ["memory_kib", "passes", "lanes"])
+def test_a_tampered_cost_is_refused_at_once(vault: Vault, home: Path, sql: Sql, column: str) -> None:
+    for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
+        sql(f"UPDATE vault SET {column} = ?", value)
+        start = time.perf_counter()
+        with pytest.raises(CostError):
+            Vault.open(home).unlock("guess")
+        assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize("column", ["salt", "wrapped_key", "id"])
+def test_a_tampered_header_reads_like_a_wrong_passphrase(
+    vault: Vault, home: Path, sql: Sql, column: str, passphrase: str
+) -> None:
+    sql(f"UPDATE vault SET {column} = ?", "other" if column == "id" else b"\x01" * 60)
+    with pytest.raises(WrongPassphraseError):
+        Vault.open(home).unlock(passphrase)
+
+
+def test_a_lost_header_is_damage(vault: Vault, home: Path, sql: Sql) -> None:
+    sql("DELETE FROM vault")
+    with pytest.raises(DatabaseDamagedError, match="header"):
+        Vault.open(home)
+
+
+def test_a_locked_vault_gives_and_takes_nothing(home: Path, vault: Vault, add: Add) -> None:
+    key, case = add(vault), vault.add_case("a")
+    vault.lock()
+    for action in (
+        vault.keys,
+        lambda: vault.key_bytes(key.id),
+        lambda: add(vault),
+        vault.releases,
+        lambda: vault.add_release(key.id, "/a", MANIFEST, {}),
+        vault.cases,
+        lambda: vault.add_case("b"),
+        lambda: vault.case_runs(case.id),
+        lambda: vault.add_run(case.id, {}, "s", "found"),
+        lambda: vault.log("event"),
+        vault.check,
+    ):
+        with pytest.raises(VaultLockedError):
+            action()
+    assert [entry.details for entry in vault.audit_log()] == [None] * 3
+    assert vault.verify_audit().ok
+    assert not vault.verify_audit().authenticated
+
+
+def test_an_idle_vault_locks_itself(home: Path, passphrase: str, cheap: Cost, clock: Any, add: Add) -> None:
+    vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
+    for _ in range(3):
+        clock.ticks += 59
+        add(vault)  # use keeps it open
+    clock.ticks += 59
+    assert vault.is_unlocked
+    clock.ticks += 1  # asking for the state was no use
+    assert not vault.is_unlocked
+    with pytest.raises(VaultLockedError):
+        vault.keys()
+    clock.ticks -= 1000  # a clock that goes back opens nothing
+    assert not vault.is_unlocked
+    vault.unlock(passphrase)
+    assert len(vault.keys()) == 3
+
+
+def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, passphrase: str, cheap: Cost, clock: Any) -> None:
+    vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
+    for _ in range(6):
+        clock.ticks += 10
+        _ = vault.is_unlocked, vault.verify_audit(), vault.audit_log(), vault.warnings, vault.audit_head, vault.id
+    assert not vault.is_unlocked
+
+
+def test_a_second_session_is_locked(home: Path, vault: Vault, passphrase: str) -> None:
+    second = Vault.open(home)
+    assert vault.is_unlocked
+    assert not second.is_unlocked
+    second.unlock(passphrase)
+    vault.lock()
+    assert second.is_unlocked
+
+
+def test_no_key_hangs_on_a_locked_vault(vault: Vault, add: Add) -> None:
+    add(vault)
+    vault.lock()
+    assert vault._sealer is None
+    assert not [value for value in vars(vault).values() if isinstance(value, (bytes, bytearray))]
+    assert "SECRET" not in repr(vars(vault))
+
+
+def test_a_new_passphrase_opens_the_same_records(home: Path, vault: Vault, add: Add, passphrase: str) -> None:
+    key = add(vault)
+    with pytest.raises(WrongPassphraseError):
+        vault.change_passphrase("wrong", "new words")
+    with pytest.raises(PassphraseError):
+        vault.change_passphrase(passphrase, "")
+    vault.change_passphrase(passphrase, "new words", Cost(16, 1, 1))
+    assert vault.keys() == [key], "an unlocked session goes on"
+    other = Vault.open(home)
+    with pytest.raises(WrongPassphraseError):
+        other.unlock(passphrase)
+    other.unlock("new words")
+    assert other.key_bytes(key.id) == vault.key_bytes(key.id)
+    assert other.check().ok
+    assert [entry.event for entry in other.audit_log()][-2:] == ["passphrase changed", "vault unlocked"]
+
+
+def test_the_old_wrapped_key_does_not_linger(home: Path, vault: Vault, sql: Sql, passphrase: str) -> None:
+    old = sql("SELECT wrapped_key FROM vault")[0][0]
+    assert old in (home / "vault.sqlite3").read_bytes()
+    vault.change_passphrase(passphrase, "new words")
+    assert old not in (home / "vault.sqlite3").read_bytes()
+
+
+def test_of_two_changes_of_passphrase_at_once_one_is_told(
+    vault: Vault, passphrase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(*arguments: Any) -> Any:
+        wrapped = wrap(*arguments)
+        monkeypatch.setattr(session, "wrap", wrap)
+        session._DERIVING.release()
+        try:
+            vault.change_passphrase(passphrase, "theirs")
+        finally:
+            session._DERIVING.acquire()
+        return wrapped
+
+    monkeypatch.setattr(session, "wrap", overtaken)
+    with pytest.raises(VaultChangedError, match="changed elsewhere"):
+        vault.change_passphrase(passphrase, "ours")
+    vault.unlock("theirs")

@@ -1,0 +1,350 @@
+"""Many keys added at once: all or none, each one named when something was done to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import (
+    DamagedRecordError,
+    KeyRecord,
+    NewKey,
+    RecordName,
+    RecordNotFoundError,
+    RecordValueError,
+    Vault,
+    VaultLockedError,
+)
+from storage.canonical import json_bytes
+from storage.records import open_meta, place
+from storage.vault import KEYS_PER_ENTRY, KEYS_PER_QUERY
+
+Add = Callable[..., KeyRecord]
+Many = Callable[..., list[NewKey]]
+Sql = Callable[..., list[Any]]
+Spawn = Callable[..., subprocess.Popen[str]]
+# Three entries of the log, the last one not full.
+ENOUGH = 2 * KEYS_PER_ENTRY + 5
+
+
+def named(records: list[KeyRecord], *places: int) -> tuple[RecordName, ...]:
+    return tuple(RecordName("keys", records[at].id) for at in places)
+
+
+def test_many_keys_come_back_as_if_they_had_been_added_one_by_one(
+    vault: Vault, add: Add, many: Many, reopened: Callable[[], Vault]
+) -> None:
+    first = add(vault, "first")
+    records = vault.add_keys(many(7))
+    last = add(vault, "last")
+    again = reopened()
+    assert again.keys() == [first, *records, last]
+    assert [key.sequence for key in again.keys()] == list(range(1, 10))
+    assert [record.recipient for record in records] == [f"Recipient {n}" for n in range(1, 8)]
+    assert again.key_bytes(records[2].id) == b"SECRET-KEY-Recipient 3"
+    assert len({key.id for key in again.keys()}) == 9
+    assert again.check().ok
+    assert again.check().records == 9
+
+
+def test_the_log_gets_bounded_entries_that_hold_each_records_digest(vault: Vault, many: Many, sql: Sql) -> None:
+    records = vault.add_keys(many(ENOUGH))
+    entries = [entry for entry in vault.audit_log() if entry.event == "keys added"]
+    held = [entry.details["records"] for entry in entries if entry.details]
+    assert [len(part) for part in held] == [KEYS_PER_ENTRY, KEYS_PER_ENTRY, 5]
+    assert {id for part in held for id in part} == {record.id for record in records}
+    assert max(size for (size,) in sql("SELECT LENGTH(details) FROM audit")) < 100_000
+    assert vault.verify_audit().ok
+    assert vault.check().ok
+    assert vault.check().records == ENOUGH
+
+
+def test_no_keys_are_no_event(vault: Vault) -> None:
+    head = vault.audit_head
+    assert vault.add_keys([]) == []
+    assert vault.audit_head == head
+
+
+def test_one_that_cannot_be_stored_keeps_all_out(vault: Vault, many: Many) -> None:
+    head, keys = vault.audit_head, many(5)
+    bad = NewKey(b"k", "o", "r", "m", "f", "llama", "c", {"scale": float("nan")})
+    with pytest.raises(RecordValueError, match="key 4"):
+        vault.add_keys([*keys[:3], bad, *keys[3:]])
+    assert vault.keys() == []
+    assert vault.audit_head == head
+
+
+@pytest.mark.parametrize("change", [{"recipient": None}, {"label": 7}, {"owner": " "}, {"sealed": b""}], ids=str)
+def test_a_new_key_that_is_none_is_refused_when_it_is_made(change: dict[str, Any]) -> None:
+    values: dict[str, Any] = dict.fromkeys(
+        ("owner", "recipient", "model_name", "model_fingerprint", "family", "commitment"), "x"
+    )
+    with pytest.raises(RecordValueError):
+        NewKey(**(values | {"sealed": b"k", "parameters": {}} | change))
+
+
+def test_nobody_waits_while_keys_are_still_being_made_and_a_failure_there_adds_none(
+    vault: Vault, many: Many, reopened: Callable[[], Vault]
+) -> None:
+    other = reopened()
+
+    def slowly() -> Iterator[NewKey]:
+        yield from many(2)
+        other.add_case("written meanwhile")
+        raise RuntimeError("the third could not be made")
+
+    with pytest.raises(RuntimeError, match="third"):
+        vault.add_keys(slowly())
+    assert vault.keys() == []
+    assert len(vault.cases()) == 1
+
+
+def test_a_locked_vault_takes_none_and_asks_for_none(vault: Vault, many: Many) -> None:
+    vault.lock()
+    waiting = iter(many(3))
+    with pytest.raises(VaultLockedError):
+        vault.add_keys(waiting)
+    assert len(list(waiting)) == 3
+
+
+def test_nothing_of_many_keys_is_readable_in_the_files(vault: Vault, many: Many, home: Path) -> None:
+    vault.add_keys(many(20, name="Brightwater"))
+    vault.find_keys("brightwater")
+    with vault._file.writing():
+        files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert "vault.sqlite3-wal" in files
+    for name, content in files.items():
+        for secret in (b"Brightwater", b"brightwater", b"Northwind", b"SECRET-KEY", b"early access"):
+            assert secret not in content, f"{secret!r} in {name}"
+    assert b"keys added" in files["vault.sqlite3"], "the search would have found clear text"
+
+
+# Tampering
+
+
+@pytest.fixture
+def added(vault: Vault, add: Add, many: Many) -> list[KeyRecord]:
+    """The keys of a vault in which one was added alone before, and one after."""
+    return [add(vault, "before"), *vault.add_keys(many(30)), add(vault, "after")]
+
+
+@pytest.mark.parametrize("column", ["meta", "body"])
+@pytest.mark.parametrize("at", [0, 5, -1])
+def test_a_flipped_byte_names_its_record(
+    vault: Vault, added: list[KeyRecord], flip: Callable[..., None], column: str, at: int
+) -> None:
+    flip("keys", column, "id", added[12].id, at)
+    check = vault.check()
+    assert check.damaged == named(added, 12)
+    assert (check.missing, check.unlogged, check.records) == ((), (), 31)
+
+
+def test_removed_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
+    for at in (1, 17, 30):
+        sql("DELETE FROM keys WHERE id = ?", added[at].id)
+    check = vault.check()
+    assert set(check.missing) == set(named(added, 1, 17, 30))
+    assert not check.ok
+    assert check.audit.ok
+
+
+def test_all_removed_at_once_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
+    sql("DELETE FROM keys WHERE seq BETWEEN 2 AND 31")
+    assert set(vault.check().missing) == set(named(added, *range(1, 31)))
+
+
+@pytest.mark.parametrize("columns", [["meta"], ["body"], ["meta", "body"], ["id"], ["id", "meta", "body"]])
+def test_exchanged_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sql, columns: list[str]) -> None:
+    rows = {row[0]: row[1:] for row in sql(f"SELECT seq, {', '.join(columns)} FROM keys WHERE seq IN (5, 20)")}
+    if "id" in columns:
+        sql("UPDATE keys SET id = 'aside' WHERE seq = 5")
+    for target, source in ((20, 5), (5, 20)):
+        sql(f"UPDATE keys SET {', '.join(f'{name} = ?' for name in columns)} WHERE seq = {target}", *rows[source])
+    assert set(vault.check().damaged) == set(named(added, 4, 19))
+
+
+def test_reordered_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
+    sql("UPDATE keys SET seq = -seq WHERE seq BETWEEN 8 AND 10")
+    sql("UPDATE keys SET seq = 18 + seq WHERE seq < 0")
+    assert set(vault.check().damaged) == set(named(added, 7, 9)), "the one in the middle stands where it stood"
+
+
+def test_another_seal_of_the_same_record_is_named(vault: Vault, added: list[KeyRecord]) -> None:
+    with vault._file.writing() as db:
+        row = next(iter(db.query("SELECT * FROM keys WHERE id = ?", [added[9].id])))
+        meta = open_meta(vault._use(), "keys", row) | {"recipient": "someone else"}
+        db.table("keys").update(row["seq"], {"meta": vault._use().seal(json_bytes(meta), place("keys", row, "meta"))})
+    assert vault.keys()[9].recipient == "someone else"
+    assert vault.check().damaged == named(added, 9)
+
+
+def test_the_entry_of_many_keys_cannot_be_changed(
+    vault: Vault, added: list[KeyRecord], flip: Callable[..., None]
+) -> None:
+    number = next(entry.sequence for entry in vault.audit_log() if entry.event == "keys added")
+    flip("audit", "details", "seq", number)
+    check = vault.check()
+    assert (check.audit.ok, check.audit.broken) == (False, number)
+    assert set(check.unlogged) == set(named(added, *range(1, 31)))
+
+
+def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
+    number = next(entry.sequence for entry in vault.audit_log() if entry.event == "keys added")
+    sql("DELETE FROM audit WHERE seq >= ?", number)
+    sql("UPDATE audit_state SET count = ?, head = (SELECT hash FROM audit WHERE seq = ?)", number - 1, number - 1)
+    check = vault.check()
+    assert check.audit.broken == number
+    assert set(check.unlogged) == set(named(added, *range(1, 32)))
+    assert check.damaged == check.missing == ()
+
+
+def test_an_older_log_beside_newer_records_is_noticed(
+    vault: Vault, many: Many, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
+) -> None:
+    """Such a log is sound in itself: only the records tell that it was longer."""
+    vault.add_keys(many(3, name="old"))
+    older = tmp_path / "older.sqlite3"
+    shutil.copy(vault.backup(tmp_path / "copy.sqlite3"), older)
+    new = vault.add_keys(many(4, name="new"))
+    with closing(sqlite3.connect(home / "vault.sqlite3")) as conn:
+        conn.execute("ATTACH ? AS older", [str(older)])
+        with conn:
+            for table in ("audit", "audit_state"):
+                conn.execute(f"DELETE FROM {table}")
+                conn.execute(f"INSERT INTO {table} SELECT * FROM older.{table}")
+    check = vault.check()
+    assert check.audit.ok
+    assert check.unlogged == named(new, *range(4))
+    assert not check.ok
+
+
+# The bytes of many keys
+
+
+def test_the_bytes_of_many_keys_come_in_the_order_asked_for(vault: Vault, many: Many) -> None:
+    count = 2 * KEYS_PER_QUERY + 3
+    keys = vault.add_keys(many(count))
+    ids = [key.id for key in reversed(keys)]
+    assert list(vault.keys_bytes(iter(ids))) == [
+        (key.id, f"SECRET-KEY-{key.recipient}".encode()) for key in reversed(keys)
+    ]
+    assert [id for id, _ in vault.keys_bytes([ids[3], ids[3]])] == [ids[3], ids[3]]
+    assert list(vault.keys_bytes([])) == []
+
+
+def test_an_unknown_or_damaged_one_among_many_is_named(vault: Vault, many: Many, flip: Callable[..., None]) -> None:
+    keys = vault.add_keys(many(5))
+    ids = [key.id for key in keys]
+    flip("keys", "body", "id", ids[2])
+    with pytest.raises(RecordNotFoundError, match="no such"):
+        list(vault.keys_bytes([*ids[:2], "no such"]))
+    reading = vault.keys_bytes(ids)
+    assert [next(reading)[0], next(reading)[0]] == ids[:2]
+    with pytest.raises(DamagedRecordError, match=ids[2]):
+        next(reading)
+    damaged: list[RecordName] = []
+    assert [id for id, _ in vault.keys_bytes(ids, damaged=damaged)] == [ids[0], ids[1], ids[3], ids[4]]
+    assert damaged == [RecordName("keys", ids[2])]
+
+
+def test_others_write_while_bytes_are_read_and_a_lock_ends_the_reading(
+    vault: Vault, many: Many, reopened: Callable[[], Vault]
+) -> None:
+    keys = vault.add_keys(many(KEYS_PER_QUERY + 1))
+    reading = vault.keys_bytes(key.id for key in keys)
+    next(reading)
+    reopened().add_case("meanwhile")
+    vault.lock()
+    with pytest.raises(VaultLockedError):
+        list(reading)
+
+
+# Kills, and several at once
+
+
+KILLED_MIDWAY = """
+from storage import NewKey, Vault, audit
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+append, entries = audit.append, []
+def killed(*arguments):
+    entries.append(arguments)
+    if len(entries) == 3:
+        print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return append(*arguments)
+audit.append = killed
+vault.add_keys(NewKey(b"k" * 4000, "o", f"r{n}", "m", "f", "llama", "c", {}) for n in range(2500))
+"""
+
+
+def test_a_kill_in_the_middle_leaves_nothing(
+    vault: Vault, add: Add, spawn: Spawn, reopened: Callable[[], Vault]
+) -> None:
+    key = add(vault)
+    child = spawn(KILLED_MIDWAY)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == -9, err
+    assert int(out) > 1_000_000, "two thousand keys had reached the disk"
+    again = reopened()
+    assert again.keys() == [key]
+    check = again.check()
+    assert (check.ok, check.records) == (True, 1)
+    assert [entry.event for entry in again.audit_log()].count("keys added") == 0
+    assert again.warnings == ()
+
+
+WRITE = """
+from storage import NewKey, Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+print("ready", flush=True); sys.stdin.readline()
+for batch in range(int(sys.argv[3])):
+    vault.add_keys(NewKey(b"k", "o", f"{sys.argv[2]} {batch}", "m", "f", "llama", "c", {}) for _ in range(40))
+    print(json.dumps(batch), flush=True)
+"""
+
+
+def go(child: subprocess.Popen[str]) -> None:
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def test_a_killed_writer_leaves_whole_batches(vault: Vault, spawn: Spawn, reopened: Callable[[], Vault]) -> None:
+    child = spawn(WRITE, "doomed", "100000")
+    assert child.stdout is not None
+    child.stdout.readline()
+    go(child)
+    for _ in range(4):
+        child.stdout.readline()
+    child.kill()
+    said = 4 + sum(1 for line in child.stdout if line.strip())
+    check = reopened().check()
+    assert check.ok
+    assert check.records >= 40 * said, "what was confirmed is there"
+    assert check.records % 40 == 0
+
+
+def test_two_processes_adding_many_lose_nothing(vault: Vault, spawn: Spawn) -> None:
+    children = [spawn(WRITE, name, "6") for name in ("left", "right")]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        go(child)
+    for child in children:
+        out, err = child.communicate(timeout=60)
+        assert json.loads(out.splitlines()[-1]) == 5, err
+    recipients = [key.recipient for key in vault.keys()]
+    assert sorted(set(recipients)) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(6))
+    together = [recipients[at : at + 40] for at in range(0, 480, 40)]
+    assert all(len(set(batch)) == 1 for batch in together), "no batch is mixed with another"
+    assert vault.check().ok
+    assert vault.check().records == 480

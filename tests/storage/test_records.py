@@ -1,0 +1,135 @@
+"""What is filed in the vault, and what of it comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import KeyRecord, RecordName, RecordNotFoundError, RecordValueError, Vault
+
+Add = Callable[..., KeyRecord]
+MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
+FINDING = {"verdict": "found", "ranks": [0.001, None], "log10_p": -41.5}
+
+
+def test_everything_that_is_filed_comes_back(vault: Vault, add: Add, reopened: Callable[[], Vault]) -> None:
+    key = add(vault)
+    release = vault.add_release(key.id, Path("/releases/copy-1"), MANIFEST, {"changed_rows": 50})
+    case = vault.add_case("Leak of January", "seen on a forum")
+    run = vault.add_run(case.id, FINDING, "suspect.gguf", "found", note="quantised")
+    other = vault.add_case("Another")
+    again = reopened()
+    assert again.keys() == [key]
+    assert again.key_bytes(key.id) == b"SECRET-KEY-Brightwater Labs"
+    assert again.releases() == [release]
+    assert again.cases() == [case, other]
+    assert again.case_runs(case.id) == [run]
+    assert again.case_runs(other.id) == []
+    assert (key.owner, key.parameters, key.label) == (
+        "Northwind Research AG",
+        {"positions": 50, "scale": 1000.0},
+        "early access",
+    )
+    assert (release.key_id, release.path, release.manifest) == (key.id, "/releases/copy-1", MANIFEST)
+    assert (run.finding, run.verdict, run.suspect, run.note) == (FINDING, "found", "suspect.gguf", "quantised")
+    assert again.check().ok
+    assert again.check().records == 5
+
+
+def test_keys_are_found_by_their_model(vault: Vault, add: Add) -> None:
+    ours, _, ours_too = add(vault, "a"), add(vault, "b", model="99" * 32), add(vault, "c")
+    assert vault.keys_for("ab" * 32) == [ours, ours_too]
+    assert vault.keys_for("77" * 32) == []
+
+
+def test_the_marks_on_a_release_are_found_by_its_model(
+    vault: Vault, add: Add, flip: Callable[..., None], reopened: Callable[[], Vault]
+) -> None:
+    ours, other, again = add(vault, "a"), add(vault, "b"), add(vault, "c")
+    for key, fingerprint in ((ours, "77" * 32), (other, "88" * 32), (again, "77" * 32)):
+        vault.add_release(key.id, "/releases/copy", MANIFEST, {"release_fingerprint": fingerprint})
+    vault.add_release(ours.id, "/releases/older", MANIFEST, {})
+    assert vault.marks_on("77" * 32) == [ours, again]
+    assert vault.marks_on("99" * 32) == []
+    assert ours.whose == f"{ours.owner}, issued to {ours.recipient}"
+    assert dataclasses.replace(ours, recipient="").whose == ours.owner
+    flip("keys", "meta", "id", ours.id, 5)
+    marks = reopened().marks_on("77" * 32)
+    assert marks == [again]
+    assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: said, not forgotten"
+
+
+def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
+    key = add(vault)
+    vault.add_release(key.id, "/srv/releases/brightwater", MANIFEST, {"receipt": "R-77"})
+    case = vault.add_case("Leak of January", "seen on a forum")
+    vault.add_run(case.id, FINDING, "suspect.gguf", "inconclusive")
+    vault.log("report exported", {"file": "evidence.pdf"})
+    with vault._file.writing():  # a connection is open, so log and index lie beside the database
+        files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    files |= {"backup": vault.backup().read_bytes()}
+    assert {"vault.sqlite3", "vault.sqlite3-wal", "vault.sqlite3-shm", "vault.witness.json"} <= files.keys()
+    secrets = ["SECRET-KEY", "Northwind", "Brightwater", "northwind-7b", "ab" * 32, "cd" * 32, "llama", "early access"]
+    secrets += ["brightwater", "R-77", "January", "forum", "suspect.gguf", "inconclusive", "41.5", "evidence.pdf"]
+    for name, content in files.items():
+        for secret in (*secrets, passphrase):
+            assert secret.encode() not in content, f"{secret} in {name}"
+    assert b"key added" in files["vault.sqlite3"], "the search would have found clear text"
+
+
+def test_a_later_change_of_the_callers_values_does_not_reach_the_record(vault: Vault) -> None:
+    case, finding = vault.add_case("a"), {"ranks": [1]}
+    run = vault.add_run(case.id, finding, "s", "found")
+    finding["ranks"].append(2)
+    assert run.finding == {"ranks": [1]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sealed": b""},
+        {"sealed": "text"},
+        {"owner": " "},
+        {"commitment": ""},
+        {"model_fingerprint": None},
+        {"parameters": {"scale": float("nan")}},
+        {"label": b"bytes"},
+    ],
+    ids=str,
+)
+def test_a_key_that_is_none_is_refused(vault: Vault, change: dict[str, Any]) -> None:
+    values: dict[str, Any] = dict.fromkeys(
+        ("owner", "recipient", "model_name", "model_fingerprint", "family", "commitment"), "x"
+    )
+    values |= {"sealed": b"k", "parameters": {}} | change
+    with pytest.raises(RecordValueError):
+        vault.add_key(values.pop("sealed"), **values)
+    assert vault.keys() == []
+
+
+def test_values_that_are_not_json_or_not_there_are_refused(vault: Vault, add: Add) -> None:
+    case, head = vault.add_case("a"), vault.audit_head
+    with pytest.raises(RecordValueError, match="the finding"):
+        vault.add_run(case.id, {"ranks": [float("nan")]}, "s", "found")
+    with pytest.raises(RecordValueError, match="verdict is missing"):
+        vault.add_run(case.id, {}, "s", "")
+    with pytest.raises(RecordValueError, match="title is missing"):
+        vault.add_case("")
+    with pytest.raises(RecordValueError, match="manifest"):
+        vault.add_release("x", "/a", {"a": "not a digest"}, {})
+    assert vault.audit_head == head
+
+
+def test_unknown_identifiers_are_refused(vault: Vault) -> None:
+    for action in (
+        lambda: vault.key_bytes("no such"),
+        lambda: vault.add_release("no such", "/a", MANIFEST, {}),
+        lambda: vault.add_run("' OR 1=1 --", {}, "s", "found"),
+    ):
+        with pytest.raises(RecordNotFoundError, match="there is no record"):
+            action()
+    assert vault.check().records == 0

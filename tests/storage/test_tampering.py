@@ -1,0 +1,133 @@
+"""Whatever was done to a record outside the application is noticed and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Cost, DamagedRecordError, DatabaseDamagedError, KeyRecord, RecordName, Vault, VaultChangedError
+from storage.canonical import json_bytes
+from storage.records import open_meta, place
+
+Add = Callable[..., KeyRecord]
+Sql = Callable[..., list[Any]]
+
+
+@pytest.mark.parametrize("column", ["meta", "body"])
+@pytest.mark.parametrize("at", [0, 5, 20, -1])
+def test_a_flipped_byte_is_named_and_the_others_stay_readable(
+    vault: Vault, add: Add, flip: Callable[..., None], reopened: Callable[[], Vault], column: str, at: int
+) -> None:
+    a, b, c = (add(vault, name) for name in "abc")
+    flip("keys", column, "id", b.id, at)
+    again = reopened()
+    assert again.check().damaged == (RecordName("keys", b.id),)
+    assert again.key_bytes(a.id) == b"SECRET-KEY-a"
+    assert again.key_bytes(c.id) == b"SECRET-KEY-c"
+    if column == "meta":
+        assert again.keys() == [a, c]
+        assert again.keys().damaged == again.keys_for("ab" * 32).damaged == (RecordName("keys", b.id),)
+    else:
+        assert again.keys() == [a, b, c]
+        with pytest.raises(DamagedRecordError, match=b.id) as caught:
+            again.key_bytes(b.id)
+        assert (caught.value.table, caught.value.record) == ("keys", b.id)
+
+
+@pytest.mark.parametrize("columns", [["meta"], ["body"], ["meta", "body"], ["id"], ["created"]])
+def test_exchanged_records_are_noticed(vault: Vault, add: Add, sql: Sql, clock: Any, columns: list[str]) -> None:
+    vault._now = clock.now
+    a = add(vault, "a")
+    clock.later(seconds=1)
+    b = add(vault, "b")
+    rows = {row[0]: row[1:] for row in sql(f"SELECT seq, {', '.join(columns)} FROM keys")}
+    if columns == ["id"]:
+        sql("UPDATE keys SET id = 'aside' WHERE seq = 1")
+    for target, source in ((2, 1), (1, 2)):
+        assignment = ", ".join(f"{column} = ?" for column in columns)
+        sql(f"UPDATE keys SET {assignment} WHERE seq = {target}", *rows[source])
+    assert set(vault.check().damaged) == {RecordName("keys", a.id), RecordName("keys", b.id)}
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("meta = body", None),
+        ("body = meta", None),
+        ("created = '1999-01-01T00:00:00.000Z'", None),
+        ("version = 2", None),
+        ("seq = 77", None),
+        ("id = ?", "0123456789abcdef"),
+        ("id = NULL", None),
+        ("id = x'00ff'", None),
+        ("created = NULL", None),
+        ("version = 'one'", None),
+        ("meta = 'text', body = NULL", None),
+        ("meta = x''", None),
+    ],
+)
+def test_any_edited_column_is_noticed(vault: Vault, add: Add, sql: Sql, change: str, value: Any) -> None:
+    sound = add(vault, "sound")
+    edited = add(vault, "edited")
+    sql(f"UPDATE keys SET {change} WHERE id = '{edited.id}'", *([value] if value else []))
+    check = vault.check()
+    assert not check.ok
+    assert len(check.damaged) == 1
+    assert check.records == 1
+    assert vault.key_bytes(sound.id) == b"SECRET-KEY-sound"
+
+
+def test_a_sequence_number_at_the_end_of_numbers_stops_writing(vault: Vault, add: Add, sql: Sql) -> None:
+    add(vault)
+    sql("UPDATE keys SET seq = ?", 2**63 - 1)
+    with pytest.raises(DatabaseDamagedError, match="sequence number"):
+        add(vault)
+
+
+def test_a_record_from_another_vault_is_noticed(
+    vault: Vault, add: Add, sql: Sql, tmp_path: Path, passphrase: str, cheap: Cost
+) -> None:
+    mine = add(vault, "mine")
+    foreign = Vault.create(tmp_path / "foreign", passphrase, cheap)
+    theirs = add(foreign, "theirs")
+    with foreign._file.reading() as db:
+        row = next(iter(db.query("SELECT * FROM keys")))
+    sql("INSERT INTO keys VALUES (2, ?, ?, ?, ?, ?)", *(row[c] for c in ("id", "version", "created", "meta", "body")))
+    assert vault.keys() == [mine]
+    assert vault.keys().damaged == (RecordName("keys", theirs.id),)
+
+
+def test_a_removed_record_is_named(vault: Vault, add: Add, sql: Sql) -> None:
+    gone, kept = add(vault, "gone"), add(vault, "kept")
+    sql("DELETE FROM keys WHERE id = ?", gone.id)
+    check = vault.check()
+    assert vault.keys() == [kept]
+    assert check.missing == (RecordName("keys", gone.id),)
+    assert not check.ok
+
+
+def test_another_seal_of_the_same_record_is_noticed(vault: Vault, add: Add) -> None:
+    """Only someone who had the key could make one; the audit log still knows the digest of the first."""
+    key = add(vault)
+    with vault._file.writing() as db:
+        row = next(iter(db.query("SELECT * FROM keys")))
+        meta = open_meta(vault._use(), "keys", row) | {"owner": "someone else"}
+        forged = vault._use().seal(json_bytes(meta), place("keys", row, "meta"))
+        db.table("keys").update(1, {"meta": forged})
+    assert vault.keys()[0].owner == "someone else"
+    assert vault.check().damaged == (RecordName("keys", key.id),)
+
+
+def test_another_vault_in_this_ones_place_is_not_written_to(
+    vault: Vault, home: Path, tmp_path: Path, passphrase: str, cheap: Cost
+) -> None:
+    other = Vault.create(tmp_path / "other", passphrase, cheap)
+    (home / "vault.sqlite3").write_bytes(other.path.read_bytes())
+    before = (home / "vault.sqlite3").read_bytes()
+    with pytest.raises(VaultChangedError, match="another vault"):
+        vault.add_case("for the old one")
+    assert (home / "vault.sqlite3").read_bytes() == before
+    assert "Another vault stood here before" in Vault.open(home).warnings[0]

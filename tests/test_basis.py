@@ -1,0 +1,100 @@
+"""The structured basis against its dense form, and what makes it a basis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from irwm import keystream
+from irwm.basis import Basis
+
+KEY = bytes(range(32))
+TOKENS = np.array([7, 8, 3, 128_255, 0])
+SIZES = [2, 3, 7, 64, 101, 384, 509, 896]  # odd and prime ones too: no family's d need be a power of two
+
+
+def some_rows(d: int, n: int = 5) -> np.ndarray:
+    return np.random.default_rng(d).standard_normal((n, d))
+
+
+@pytest.mark.parametrize("d", SIZES)
+def test_the_fast_form_is_the_dense_product(d: int) -> None:
+    basis, rows = Basis.derive(KEY, d), some_rows(d)
+    inside, outside = basis.into(rows, TOKENS), basis.out_of(rows, TOKENS)
+    for row, token, one, other in zip(rows, TOKENS, inside, outside, strict=True):
+        dense = basis.dense(d, int(token))
+        assert np.abs(one - row @ dense).max() < 1e-12
+        assert np.abs(other - row @ dense.T).max() < 1e-12
+
+
+@pytest.mark.parametrize("d", SIZES)
+def test_it_is_orthogonal_and_comes_back(d: int) -> None:
+    basis, rows = Basis.derive(KEY, d), some_rows(d)
+    dense = basis.dense(d, 7)
+    assert np.abs(dense.T @ dense - np.eye(d)).max() < 1e-12
+    assert np.abs(basis.out_of(basis.into(rows, TOKENS), TOKENS) - rows).max() < 1e-12
+    assert np.linalg.norm(basis.into(rows, TOKENS), axis=1) == pytest.approx(np.linalg.norm(rows, axis=1), rel=1e-12)
+
+
+def test_every_column_is_spread_over_all_coordinates() -> None:
+    dense = Basis.derive(KEY, 512).dense(512, 3)
+    assert np.abs(dense).max() <= 7 / np.sqrt(512)
+
+
+@pytest.mark.parametrize("others", [(bytes([2]) * 32, 5), (bytes([1]) * 32, 6)], ids=["secrets", "rows"])
+def test_two_secrets_and_two_rows_have_nothing_in_common(others: tuple[bytes, int]) -> None:
+    d = 256
+    one, other = (Basis.derive(key, d).dense(d, token) for key, token in ((bytes([1]) * 32, 5), others))
+    overlap = one.T @ other  # orthogonal itself; of random bases its entries have deviation 1 / sqrt(d)
+    assert np.abs(overlap).max() < 8 / np.sqrt(d)
+    assert np.array_equal(one, Basis.derive(bytes([1]) * 32, d).dense(d, 5))
+
+
+def test_a_rows_signs_are_the_same_wherever_reading_begins() -> None:
+    basis = Basis.derive(KEY, 100)
+    whole = basis.signs(np.arange(300))
+    some = np.array([299, 4, 5, 6, 6, 0, 250])
+    for one, other in zip(basis.signs(some), whole, strict=True):
+        assert np.array_equal(one, other[some])
+        assert set(np.unique(other).tolist()) == {-1, 1}
+        assert abs(other.mean()) < 5 / np.sqrt(other.size)
+    assert basis.into(np.empty((0, 100)), some[:0]).shape == (0, 100)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_stays_so_and_spoils_no_other(broken: float) -> None:
+    basis, rows = Basis.derive(KEY, 64), some_rows(64)
+    damaged = rows.copy()
+    damaged[2, 5] = broken
+    for turn in (basis.into, basis.out_of):
+        with np.errstate(invalid="ignore"):
+            result = turn(damaged, TOKENS)
+        assert not np.isfinite(result[2]).any()
+        assert np.array_equal(np.delete(result, 2, axis=0), np.delete(turn(rows, TOKENS), 2, axis=0))
+
+
+def test_without_noise_it_is_the_identity() -> None:
+    rows = some_rows(16)
+    assert np.array_equal(Basis().into(rows, TOKENS), rows)
+    assert np.array_equal(Basis().out_of(rows, TOKENS), rows)
+    assert np.array_equal(Basis().dense(16, 3), np.eye(16))
+
+
+@pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 31, 32, 1000, 1023, 1024])
+@pytest.mark.parametrize("count", [1, 16, 57])
+def test_words_from_anywhere_are_those_of_the_whole_stream(first: int, count: int) -> None:
+    whole = np.frombuffer(
+        Cipher(algorithms.ChaCha20(KEY, bytes(16)), mode=None).encryptor().update(bytes(4 * 2000)), dtype="<u4"
+    )
+    assert np.array_equal(keystream.words32(KEY, first, count), whole[first : first + count])
+
+
+def test_short_and_long_words_are_one_stream() -> None:
+    assert np.array_equal(keystream.words32(KEY, 0, 40), keystream.words(KEY, 20).view("<u4"))
+
+
+def test_words_beyond_the_block_counters_first_two_bytes() -> None:
+    first = 16 * 2**17 + 3
+    long = keystream.words(KEY, first // 2 + 10).view("<u4")
+    assert np.array_equal(keystream.words32(KEY, first, 12), long[first : first + 12])

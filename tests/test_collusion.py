@@ -1,0 +1,123 @@
+"""Recipients who conspire: all are named whatever they do, and looking at each other's copies shows them nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from benchmarks.hiding import classifier_auc, copies, dictionary_auc, lengths_auc, one_basis_for_all
+from irwm.attacks.collusion import STRATEGIES, strategy
+from irwm.parameters import many_recipients
+from irwm.tracing import examine
+from tests.conftest import write_llama
+from tests.copies import copy_of, keys_for, other_names, write_embedding
+
+COPIES = 8
+DAMAGES = {
+    "as they are": None,
+    "noise": lambda folder, out: irwm.attacks.add_noise(folder, out, 0.3, seed=5),
+    "int8": lambda folder, out: irwm.attacks.quantize(folder, out, 8),
+    "int4": lambda folder, out: irwm.attacks.quantize(folder, out, 4),
+    "pruned": lambda folder, out: irwm.attacks.prune(folder, out, 0.3),
+}
+# How far off the estimated number of copies may be. A mean holds each copy's noise to an eighth; what stands out in a
+# row weighs more in a maximum and less in a median.
+ESTIMATE = {"mean": 0.05, "copy-paste": 0.05, "median": 0.2, "max": 0.3, "min-max": 0.3}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> irwm.Checkpoint:
+    folder = tmp_path_factory.mktemp("collusion") / "model"
+    return irwm.open_checkpoint(write_llama(folder, vocab_size=4000, hidden_size=256, dtype=torch.bfloat16))
+
+
+@pytest.fixture(scope="module")
+def keys(model: irwm.Checkpoint) -> list[irwm.Key]:
+    return keys_for(model, [f"guilty {i}" for i in range(COPIES)])
+
+
+@pytest.fixture(scope="module")
+def held(model: irwm.Checkpoint, keys: list[irwm.Key]) -> torch.Tensor:
+    """(copies, s, d) what the conspirators hold."""
+    return torch.stack([copy_of(model, key).float() for key in keys])
+
+
+@pytest.mark.parametrize("how", [*STRATEGIES, "weighted"])
+def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path: Path, how: str) -> None:
+    weights = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0] if how == "weighted" else None
+    mixed = strategy("mean" if weights else how, COPIES, weights)()(held)
+    plain = write_embedding(model, mixed, tmp_path / "plain")
+    everybody = [*other_names(keys[0], [f"innocent {i}" for i in range(300)]), *keys]
+    for name, damage in DAMAGES.items():
+        suspect = irwm.open_checkpoint(damage(plain.path, tmp_path / name)) if damage else plain
+        tracing = examine(suspect, model, everybody)
+        assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
+        assert tracing.reason == f"The suspect was made from the copies of {COPIES} recipients, at least."
+        assert tracing.colluders == pytest.approx(COPIES, rel=ESTIMATE.get(how, 0.05)), name
+        assert np.abs(tracing.decoys).max() < 5.0
+
+
+def test_weights_show_in_the_shares(model, keys, held, tmp_path: Path) -> None:
+    weights = np.array([1, 1, 1, 1, 2, 2, 2, 6]) / 16
+    suspect = write_embedding(model, strategy("mean", COPIES, weights.tolist())()(held), tmp_path / "weighted")
+    shares = [trace.share for trace in irwm.trace(suspect, model, keys)]
+    assert shares == pytest.approx(weights, abs=0.015)
+
+
+def test_a_copy_subtracted_from_others_leaves_somebody_to_name(model, keys, held, tmp_path: Path) -> None:
+    """Weights that sum to 1 cannot all be small: who is subtracted goes unnamed, who is added does not."""
+    suspect = write_embedding(model, held[0] + held[1] - held[2], tmp_path / "subtracted")
+    traces = irwm.trace(suspect, model, keys)
+    assert [trace.recipient for trace in traces if trace.named] == ["guilty 0", "guilty 1"]
+    assert traces[2].z < -10
+
+
+def test_the_marks_of_two_conspirators_are_found_as_well(model, keys, held, tmp_path: Path) -> None:
+    suspect = write_embedding(model, held[:2].mean(dim=0), tmp_path / "two")
+    found = list(irwm.detect_each(suspect, model, keys[:3]))
+    assert [finding.verdict for finding in found] == ["found", "found", "not found"]
+
+
+# What an observer sees.
+
+
+@pytest.fixture(scope="module")
+def demo(demo_path: Path) -> irwm.Checkpoint:
+    return irwm.open_checkpoint(demo_path)
+
+
+@pytest.mark.parametrize("t", [3, 8])
+def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint, t: int) -> None:
+    made = copies(demo, replace(many_recipients(256), constraints=t, noise_coordinates=t), 32)
+    assert classifier_auc(made) <= 0.6
+    assert lengths_auc(made[:16]) <= 0.6
+
+
+def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) -> None:
+    assert classifier_auc(copies(demo, replace(many_recipients(256), noise_coordinates=0), 8)) > 0.99
+
+
+def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm.Checkpoint) -> None:
+    """Why sizes vary: with the paper's one size the same observers see more than they should."""
+    made = copies(demo, replace(many_recipients(256), noise_level="global"), 32)
+    assert classifier_auc(made) > 0.6
+    assert lengths_auc(made[:16]) > 0.6
+
+
+def test_one_basis_for_all_rows_could_be_learned_from_two_copies_and_one_for_each_row_cannot(tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(write_llama(tmp_path / "model", vocab_size=6000, dtype=torch.float32))
+    params = irwm.Parameters(constraints=3, noise_coordinates=3, scale="auto")
+    (key,) = keys_for(model, ["recipient 0"], params)
+    with one_basis_for_all():
+        true = key.noise(model, key.choices()).basis.dense(64, 0)
+        auc, learned = dictionary_auc(copies(model, params, 2), 3)
+    assert np.abs(learned.T @ true).max(axis=0).min() > 0.95
+    assert auc > 0.8
+    auc, learned = dictionary_auc(copies(model, params, 2), 3)
+    assert np.abs(learned.T @ true).max(axis=0).max() < 0.75
+    assert auc < 0.6

@@ -1,0 +1,170 @@
+"""The mark and the lineage through function-preserving disguises, alone, together and on top of changed weights.
+
+`benchmarks/disguises.py` prints the whole table; here are its hardest lines and random compositions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import irwm
+from benchmarks.disguises import RENAMED, TRIMMED, everything, models, rows
+from benchmarks.peers.rows import Row, halved, quantised, random_model, tuned
+from irwm.attacks.equivalence import apply, read_state, write_state
+
+Marked = tuple[irwm.Checkpoint, irwm.Key, Path]
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Marked]:
+    """One mark per trained model."""
+    made: dict[str, Marked] = {}
+    for name, path in models().items():
+        model = irwm.open_checkpoint(path)
+        key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)))
+        made[name] = model, key, irwm.insert(model, key, tmp_path_factory.mktemp(name) / "release").path
+    return made
+
+
+def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Finding:
+    """Found, derived, at least nine of ten present rows below 0.2, and what is lost is counted and said."""
+    model, key, _ = marked
+    found = irwm.detect(irwm.open_checkpoint(suspect), model, key)
+    assert found.verdict == "found", found.reason
+    assert found.lineage.status == "derived", found.lineage.reason
+    assert (found.ranks < 0.2).sum() >= 0.9 * found.present
+    gone = key.parameters.positions - found.present
+    assert not gone or any(f"{gone} of 50 marked rows are gone" in text for text in found.warnings)
+    if lost is not None:
+        assert abs(found.alignment.lost - lost) <= 0.01 * model.vocab_size
+        assert not lost or any("rows are gone" in text for text in found.alignment.undone)
+    return found
+
+
+SINGLE = [row.label for row in rows(models()["phi3"]) if len(row.steps) == 1 and row.change is None]
+
+
+@pytest.mark.parametrize("label", SINGLE)
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
+def test_each_disguise_alone(releases: dict[str, Marked], tmp_path: Path, name: str, label: str) -> None:
+    row = next((row for row in rows(releases[name][2]) if row.label == label), None)
+    if row is None:
+        assert label == "as a plain Llama"  # the demo model is one
+        return
+    check(releases[name], row.build(releases[name][2], tmp_path / "x"))
+
+
+@pytest.mark.parametrize("change", [None, quantised], ids=["as it is", "int4"])
+@pytest.mark.parametrize("trimmed", [False, True], ids=["all rows", "40 % trimmed"])
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
+def test_all_disguises_together(releases: dict[str, Marked], tmp_path: Path, name: str, trimmed: bool, change) -> None:
+    model, _, release = releases[name]
+    steps = (*((TRIMMED,) if trimmed else ()), *everything(release), RENAMED)
+    suspect = Row("all", steps, change).build(release, tmp_path / "x", seed=7)
+    found = check(releases[name], suspect, round(0.4 * model.vocab_size) if trimmed else 0)
+    assert {"rows by content", "rotation"} <= {step.name for step in found.alignment.steps}
+
+
+def test_all_disguises_of_a_bert_with_int4_and_trimming(releases: dict[str, Marked], tmp_path: Path) -> None:
+    model, _, release = releases["MiniLM"]
+    suspect = Row("all", (TRIMMED, *everything(release), RENAMED), quantised).build(release, tmp_path / "x", seed=7)
+    check(releases["MiniLM"], suspect, round(0.4 * model.vocab_size))
+
+
+@pytest.mark.parametrize("before", [halved, tuned])
+def test_all_disguises_on_top_of_a_changed_model(releases: dict[str, Marked], tmp_path: Path, before) -> None:
+    marked = releases["demo"]
+    changed = before(marked[2], tmp_path / "changed")
+    check(marked, Row("all", (*everything(changed), RENAMED)).build(changed, tmp_path / "x"), 0)
+
+
+# Each may come in any order and more than once; renaming hides the family from those after it, so it comes last.
+STEPS = st.sampled_from(
+    [
+        "permute_residual",
+        "flip_signs",
+        "rotate",
+        "rescale",
+        "fold_gains",
+        "regain",
+        "map_qk",
+        "map_vo",
+        "reorder_heads",
+        "reorder_neurons",
+        ("reorder_tokens", {"tokenizer": "keep"}),
+        ("reorder_tokens", {"tokenizer": "drop"}),
+        ("trim_tokens", {"fraction": 0.2, "tokenizer": "keep"}),
+        ("trim_tokens", {"fraction": 0.2, "tokenizer": "drop"}),
+        ("pad_tokens", {"count": 50}),
+        ("cast", {"dtype": "float32"}),
+    ]
+)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=6), renamed=st.booleans(), seed=st.integers(0, 2**20))
+@pytest.mark.parametrize("name", ["gemma", "phi3"])
+def test_random_compositions(releases: dict[str, Marked], name: str, steps: list, renamed: bool, seed: int) -> None:
+    marked = releases[name]
+    # At most two trims, or too few marked rows are left to prove anything.
+    trims = [step for step in steps if step[0] == "trim_tokens"]
+    steps = [step for step in steps if step[0] != "trim_tokens"] + trims[:2]
+    state = apply(read_state(marked[2]), [*steps, *([RENAMED] if renamed else [])], seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        write_state(state, Path(folder) / "x")
+        found = check(marked, Path(folder) / "x")
+    if state.token_ids is not None:
+        where = np.asarray(state.token_ids)
+        present = where >= 0
+        assert (found.alignment.rows[present] == where[present]).mean() > 0.99
+        assert (found.alignment.rows[~present] < 0).mean() > 0.9 if not present.all() else True
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["gemma", "phi3"])
+def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: Path, name: str, seed: int) -> None:
+    model, key, _ = releases[name]
+    found = irwm.detect(irwm.open_checkpoint(random_model(model.path, tmp_path / "x", seed)), model, key)
+    assert found.verdict != "found"
+    assert found.lineage.status == "not derived"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_strangers_trained_apart_are_never_ours(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
+    """Same config, tokenizer and text, another random start; trained long enough that tokens mean something."""
+    model, key, _ = releases["gemma"]
+    found = irwm.detect(irwm.open_checkpoint(stranger(model.path, tmp_path / "x", seed)), model, key)
+    assert found.verdict != "found"
+    assert found.lineage.status == "not derived"
+
+
+def stranger(original: Path, out: Path, seed: int) -> Path:
+    """A model of the original's config trained on the demo model's held-out text for a few seconds."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = random_model(original, out, seed)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    text = (models()["demo"] / "heldout.txt").read_text(encoding="utf-8")
+    ids = torch.tensor(tokenizer(text, verbose=False)["input_ids"])
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(seed)
+    first = last = None
+    for _ in range(80):
+        starts = torch.randint(len(ids) - 64, (8,), generator=generator)
+        batch = torch.stack([ids[s : s + 64] for s in starts])
+        last = model(input_ids=batch, labels=batch).loss
+        first = last.item() if first is None else first
+        optimizer.zero_grad()
+        last.backward()
+        optimizer.step()
+    assert last.item() < first - 1.0  # it has learnt something
+    model.to(torch.bfloat16).save_pretrained(path)
+    return path

@@ -1,0 +1,150 @@
+"""A false accuser bends the "original" he shows until his key fits a stranger's model.
+
+He makes an honest key of a model and may even publish its commitment. Then he changes what A is computed from, so that
+the key's equations hold on the stranger's rows: linear algebra, no search. Each way must be refused, because the key is
+bound to everything that A reads.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.condition import permute_rows
+from irwm.errors import KeyMismatchError
+from irwm.invariant import invariant
+from irwm.keys import rows_digest
+from irwm.keystream import null_permutations
+from irwm.layer0 import layer0_digest
+from irwm.statistic import joint_map, lengths, normalised, null_lengths, ranks
+
+
+@pytest.fixture(scope="module")
+def honest(demo_path: Path) -> irwm.Key:
+    """A key of the demo model, whose first try of the constraint permutations is taken, as the forgery needs."""
+    model = irwm.open_checkpoint(demo_path)
+    params = irwm.Parameters(scale=1.0)
+    for first in range(60):
+        key = irwm.generate_key(model, params, secret=bytes([first]) * 32, owner="False accuser")
+        if key.attempt == 0:
+            return key
+    raise AssertionError("no key takes its first try")
+
+
+@pytest.fixture(scope="module")
+def forged(demo_path: Path, honest: irwm.Key, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo model with layer 0's q and k rewritten so that A' is orthogonal to its own, unmarked rows."""
+    folder = tmp_path_factory.mktemp("forged") / "model"
+    shutil.copytree(demo_path, folder)
+    model, choices = irwm.open_checkpoint(folder), honest.choices()
+    layout, d, t = model.layout, model.hidden_size, honest.parameters.constraints
+    rows = np.take_along_axis(model.embedding(choices.marked_rows).double().numpy(), choices.row_permutations, axis=1)
+    free = np.linalg.svd(np.vstack([rows, np.ones(d)]))[2][len(rows) + 1 :]
+    inverse = np.argsort(choices.constraint_permutations, axis=1)
+    drawn = np.random.default_rng(0).standard_normal((t, len(free))) @ free
+    wanted = np.take_along_axis(drawn, inverse, axis=1)  # A, before it is permuted
+    queries, references = (_inputs(model, tokens) for tokens in (choices.query_tokens, choices.reference_tokens))
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    q, k = torch.zeros(layout.heads * layout.head_dim, d), torch.zeros(layout.kv_heads * layout.head_dim, d)
+    q[:t] = torch.from_numpy(np.linalg.pinv(queries).T)
+    k[:t] = torch.from_numpy(np.linalg.solve(references, wanted.T).T)
+    assert layout.q is not None
+    assert layout.k is not None
+    weights[layout.q.name], weights[layout.k.name] = q, k
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
+def _inputs(model: irwm.Checkpoint, tokens: np.ndarray) -> np.ndarray:
+    """What layer 0's q and k are applied to in a Llama: the row, normalised, times the gain."""
+    assert model.layout.input_norm is not None
+    (gain,) = (model.read(ref).double() for ref in model.layout.input_norm.weights)
+    x = model.embedding(tokens).double()
+    return (x * torch.rsqrt(x.square().mean(1, keepdim=True) + model.layout.input_norm.eps) * gain).numpy()
+
+
+def count_with(original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Key) -> int:
+    """Positions that rank below beta, by the bare arithmetic of Algorithm 3: what an unbound key would show."""
+    choices = key.choices()
+    a_m = invariant(original, choices.query_tokens, choices.reference_tokens).numpy()
+    weights = joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+    rows = suspect.embedding(choices.marked_rows).double().numpy()
+    shuffled = normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
+    null = null_lengths(weights, shuffled, null_permutations(0, 999, rows.shape[1]))
+    return int((ranks(lengths(weights, shuffled), null) < key.parameters.rank_threshold).sum())
+
+
+def test_the_forgery_would_work_on_a_key_that_is_bound_to_the_embedding_alone(
+    honest: irwm.Key, forged: Path, demo_path: Path
+) -> None:
+    victim = irwm.open_checkpoint(demo_path)
+    assert count_with(irwm.open_checkpoint(forged), victim, honest) == 50
+    assert count_with(victim, victim, honest) < 25
+
+
+def test_an_original_whose_layer_0_was_bent_after_the_key_is_refused(
+    honest: irwm.Key, forged: Path, demo_path: Path
+) -> None:
+    with pytest.raises(KeyMismatchError, match="layer 0") as caught:
+        irwm.detect(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(forged), honest)
+    assert caught.value.tensor == "model.layers.0.self_attn.q_proj.weight"
+
+
+def test_a_key_bound_anew_to_the_bent_layer_has_other_rows_and_finds_nothing(
+    honest: irwm.Key, forged: Path, demo_path: Path
+) -> None:
+    """What the digest is bound into is every choice: the equations that were bent to fit are no longer asked."""
+    original, victim = irwm.open_checkpoint(forged), irwm.open_checkpoint(demo_path)
+    rebound = replace(honest, layer0_digest=layer0_digest(original))
+    choices = rebound.choices()
+    rebound = replace(
+        rebound,
+        rows_digest=rows_digest(original, choices.query_tokens, choices.reference_tokens, choices.marked_rows),
+    )
+    assert set(choices.marked_rows) != set(honest.choices().marked_rows)
+    assert count_with(original, victim, rebound) < 25
+
+
+def test_rows_bent_under_the_fingerprint_of_the_honest_model_are_refused(
+    honest: irwm.Key, demo_path: Path, tmp_path: Path
+) -> None:
+    """The digest of the rows that are read is written into the key but bound into nothing; the fingerprint is."""
+    folder = tmp_path / "model"
+    shutil.copytree(demo_path, folder)
+    weights = load_file(folder / "model.safetensors")
+    embedding = weights["model.embed_tokens.weight"]
+    embedding[torch.from_numpy(honest.choices().reference_tokens)] *= 1.01
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    original, choices = irwm.open_checkpoint(folder), honest.choices()
+    digest = rows_digest(original, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
+    with pytest.raises(KeyMismatchError, match="fingerprint"):
+        irwm.detect(irwm.open_checkpoint(demo_path), original, replace(honest, rows_digest=digest))
+
+
+CONFIGS: dict[str, Callable[[dict], None]] = {
+    "head count": lambda config: config.update(num_attention_heads=4, num_key_value_heads=2, head_dim=64),
+    "norm's epsilon": lambda config: config.update(rms_norm_eps=1.0),
+}
+
+
+@pytest.mark.parametrize("change", CONFIGS)
+def test_an_original_whose_config_was_changed_is_refused(
+    honest: irwm.Key, demo_path: Path, tmp_path: Path, change: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(demo_path, folder)
+    config = json.loads((folder / "config.json").read_text())
+    CONFIGS[change](config)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(KeyMismatchError, match="layer 0"):
+        irwm.detect(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(folder), honest)

@@ -1,0 +1,162 @@
+"""Disguises made to defeat alignment itself: planted rows, chosen trimming, damaged decoys, extreme factors.
+
+Each keeps the model's function (planted rows get no probability, trimmed tokens are gone by choice) or needs a loader
+of the thief's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from benchmarks.disguises import RENAMED, models
+from irwm.attacks.equivalence import apply, read_state, write_state
+from irwm.attacks.equivalence.draft import Draft
+from irwm.attacks.equivalence.survey import structure_of
+
+Marked = tuple[irwm.Checkpoint, irwm.Key, Path]
+DROPPED = ("reorder_tokens", {"tokenizer": "drop"})
+
+
+@pytest.fixture(scope="module", params=["gemma", "phi3"])
+def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Marked:
+    model = irwm.open_checkpoint(models()[request.param])
+    key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)))
+    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp(request.param) / "release").path
+
+
+def found(marked: Marked, suspect: Path) -> irwm.Finding:
+    model, key, _ = marked
+    result = irwm.detect(irwm.open_checkpoint(suspect), model, key)
+    assert result.verdict == "found", result.reason
+    assert result.lineage.status == "derived", result.lineage.reason
+    assert (result.ranks < 0.2).sum() >= 0.9 * result.present
+    return result
+
+
+def one_direction(rows: torch.Tensor, count: int) -> torch.Tensor:
+    direction = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
+    signs = torch.tensor([1.0, -1.0], dtype=rows.dtype).repeat(count // 2)
+    return 19 * rows.norm(dim=1).median() * signs[:, None] * direction / direction.norm()
+
+
+def scattered(size: float) -> Callable[[torch.Tensor, int], torch.Tensor]:
+    def rows_of(rows: torch.Tensor, count: int) -> torch.Tensor:
+        x = torch.randn(count, rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
+        return size * rows.norm(dim=1).median() * x / x.norm(dim=1, keepdim=True)
+
+    return rows_of
+
+
+@pytest.mark.parametrize(
+    ("plant", "count"), [(one_direction, 8), (scattered(15), 300), (scattered(1), 2000), (scattered(0.3), 1000)]
+)
+def test_planted_rows_do_not_choose_the_coordinates(marked: Marked, tmp_path: Path, plant, count: int) -> None:
+    model, _, release = marked
+    state = apply(read_state(release), ["rotate", ("pad_tokens", {"count": count, "tokenizer": "drop"})])
+    draft, embedding = Draft(state), structure_of(state).embedding
+    rows = draft.read(embedding).clone()
+    rows[model.vocab_size :] = plant(rows[: model.vocab_size], count)
+    draft.write(embedding, rows)
+    write_state(apply(draft.done(), [DROPPED], seed=2), tmp_path / "x")
+    assert found(marked, tmp_path / "x").alignment.lost <= 2
+
+
+@pytest.mark.parametrize("kind", ["rarest", "commonest", "shortest", "longest"])
+def test_trimming_a_kind_of_tokens_is_undone(marked: Marked, tmp_path: Path, kind: str) -> None:
+    model, _, release = marked
+    by_length = model.embedding().norm(dim=1).argsort().tolist()
+    ids, cut = list(range(model.vocab_size)), int(0.4 * model.vocab_size)
+    keep = {"rarest": ids[:-cut], "commonest": ids[cut:], "shortest": by_length[cut:], "longest": by_length[:-cut]}
+    steps = [("trim_tokens", {"keep": keep[kind], "tokenizer": "drop"}), "rotate", DROPPED]
+    write_state(apply(read_state(release), steps, seed=9), tmp_path / "x")
+    assert abs(found(marked, tmp_path / "x").alignment.lost - cut) < 0.01 * model.vocab_size
+
+
+@pytest.mark.parametrize("damage", ["signs", "noise"])
+def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
+    marked: Marked, tmp_path: Path, damage: str
+) -> None:
+    """Both tensors align; the one that aligns first and most cheaply carries no mark any more."""
+    _, _, release = marked
+    rows = irwm.open_checkpoint(release).embedding()
+    noise = 2 * rows.std() * torch.randn(rows.shape, generator=torch.Generator().manual_seed(1))
+    decoy = rows.sign() * rows.std() if damage == "signs" else rows + noise
+    write_state(apply(read_state(release), ["rotate", RENAMED], seed=3), tmp_path / "x")
+    shard = tmp_path / "x" / "model.safetensors"
+    save_file(load_file(shard) | {"a_decoy": decoy.bfloat16()}, shard, metadata={"format": "pt"})
+    result = found(marked, tmp_path / "x")
+    assert result.keys_tried == 1
+    assert result.tensors_read > 1
+    assert f"{result.tensors_read} tensors fit the embedding" in result.warnings[0]
+    assert result.log10_p < -12  # paying twice costs nothing that is needed
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e-7, 1e3, 1e6])
+def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, factor: float) -> None:
+    steps = [("cast", {"dtype": "float32"}), ("rescale", {"factor": factor}), DROPPED]
+    write_state(apply(read_state(marked[2]), steps, seed=2), tmp_path / "x")
+    alignment = found(marked, tmp_path / "x").alignment
+    assert alignment.scale == pytest.approx(factor, rel=0.01)
+
+
+@pytest.mark.parametrize("count", [10, 50])
+def test_exchanging_only_the_marked_rows_is_noticed(marked: Marked, tmp_path: Path, count: int) -> None:
+    """As two colluders could who know them from the difference of their copies; no sample of rows shows it."""
+    model, key, release = marked
+    order = np.arange(model.vocab_size)
+    rows = key.marked_rows[:count]
+    order[rows] = np.roll(rows, 1)
+    tensors = load_file(release / "model.safetensors")
+    tall = [name for name, value in tensors.items() if value.shape[0] == model.vocab_size]
+    for name in tall:
+        tensors[name] = tensors[name][torch.from_numpy(order)].contiguous()
+    (tmp_path / "x").mkdir()
+    save_file(tensors, tmp_path / "x" / "model.safetensors", metadata={"format": "pt"})
+    for file in ("config.json", "tokenizer.json"):
+        (tmp_path / "x" / file).write_bytes((release / file).read_bytes())
+    result = found(marked, tmp_path / "x")
+    assert result.count == 50
+    assert any("token ids were changed" in said for said in result.alignment.undone)
+
+
+def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: Path) -> None:
+    """Only what detection reads is widened here: the embedding through orthonormal rows, under unknown names."""
+    rows = irwm.open_checkpoint(marked[2]).embedding().double()
+    d = rows.shape[1]
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(d + 64, d + 64, generator=generator, dtype=torch.float64)).Q[:d]
+    (tmp_path / "x").mkdir()
+    save_file({"t0": (rows @ turn).float()}, tmp_path / "x" / "model.safetensors")
+    (tmp_path / "x" / "config.json").write_text('{"model_type": "custom"}', encoding="utf-8")
+    assert found(marked, tmp_path / "x").alignment.rotation.shape == (d + 64, d)
+
+
+def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> None:
+    """Trimmed to a fifth, rotated and reordered, too little is left to pair; that is no sign of innocence."""
+    model, key, release = marked
+    keep = list(range(300, 300 + model.vocab_size // 5))
+    steps = [("trim_tokens", {"keep": keep, "tokenizer": "drop"}), "rotate", DROPPED]
+    write_state(apply(read_state(release), steps, seed=4), tmp_path / "x")
+    result = irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, key)
+    assert result.lineage.status in ("derived", "cannot tell")
+    assert result.verdict in ("found", "inconclusive")
+
+
+def test_a_stranger_with_rows_of_ours_pasted_in_is_not_acquitted(gemma_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    name = model.layout.embedding.name
+    rows = torch.randn(model.vocab_size, model.hidden_size, generator=torch.Generator().manual_seed(0))
+    ours = model.embedding()
+    rows = rows * ours.std()
+    rows[: model.vocab_size * 3 // 10] = ours[: model.vocab_size * 3 // 10]
+    path = irwm.attacks.rewrite.rewrite(gemma_path, tmp_path / "x", lambda n, x: rows if n == name else x)
+    kin = irwm.lineage.lineage(irwm.align(irwm.open_checkpoint(path), model))
+    assert kin.status == "cannot tell"
+    assert "of the rows have a counterpart" in kin.reason

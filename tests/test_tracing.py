@@ -1,0 +1,407 @@
+"""Tracing by noise: who is named, who never is, and that neither depends on how the work is cut."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest, norm
+
+import irwm
+from irwm.attacks import equivalence
+from irwm.errors import KeyMismatchError, ParameterError
+from irwm.noise import places, signs_in_turn
+from irwm.probability import rademacher_tail_log10
+from irwm.tracing import examine
+from irwm.tracing.scores import Sums
+from tests.conftest import write_llama
+from tests.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
+
+NAMES = ["ann", "bob", "cid"]
+trace_module = importlib.import_module("irwm.tracing.trace")  # the package has a function of that name
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> irwm.Checkpoint:
+    folder = tmp_path_factory.mktemp("traced") / "model"
+    return irwm.open_checkpoint(write_llama(folder, vocab_size=2500, dtype=torch.bfloat16))
+
+
+@pytest.fixture(scope="module")
+def keys(model: irwm.Checkpoint) -> list[irwm.Key]:
+    return keys_for(model, NAMES)
+
+
+@pytest.fixture(scope="module")
+def copies(model: irwm.Checkpoint, keys: list[irwm.Key]) -> list[torch.Tensor]:
+    return [copy_of(model, key).float() for key in keys]
+
+
+@pytest.fixture(scope="module")
+def anns(model: irwm.Checkpoint, copies: list[torch.Tensor], tmp_path_factory) -> irwm.Checkpoint:
+    """Ann's copy with a little noise."""
+    return write_embedding(model, with_noise(copies[0], 0.2), tmp_path_factory.mktemp("suspects") / "ann")
+
+
+def names(traces) -> list[str]:
+    return [trace.recipient for trace in traces if trace.named]
+
+
+# The bound on a sum of random signs, on which every name rests.
+
+
+def all_sums(a: np.ndarray) -> np.ndarray:
+    """The sums of +-a over all signs."""
+    return (1.0 - 2.0 * (np.arange(2**a.size)[:, None] >> np.arange(a.size) & 1)) @ a
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        np.ones(12),
+        np.array([1.0]),
+        np.array([1.0, 1.0]),
+        np.array([1e6, *np.ones(11)]),
+        np.array([1e6, 1e6, *np.ones(10)]),
+        2.0 ** np.arange(12),
+        np.array([*np.ones(4), *np.full(8, 1e-9)]),
+        1 / np.arange(1, 13),
+        np.random.default_rng(0).standard_cauchy(12),
+    ],
+    ids=str,
+)
+def test_the_bound_is_never_below_the_true_tail(a: np.ndarray) -> None:
+    sums = all_sums(np.abs(a)) / np.linalg.norm(a)
+    for z in np.concatenate((np.unique(np.abs(sums)), np.linspace(0.01, 4, 60))):
+        true = (sums >= z - 1e-12).mean()  # rounding must not hide a sum that just reaches z
+        assert 10.0 ** rademacher_tail_log10(z) >= true * (1 - 1e-9)
+
+
+def test_the_bound_falls_and_stays_finite() -> None:
+    z = np.concatenate((np.linspace(-5, 40, 4001), np.geomspace(40, 1e4, 200)))
+    bound = rademacher_tail_log10(z)
+    assert np.isfinite(bound).all()
+    assert (np.diff(bound) <= 0).all()
+    assert (bound[z <= 0] == 0).all()
+    assert bound[-1] == pytest.approx(-1e8 / 2 / math.log(10), rel=1e-6)
+
+
+def test_the_bound_is_near_the_normal_tail_where_names_are_given() -> None:
+    for z in (5.0, 6.0, 8.0):
+        true = norm.logsf(z) / math.log(10)
+        assert true <= rademacher_tail_log10(z) < true + 0.51
+
+
+def test_what_could_not_be_compared_is_no_evidence() -> None:
+    assert rademacher_tail_log10([np.nan, -3.0, 0.0]).tolist() == [0.0, 0.0, 0.0]
+    empty = Sums(np.zeros(1), np.zeros(1), np.zeros(1), 0.0, 0)
+    assert np.isnan(empty.z).all()
+    assert np.isnan(empty.share).all()
+
+
+# Names.
+
+
+def test_the_leaker_is_named_and_nobody_else(model, keys, anns) -> None:
+    tracing = examine(anns, model, keys)
+    assert names(tracing.traces) == ["ann"]
+    assert [trace.recipient for trace in tracing.named] == ["ann"]
+    assert tracing.ranked[0] is tracing.named[0]
+    assert tracing.colluders == pytest.approx(1.0, abs=0.1)
+    assert tracing.reason == "The suspect was made from one recipient's copy, at least."
+    assert tracing.decoys.shape == (200,)
+    assert np.abs(tracing.decoys).max() < 4.5
+
+
+def test_z_is_what_it_is_said_to_be(model, keys, anns) -> None:
+    """Against the definition: signs times the difference in the basis, each row by its weight, over the deviation."""
+    basis = keys[0].noise(model, keys[0].choices()).basis
+    theirs = anns.embedding().double().numpy() / irwm.align(anns, model).scale
+    change = theirs - model.embedding().double().numpy()
+    difference = np.stack([row @ basis.dense(64, token) for token, row in enumerate(change)])
+    for key, trace in zip(keys, irwm.trace(anns, model, keys), strict=True):
+        positions, turns = places(key.derivation.noise_key(), 0, 2500, 2, 64)
+        centred = difference - difference.mean(axis=0)
+        units = np.linalg.norm(model.embedding().double().numpy(), axis=1)
+        terms = (np.take_along_axis(centred, positions, axis=1) * signs_in_turn(turns, 2)).sum(axis=1)
+        terms *= units / np.square(centred).mean(axis=1)
+        assert trace.z == pytest.approx(terms.sum() / np.linalg.norm(terms), abs=0.15)
+
+
+def test_traces_stand_in_the_order_of_the_keys(model, keys, anns) -> None:
+    forth, back = irwm.trace(anns, model, keys), irwm.trace(anns, model, keys[::-1])
+    assert [trace.recipient for trace in forth] == NAMES
+    assert forth == back[::-1]
+
+
+def test_the_same_question_has_the_same_answer(model, keys, anns) -> None:
+    one, other = examine(anns, model, keys), examine(anns, model, keys)
+    assert one.traces == other.traces
+    assert np.array_equal(one.decoys, other.decoys)
+
+
+def test_a_key_without_noise_gets_no_z_and_no_name(model, keys, anns) -> None:
+    (plain,) = keys_for(model, ["dan"], irwm.Parameters(scale="auto"))
+    traces = irwm.trace(anns, model, [plain, *keys])
+    assert math.isnan(traces[0].z)
+    assert (traces[0].named, traces[0].log10_p, traces[0].rows) == (False, 0.0, 0)
+    assert names(traces) == ["ann"]
+    alone = examine(anns, model, [plain])
+    assert "carry no noise" in alone.reason
+    assert math.isnan(alone.colluders)
+    assert alone.decoys.size == 0
+
+
+def test_keys_of_several_owners_and_settings_are_traced_together(model, keys, copies, anns, tmp_path: Path) -> None:
+    strangers = keys_for(model, NAMES, secret=bytes([9]) * 32)
+    others = keys_for(model, NAMES, irwm.Parameters(constraints=3, noise_coordinates=3, noise_level="global"))
+    tracing = examine(anns, model, [*strangers, keys[0], *others], decoys=200)
+    assert [trace.named for trace in tracing.traces] == [False] * 3 + [True] + [False] * 3
+    assert tracing.decoys.size == 200
+    theirs = write_embedding(model, copy_of(model, others[1]), tmp_path / "global")
+    (named,) = examine(theirs, model, [*strangers, *keys, *others]).named
+    assert named == irwm.trace(theirs, model, [*strangers, *keys, *others])[7]
+    assert named.share == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_original_itself_is_nobodys_copy(model, keys) -> None:
+    tracing = examine(model, model, keys)
+    assert all(math.isnan(trace.z) and not trace.named and trace.log10_risk == 0.0 for trace in tracing.traces)
+    assert "equals the original" in tracing.reason
+
+
+def test_an_unrelated_model_names_nobody_and_says_why(tiny_path: Path, tmp_path: Path) -> None:
+    model, other = (irwm.open_checkpoint(path) for path in (tiny_path, write_llama(tmp_path / "other", seed=5)))
+    tracing = examine(other, model, keys_for(model, NAMES))
+    assert names(tracing.traces) == []
+    assert tracing.reason.startswith("Nobody can be traced: the suspect cannot be aligned")
+
+
+def test_another_originals_key_and_an_impossible_risk_are_refused(model, keys, anns, tiny_path: Path) -> None:
+    (foreign,) = keys_for(irwm.open_checkpoint(tiny_path), ["eve"])
+    with pytest.raises(KeyMismatchError):
+        irwm.trace(anns, model, [*keys, foreign])
+    for risk in (0.0, 1.0, -1e-6, math.nan):
+        with pytest.raises(ParameterError):
+            irwm.trace(anns, model, keys, risk=risk)
+    with pytest.raises(ParameterError):
+        irwm.trace(anns, model, [])
+
+
+DISGUISES = {
+    "columns permuted": lambda folder, out: equivalence.permute_residual(folder, out, seed=3),
+    "rotated": lambda folder, out: equivalence.rotate(folder, out, seed=3),
+    "rescaled": lambda folder, out: equivalence.rescale(folder, out, factor=3.0),
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_a_disguised_copy_names_its_recipient(model, keys, anns, tmp_path: Path, disguise: str) -> None:
+    suspect = irwm.open_checkpoint(DISGUISES[disguise](anns.path, tmp_path / "disguised"))
+    traces = irwm.trace(suspect, model, keys)
+    assert names(traces) == ["ann"]
+    assert traces[0].share == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_copy_of_the_demo_without_a_third_of_its_words_names_its_recipient(demo_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    keys = keys_for(model, NAMES)
+    release = irwm.insert(model, keys[1], tmp_path / "release")
+    trimmed = equivalence.trim_tokens(release.path, tmp_path / "trimmed", fraction=0.3, seed=3)
+    turned = irwm.open_checkpoint(equivalence.rotate(trimmed, tmp_path / "turned", seed=3))
+    traces = irwm.trace(turned, model, keys)
+    assert names(traces) == ["bob"]
+    assert traces[1].rows < 0.75 * model.vocab_size
+
+
+def test_broken_and_planted_rows_neither_name_nor_shield_anybody(model, keys, copies, tmp_path: Path) -> None:
+    damaged = copies[0].clone()
+    damaged[5:9] = math.nan
+    damaged[17] = math.inf
+    damaged[1000] = 3e38  # finite, and its square is not
+    damaged[1300] *= 1e6
+    damaged[2499] = 0.0
+    traces = irwm.trace(write_embedding(model, damaged, tmp_path / "damaged"), model, keys)
+    assert names(traces) == ["ann"]
+    assert traces[0].rows <= 2500 - 6
+    clean = irwm.trace(write_embedding(model, copies[0], tmp_path / "clean"), model, keys)
+    assert traces[0].z > 0.95 * clean[0].z
+
+
+def test_the_risk_pays_for_every_recipient(model, keys, anns) -> None:
+    many = [*other_names(keys[0], [f"other {i}" for i in range(97)]), *keys]
+    few, more = irwm.trace(anns, model, keys)[0], irwm.trace(anns, model, many)[97]
+    assert (few.z, few.log10_p) == (more.z, more.log10_p)
+    assert few.log10_risk == pytest.approx(few.log10_p + math.log10(3))
+    assert more.log10_risk == pytest.approx(more.log10_p + 2)
+
+
+def test_a_name_is_given_at_the_risk_asked_for_and_not_above(model, keys, copies, tmp_path: Path) -> None:
+    faint = 0.004 * copies[0] + 0.996 * model.embedding()
+    suspect = write_embedding(model, with_noise(faint, 0.05), tmp_path / "faint")
+    (trace, *_) = irwm.trace(suspect, model, keys)
+    assert -12 < trace.log10_risk < -0.5
+    just = 10.0**trace.log10_risk
+    assert irwm.trace(suspect, model, keys, risk=just * 1.01)[0].named
+    assert not irwm.trace(suspect, model, keys, risk=just * 0.99)[0].named
+
+
+def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: Path, monkeypatch) -> None:
+    suspect = write_embedding(model, with_noise(sum(copies) / 3, 0.3), tmp_path / "mean")
+    many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
+    full = examine(suspect, model, many, decoys=20)
+    for name, value in (
+        ("MOST_PLACES", 10_000),
+        ("FIRST_PASS_RUN", 60),
+        ("FINALISTS", 25),
+        ("_RECIPIENTS_PER_TASK", 70),
+    ):
+        monkeypatch.setattr(trace_module, name, value)
+    fast = examine(suspect, model, many, decoys=20)
+    assert names(fast.traces) == names(full.traces) == NAMES
+    assert (fast.first_pass_rows, fast.rows) == (480, 2500)
+    assert [trace.rows for trace in fast.traces].count(480) == 303 - 25
+    # Equal up to the centre, which comes from other rows.
+    assert z_of(fast.traces[300:]) == pytest.approx(z_of(full.traces[300:]), rel=0.01)
+    assert fast.decoys == pytest.approx(full.decoys, abs=0.2)
+    # Who was ruled out was looked at once, everybody else twice; both looks are paid for.
+    last = fast.traces[-1]
+    assert last.log10_risk == pytest.approx(last.log10_p + math.log10(2 * 303))
+
+
+@pytest.mark.parametrize("first_pass", [False, True])
+def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
+    model, keys, copies, tmp_path: Path, monkeypatch, first_pass: bool
+) -> None:
+    """What the differences are centred by, and who is ruled out, rests on rows that only the release's secret names."""
+    monkeypatch.setattr(trace_module, "FIRST_PASS_RUN", 60)
+    if first_pass:
+        monkeypatch.setattr(trace_module, "MOST_PLACES", 10_000)
+        monkeypatch.setattr(trace_module, "FINALISTS", 10)
+    spoiled = copies[0].clone()
+    guessed = np.concatenate([np.arange(start, start + 60) for start in np.linspace(0, 2440, 8).astype(int)])
+    size = 1e4 * float(spoiled.std())
+    spoiled[guessed] = size * torch.randn(len(guessed), spoiled.shape[1], generator=torch.Generator().manual_seed(3))
+    suspect = write_embedding(model, spoiled, tmp_path / "spoiled")
+    many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
+    found = examine(suspect, model, many, decoys=0)
+    assert names(found.traces) == ["ann"]
+    assert found.traces[300].share == pytest.approx(1.0, abs=0.1)
+    one, other = (trace_module.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
+    assert one != other
+
+
+def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, anns, monkeypatch) -> None:
+    monkeypatch.setattr(trace_module, "_ROWS_PER_TASK", 512)
+    said: list[tuple[int, int]] = []
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        there = examine(
+            anns, model, keys, executor=pool, decoys=5, progress=lambda done, total, _: said.append((done, total))
+        )
+        monkeypatch.setattr(trace_module, "MOST_PLACES", 10)
+        monkeypatch.setattr(trace_module, "FIRST_PASS_RUN", 60)
+        fast_there = examine(anns, model, keys, executor=pool, decoys=5)
+    fast_here = examine(anns, model, keys, decoys=5)
+    monkeypatch.undo()
+    monkeypatch.setattr(trace_module, "_ROWS_PER_TASK", 512)
+    here = examine(anns, model, keys, decoys=5)
+    assert there.traces == here.traces
+    assert fast_there.traces == fast_here.traces
+    assert np.array_equal(there.decoys, here.decoys)
+    assert said == [(i, 5) for i in range(6)]
+
+
+# Calibration: innocents against everything.
+
+INNOCENTS = 3000
+
+
+def heavy(e: torch.Tensor) -> torch.Tensor:
+    damaged = e.clone()
+    damaged[torch.arange(6) * 311 + 7] *= 1000.0
+    return damaged
+
+
+def pruned(e: torch.Tensor, share: float) -> torch.Tensor:
+    return torch.where(e.abs() > e.abs().flatten().kthvalue(int(share * e.numel())).values, e, 0)
+
+
+def rounded(e: torch.Tensor, levels: int) -> torch.Tensor:
+    groups = e.reshape(-1, 32)
+    step = groups.abs().amax(dim=1, keepdim=True) / levels
+    return ((groups / step).round() * step).reshape(e.shape)
+
+
+def along_one_direction(e: torch.Tensor) -> torch.Tensor:
+    rows, columns = torch.linspace(-2, 2, e.shape[0]), torch.sin(torch.arange(e.shape[1]))
+    return 0.3 * e.std() * torch.outer(rows, columns)
+
+
+DAMAGES = {
+    "as it is": lambda e: e,
+    "noise": lambda e: with_noise(e, 0.3),
+    "int4": lambda e: rounded(e, 7),
+    "pruned": lambda e: pruned(e, 0.3),
+    "a few rows a thousand times longer": heavy,
+    "one constant added to every row": lambda e: e + 0.5 * e.std() * torch.linspace(-1, 1, e.shape[1]),
+    "one direction in every row": lambda e: e + along_one_direction(e),
+    "half of the rows longer": lambda e: torch.cat((1.05 * e[: len(e) // 2], e[len(e) // 2 :])),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("whose", ["another recipient's copy", "the unmarked original"])
+def test_innocents_scores_are_standard_normal_and_nobody_is_named(
+    model, keys, copies, tmp_path: Path, whose: str, damage: str
+) -> None:
+    base = copies[0].clone() if whose.startswith("another") else model.embedding()
+    base[:2000] *= 1.01  # so that the original, too, differs from itself
+    suspect = write_embedding(model, DAMAGES[damage](base), tmp_path / "suspect")
+    innocent = [*other_names(keys[0], [f"innocent {i}" for i in range(INNOCENTS)]), keys[1]]
+    tracing = examine(suspect, model, innocent)
+    assert tracing.alignment.aligned
+    assert names(tracing.traces) == []
+    for z in (z_of(tracing.traces), tracing.decoys):
+        assert kstest(z, norm.cdf).pvalue > 1e-4
+        assert abs(z.mean()) < 4.5 / math.sqrt(z.size)
+        assert abs(z.std() - 1) < 4.5 / math.sqrt(2 * z.size)
+    assert abs(float((z_of(tracing.traces) ** 4).mean()) - 3.0) < 0.8
+
+
+def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp_path: Path) -> None:
+    """Its only term is its own deviation, so that z is 1 or -1 whatever the row says."""
+    embedding = model.embedding()
+    embedding[77] = copies[0][77]
+    traces = irwm.trace(write_embedding(model, embedding, tmp_path / "row"), model, keys)
+    assert np.abs(z_of(traces)) == pytest.approx(np.ones(3))
+    assert names(traces) == []
+
+
+def test_innocents_of_the_trained_models_relatives(
+    demo_path: Path, gemma_path: Path, phi3_path: Path, tmp_path: Path
+) -> None:
+    """Trained weights, pruned and quantised through files, and a copy of another release of the same original."""
+    for path in (demo_path, gemma_path, phi3_path):
+        model = irwm.open_checkpoint(path)
+        own, (others_key,) = keys_for(model, ["own"]), keys_for(model, ["own"], secret=bytes([9]) * 32)
+        innocent = [*other_names(own[0], [f"innocent {i}" for i in range(999)]), own[0]]
+        root = tmp_path / path.name
+        root.mkdir()
+        suspects = [
+            irwm.open_checkpoint(irwm.attacks.prune(path, root / "pruned", 0.3)),
+            irwm.open_checkpoint(irwm.attacks.quantize(path, root / "int8", 8)),
+            irwm.open_checkpoint(irwm.attacks.add_noise(path, root / "noise", 0.3)),
+            write_embedding(model, copy_of(model, others_key), root / "customer"),
+        ]
+        for suspect in suspects:
+            tracing = examine(suspect, model, innocent, decoys=100)
+            z = z_of(tracing.traces)
+            assert names(tracing.traces) == []
+            assert kstest(z, norm.cdf).pvalue > 1e-4
+            assert abs(z.std() - 1) < 0.11

@@ -1,0 +1,260 @@
+"""The model card as HTML: every fact in plain words, nothing of a file's text alive."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.card import Card, NumberFormat, Shard, Tokenizer, card_of
+from tests.conftest import DEMO, write_llama
+from ui.components import model_card
+from ui.components.model_card import Measured, measure, model_html
+
+EMBEDDING = "model.embed_tokens.weight"
+NASTY = "<script>alert(1)</script>\u202e\x1b[31m"
+DONE = Measured("ab" * 32, Tokenizer(4096, 4), 4092, ())
+
+
+@pytest.fixture(scope="module")
+def demo() -> Card:
+    return card_of(open_checkpoint(DEMO))
+
+
+def words(page: str) -> str:
+    """What a reader sees: tags gone, no-break spaces plain."""
+    return " ".join(re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "")).replace("\u00a0", " ").split())
+
+
+def facts(page: str) -> dict[str, str]:
+    pairs = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page, re.DOTALL)
+    return {label: words(value) for label, value in pairs}
+
+
+def opened(page: str) -> str:
+    """The page without what is folded."""
+    return re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+
+
+def test_the_demo_card_says_what_it_is(demo: Card) -> None:
+    model = open_checkpoint(DEMO)
+    shown = facts(model_html(demo, measure(model, rows=True), marking=True))
+    assert shown == {
+        "Family": f"llama, told by config.json {demo.title}",
+        "Embedding": "4 096 tokens × 256",
+        "Layers": "4",
+        "Attention": "8 query heads, 4 key heads of 32",
+        "q·k": "from the token’s embedding, then RMS norm, then q and k",
+        "Output head": "its own matrix",
+        "Format": "safetensors",
+        "Number format": "bfloat16",
+        "Parameters": "5.25 million (5 245 184)",
+        "Size": "10.5 MB in 1 weights file",
+        "Tokenizer": "4 096 tokens named; 4 special or unused tokenizer.json, tokenizer_config.json",
+        "Usable rows": "4 092 of 4 096; left out: 4 special or unused",
+        "Fingerprint": f"{model.fingerprint} Copy SHA-256 of the embedding",
+    }
+
+
+def test_before_anything_is_read_the_rest_is_there_already(demo: Card) -> None:
+    shown = facts(model_html(demo, marking=True))
+    assert shown["Parameters"] == "5.25 million (5 245 184)"
+    for label in ("Fingerprint", "Usable rows", "Tokenizer"):
+        assert "being read" in shown[label]
+    assert "Can be marked" not in model_html(demo, marking=True), "not before the numbers were looked at"
+
+
+def test_protect_unfolds_what_investigate_folds(demo: Card) -> None:
+    protect, investigate = (model_html(demo, DONE, marking=marking) for marking in (True, False))
+    assert EMBEDDING in words(opened(protect))
+    assert EMBEDDING in words(investigate)
+    assert EMBEDDING not in words(opened(investigate))
+    assert "Can be marked" in protect
+    assert "marked" not in investigate
+    assert "Usable rows" not in investigate
+
+
+def test_a_model_that_cannot_be_marked_says_why_in_words_beside_an_icon(demo: Card) -> None:
+    card = dataclasses.replace(demo, refusal="a GGUF file is examined but not marked", advice="save it again")
+    page = model_html(card, DONE, marking=True)
+    assert "Cannot be marked" in page
+    assert "Can be marked" not in page
+    assert "Can be examined, but not marked. A GGUF file is examined but not marked. Save it again." in words(page)
+    assert "Usable rows" not in page
+
+
+def test_numbers_that_are_not_finite_are_a_problem(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[EMBEDDING][7, 3] = float("nan")
+    save_file(tensors, folder / "model.safetensors")
+    model = open_checkpoint(folder)
+    measured = measure(model, rows=True)
+    page = model_html(card_of(model), measured, marking=True)
+    assert "Problem. The embedding holds numbers that are not finite." in words(page)
+    assert "Cannot be marked" in page
+    assert measure(model).problems == (), "only where the rows are to be used"
+
+
+def test_a_broken_tokenizer_is_a_problem_said_once(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "m")
+    (folder / "tokenizer.json").write_text("[")
+    model = open_checkpoint(folder)
+    measured = measure(model, rows=True)
+    assert len(measured.problems) == 1
+    page = words(model_html(card_of(model), measured, marking=True))
+    assert page.count("Problem.") == 1
+    assert "Tokenizer cannot be read tokenizer.json" in page
+
+
+def test_without_a_tokenizer_rows_are_matched_by_content(tiny_path: Path) -> None:
+    model = open_checkpoint(tiny_path)
+    assert facts(model_html(card_of(model), measure(model)))["Tokenizer"] == "none: rows will be matched by content"
+
+
+def test_duplicate_rows_are_counted_apart_from_special_ones(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[EMBEDDING][10:13] = tensors[EMBEDDING][10]
+    tensors[EMBEDDING][20] = 0
+    save_file(tensors, folder / "model.safetensors")
+    model = open_checkpoint(folder)
+    usable = facts(model_html(card_of(model), measure(model, rows=True), marking=True))["Usable rows"]
+    # The config names the ids 1 and 2.
+    assert usable == "594 of 600; left out: 2 special or unused, 4 duplicate or near zero"
+
+
+def test_the_rows_of_a_large_embedding_are_left_to_the_release(monkeypatch: pytest.MonkeyPatch, demo: Card) -> None:
+    monkeypatch.setattr(model_card, "_MOST_COUNTED", 1000)
+    measured = measure(open_checkpoint(DEMO), rows=True)
+    assert measured.usable is None
+    page = model_html(demo, measured, marking=True)
+    assert "counted when the release is made" in page
+    assert "Can be marked" in page
+
+
+def test_hostile_names_are_inert_everywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "<img src=x>\u202e"
+    shutil.copytree(DEMO, folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({f"t{i}{NASTY}": value for i, value in enumerate(tensors.values())}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": NASTY, "auto_map": {"x": NASTY}}))
+    model = open_checkpoint(folder)
+    card = card_of(model)
+    card = dataclasses.replace(
+        card,
+        notes=(*card.notes, NASTY, NASTY * 40),
+        shards=(Shard(NASTY, None), *card.shards),
+        formats=(*card.formats, NumberFormat(NASTY, 1, 1, 1)),
+        tokenizer_files=(NASTY,),
+        said=((NASTY, NASTY), ("name", NASTY)),
+        refusal=NASTY,
+        advice=NASTY,
+    )
+    for marking in (True, False):
+        page = model_html(card, dataclasses.replace(measure(model), problems=(NASTY,)), marking=marking)
+        assert "<script" not in page
+        assert "<img" not in page
+        assert "\u202e" not in page
+        assert "\x1b" not in page
+        assert "t0&lt;script&gt;" in page.replace("<wbr>", "")
+
+
+def test_a_long_note_shows_its_beginning_and_folds_the_whole(demo: Card) -> None:
+    long = "The embedding was recognised by its shape. " + ", ".join(f"tensor.{n}.weight" for n in range(60))
+    page = model_html(dataclasses.replace(demo, notes=(long,)), DONE)
+    assert "Note. The embedding was recognised by its shape …" in words(opened(page))
+    assert long in page
+    short = model_html(dataclasses.replace(demo, notes=("One. Two.",)), DONE)
+    assert "Note. One. Two." in words(opened(short))
+
+
+def test_many_files_are_counted_and_the_first_listed(demo: Card) -> None:
+    shards = tuple(Shard(f"model-{n:05d}.safetensors", 10**9) for n in range(1, 192))
+    page = words(model_html(dataclasses.replace(demo, shards=shards), DONE))
+    assert "Files (191)" in page
+    assert "in 191 weights files" in page
+    assert "model-00012.safetensors 1.0 GB and 179 more" in page
+    assert "model-00013" not in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "said"),
+    [
+        ({"parameters": 8_030_261_248}, "Parameters", "8.03 billion (8 030 261 248)"),
+        ({"parameters": 999}, "Parameters", "999"),
+        ({"layers": 3, "stated_layers": 32}, "Layers", "3 in the files, 32 by its settings"),
+        ({"layers": 0}, "Layers", "not told by the tensors’ names"),
+        ({"tied": True, "head_stored": False}, "Output head", "tied to the embedding"),
+        ({"tied": True}, "Output head", "tied to the embedding; a copy is stored"),
+        ({"head_stored": False}, "Output head", "its own matrix, which the files do not hold"),
+        ({"fused": True, "kv_heads": 1}, "Attention", "8 query heads, 1 key head of 32, fused in one tensor"),
+        ({"scores": "", "score": (), "heads": 0}, "q·k", "not recognised"),
+        ({"scores": "embedding", "score": ()}, "q·k", model_card._SIMILARITIES),
+        ({"scores": "embedding", "heads": 0}, "Attention", "none that the mark can use"),
+        ({"family": "unknown", "title": "", "recognised": ""}, "Family", "not recognised"),
+        ({"family": "bert", "title": "BERT"}, "Family", "bert, told by config.json"),
+    ],
+)
+def test_each_fact_in_plain_words(demo: Card, changes: dict, label: str, said: str) -> None:
+    assert facts(model_html(dataclasses.replace(demo, **changes), DONE, marking=True))[label] == said
+
+
+def test_blocks_say_their_bits_and_words_say_them_once(demo: Card) -> None:
+    first, second, *rest = demo.roles
+    roles = (
+        dataclasses.replace(first, dtype="Q4_K", bits=4.5),
+        dataclasses.replace(second, dtype="GPTQ, 4 bits", bits=4.16),
+        *rest,
+    )
+    formats = (NumberFormat("Q4_K", 9, 90, 50), NumberFormat("F32", 2, 2, 8), *demo.formats, *demo.formats)
+    page = words(model_html(dataclasses.replace(demo, roles=roles, formats=formats), DONE))
+    assert "Q4_K, 4.5 bits each" in page
+    assert "GPTQ, 4 bits Output head" not in page
+    assert "4.16" not in page
+    assert "Q4_K (9 tensors), F32 (2 tensors), bfloat16 (39 tensors), 1 more" in page
+
+
+def test_what_a_file_says_of_itself_is_folded_and_marked_as_unchecked(demo: Card) -> None:
+    said = (("name", f"Honest 7B{NASTY}"), *((f"key.{n}", "x") for n in range(40)))
+    page = model_html(dataclasses.replace(demo, format="GGUF", said=said), DONE)
+    assert facts(page)["Format"].startswith("GGUF calls itself Honest 7B&lt;script&gt;")
+    assert "What the file says of itself (41)" in words(page)
+    assert "which nobody has checked" in words(page)
+    assert "and 17 more" in words(page)
+    assert "<script" not in page
+    assert "says of itself" not in model_html(demo, DONE)
+
+
+def test_the_fingerprint_can_be_copied(demo: Card) -> None:
+    assert f'data-copy="{DONE.fingerprint}"' in model_html(demo, DONE)
+
+
+@pytest.mark.parametrize("name", ["demo", "minilm", "gemma", "phi3"])
+@pytest.mark.parametrize("marking", [True, False])
+def test_tags_are_balanced(request: pytest.FixtureRequest, name: str, marking: bool) -> None:
+    model = open_checkpoint(request.getfixturevalue(f"{name}_path"))
+    page = model_html(card_of(model), measure(model, rows=marking), marking=marking)
+    stack: list[str] = []
+    for closing, tag, single in re.findall(r"<(/?)(\w+)[^>]*?(/?)>", page):
+        if single or tag == "wbr":
+            continue
+        if closing:
+            assert stack.pop() == tag
+        else:
+            stack.append(tag)
+    assert stack == []
+    assert page.count("<h3>") == 1
+
+
+def test_a_suspects_card_costs_one_pass_over_its_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = open_checkpoint(write_llama(tmp_path / "m", dtype=torch.bfloat16))
+    monkeypatch.setattr(type(model), "embedding", lambda *_: pytest.fail("rows were read"))
+    assert "float" in model_html(card_of(model), measure(model))

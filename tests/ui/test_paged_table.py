@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from storage import RecordName
+from storage.vault import PAGE_SIZE
+from ui.components.paged_table import damage_html, nothing_found_html, where_html
+
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+def where(page: int, total: int, found: bool = False) -> str:
+    return where_html(page, total, "key", "keys", found=found).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(
+    ("page", "total", "found", "text"),
+    [
+        (0, 1, False, "1 key"),
+        (0, 2, True, "2 keys found"),
+        (0, PAGE_SIZE, False, "50 keys"),
+        (0, PAGE_SIZE + 1, False, "Page 1 of 2: 1 to 50 of 51 keys, newest first"),
+        (1, PAGE_SIZE + 1, False, "Page 2 of 2: 51 to 51 of 51 keys, newest first"),
+        (1999, 100_000, False, "Page 2 000 of 2 000: 99 951 to 100 000 of 100 000 keys, newest first"),
+        (0, 1234, True, "Page 1 of 25: 1 to 50 of 1 234 keys found, newest first"),
+    ],
+)
+def test_it_says_which_rows_are_shown_of_how_many(page: int, total: int, found: bool, text: str) -> None:
+    assert where(page, total, found) == f'<p class="note" role="status">{text}</p>'
+
+
+def test_a_search_that_finds_nothing_says_so_inertly() -> None:
+    page = nothing_found_html(NASTY, "keys")
+    assert "Nothing found" in page
+    assert "None of the keys" in page
+    assert "<img" not in page
+    assert len(nothing_found_html("x" * 10_000, "keys")) < 1000
+
+
+def test_damaged_records_are_named_and_a_flood_of_them_is_counted() -> None:
+    lost = [RecordName("keys", f"{n:016x}") for n in range(1, 1501)]
+    assert "keys 0000000000000001." not in damage_html(lost[:1])
+    assert "keys 0000000000000001" in damage_html(lost[:1])
+    assert "more" not in damage_html(lost[:10])
+    many = damage_html(lost)
+    assert "keys 000000000000000a and 1490 more" in many
+    assert "keys 000000000000000b" not in many
+    assert "<img" not in damage_html([RecordName("keys", NASTY)])

@@ -1,0 +1,161 @@
+"""What Protect says before and after: odds, noise, memory, lists and receipts, with exactly what was measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from irwm import Parameters, wrong_user_probability
+from irwm.errors import ParameterError
+from irwm.parameters import many_recipients
+from ui.components.receipt import changed_text, receipt_html, receipt_rows
+from ui.components.recipients import preview_html
+from ui.components.settings_form import (
+    HIDDEN,
+    MANY,
+    ROBUST,
+    SettingsForm,
+    check_memory,
+    consequences,
+    memory_needed,
+    odds_sentence,
+)
+from ui.jobs.recipients import Recipient, read_list
+from ui.plot_theme import power_text
+
+RECEIPT: dict[str, Any] = {
+    "many": True,
+    "owner": "Example Labs",
+    "path": "/releases/copies",
+    "vocab_size": 4096,
+    "parameters": many_recipients(256).to_dict(),
+    "recipients": 3,
+    "written": 1,
+    "skipped": 1,
+    "failed": 1,
+    "bytes": 10_000_000,
+    "bytes_cloned": 4_000_000,
+    "example": {
+        "changed_rows": 4095,
+        "changed_tensors": ["wte", "head"],
+        "changed_values": None,
+        "changed_share": 0.227,
+        "left_out": [],
+    },
+    "rows": [
+        {
+            "recipient": "<b>Acme</b>",
+            "state": "written",
+            "why": "",
+            "folder": "/releases/copies/Acme-0123",
+            "positions": 50,
+            "of": 50,
+            "log10_p": -88.0,
+            "key_fingerprint": "ab" * 32,
+        },
+        {
+            "recipient": "Bolt",
+            "state": "failed",
+            "why": "no margin",
+            "folder": None,
+            "positions": None,
+            "of": None,
+            "log10_p": None,
+            "key_fingerprint": None,
+        },
+    ],
+    "marked_before": [],
+    "damaged": 0,
+}
+
+
+def test_the_odds_are_called_the_papers_rule_and_not_a_promise() -> None:
+    said = odds_sentence(Parameters())
+    assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97 % of cases" in said
+    assert "survives an attack with 80 %" in said
+    assert "is found" not in said
+    assert "keys" not in said
+
+
+def test_equation_3_is_said_for_the_keys_that_there_will_be() -> None:
+    said = odds_sentence(Parameters(), 312)
+    assert "312 keys" in said
+    assert power_text(math.log10(wrong_user_probability(50, 30, 0.2, 312))) in said
+
+
+def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
+    (note,) = consequences(many_recipients(256), 256, 5)
+    assert f"{100 * math.sqrt(2 * 8 / 256):.0f} % of its length" in note
+    assert "cannot tell them apart" in note
+    few = Parameters(constraints=8, noise_coordinates=2, scale="auto")
+    assert "can be told apart" in consequences(few, 256, 5)[0]
+    fixed = Parameters(constraints=8, noise_coordinates=8)
+    assert "can be told apart" in consequences(fixed, 256, 5)[0]
+
+
+def test_several_recipients_without_noise_are_warned() -> None:
+    assert "see every mark" in consequences(Parameters(), 4096, 5)[0]
+    assert consequences(Parameters(), 4096, 1) == []
+
+
+def test_permutations_that_no_memory_holds_are_refused_before_the_start() -> None:
+    with pytest.raises(ParameterError, match="memory") as caught:
+        check_memory(Parameters(permutations=10_000_000), 8192)
+    assert "permutations" in (caught.value.expected or "")
+    check_memory(Parameters(), 8192)
+    assert memory_needed(Parameters(positions=1000), 256) > memory_needed(Parameters(), 256)
+
+
+def test_a_preset_fills_in_the_models_own_numbers() -> None:
+    _, constraints, noise, level = SettingsForm.choose(MANY, 4096)
+    expected = many_recipients(4096)
+    assert (constraints, noise, level) == (expected.constraints, expected.noise_coordinates, "row")
+    for preset in (ROBUST, HIDDEN):
+        assert SettingsForm.choose(preset, 4096)[2] == 0
+
+
+def test_the_many_presets_fields_are_the_many_presets_parameters() -> None:
+    p = many_recipients(256)
+    _, constraints, noise, level = SettingsForm.choose(MANY, 256)
+    values = (50, float(constraints), 0.2, 30, 1000.0, 30.0, 1000, noise, level)
+    assert SettingsForm.parameters(MANY, *values) == p
+
+
+def test_a_list_is_said_with_who_is_passed_over_and_damage() -> None:
+    found = read_list("recipient\n" + "\n".join(f"<i>{n}</i>" for n in range(8)))
+    said = preview_html(found, [Recipient("<i>0</i>")], 2)
+    assert "8 recipients" in said
+    assert "and 3 more" in said
+    assert "1 recipient (" in said
+    assert "7 copies will be made" in said
+    assert "2 records of the vault cannot be read" in said
+    assert "<i>" not in said
+
+
+def test_faulty_lines_are_listed_and_the_rest_counted() -> None:
+    said = preview_html(read_list("\n".join(["Acme", *["acme"] * 12])), [], 0)
+    assert "12 lines of the list cannot be used" in said
+    assert "line 2: acme is the same recipient as in line 1" in said
+    assert "and 4 more" in said
+
+
+def test_the_change_is_named_by_tensor_and_measured() -> None:
+    exact = {"changed_tensors": ["wte"], "changed_rows": 50, "changed_values": 500, "changed_share": 0.1}
+    assert changed_text(exact | {"vocab_size": 4096}).startswith("500 numbers in 50 of 4\u00a0096 rows of wte;")
+    noisy = changed_text(RECEIPT["example"] | {"vocab_size": 4096})
+    assert "4\u00a0095 of 4\u00a0096 rows of wte and head, as a rule by about 23 %" in noisy
+    assert "the same rows in each" in noisy
+
+
+def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
+    card = receipt_html(RECEIPT)
+    for said in ("1 copy of 3 asked for", "1 had one already", "1 could not be marked", "6.0 MB", "4.0 MB are shared"):
+        assert said in card
+    assert "also in a mixture" in card
+    without = RECEIPT | {"parameters": Parameters().to_dict()}
+    assert "a mixture of several copies does not" in receipt_html(without)
+    rows = receipt_rows(RECEIPT)
+    assert rows[0][2] == "Acme-0123"
+    assert rows[1][1:] == ["failed: no margin", "–", "–", "–"]

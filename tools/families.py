@@ -1,0 +1,37 @@
+"""Prints docs/families.md from the families' data files.
+
+python tools/families.py > docs/families.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from irwm.families.family import families
+
+HEAD = """# Model families
+
+Printed by `python tools/families.py` from `irwm/families/data`. `tests/families` compares each with the running model
+of transformers: the layer-0 scores computed from the files are the model's own to five digits, and leaving out any
+part gives others. `tests/test_every_family.py` protects one tiny model of each, and investigates its release in every
+container and quantisation that has the family.
+
+"Embedding only": the family has no layer-0 query and key of this form. The invariant is then made of the cosines
+between token embeddings, and the page and report say so.
+
+| family | models | model types | how it differs |
+|---|---|---|---|"""
+
+
+def main() -> None:
+    print(HEAD)
+    for family in families():
+        note = family.about + (" **Embedding only.**" if family.embedding_only else "")
+        print(f"| {family.name} | {family.title} | {', '.join(family.model_types)} | {note} |")
+
+
+if __name__ == "__main__":
+    main()

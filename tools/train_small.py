@@ -1,0 +1,108 @@
+"""Train a small model of another family, or a stranger of the same shape, on the demo model's text.
+
+    python tools/train_small.py gemma --out tests/models/gemma
+    python tools/train_small.py phi3 --out tests/models/phi3
+    python tools/train_small.py llama --seed 1 --steps 1200 --out /tmp/stranger
+
+The tests need trained weights with a tied head, an embedding scale and one key head (gemma) and with fused
+projections (phi3). `llama` is the demo model's own shape and tokenizer: with another seed it becomes a model that an
+honest competitor could have trained, which must never be taken for ours. `--data-seed` alone keeps the random start
+and changes the order of the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+
+import torch
+from demo_corpus import STDLIB, build_corpus
+from train_demo import BATCH, CONTEXT, REPOSITORY, SEED, batches, encode, new_model, train
+from transformers import (
+    AutoTokenizer,
+    GemmaConfig,
+    GemmaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+DEMO = REPOSITORY / "assets" / "demo"
+
+README = """\
+# A small trained {family} model
+
+`{name}`, {parameters:,} parameters, trained by `python tools/train_small.py {family}` ({steps:,} steps of {tokens:,}
+tokens, seed {seed}, final training loss {loss:.2f}) on the text of Python's standard library, with the demo model's
+tokenizer. It exists so that the tests meet trained weights of this family. Text and weights: PSF-2.0, see
+`LICENSE-PSF-2.0.txt`; assets/demo/README.md describes the text.
+"""
+
+
+def gemma(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """Tied head, embedding times sqrt(d), gain 1 + w, one key head for all query heads."""
+    return GemmaForCausalLM(GemmaConfig(num_key_value_heads=1, tie_word_embeddings=True, **_shape(tokenizer)))
+
+
+def phi3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """Fused qkv and gate_up, as many key heads as query heads, head not tied."""
+    shape = _shape(tokenizer)
+    del shape["head_dim"]
+    return Phi3ForCausalLM(Phi3Config(num_key_value_heads=4, tie_word_embeddings=False, **shape))
+
+
+def _shape(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "head_dim": 32,
+        "max_position_embeddings": CONTEXT,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+FAMILIES = {"gemma": gemma, "phi3": phi3, "llama": new_model}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, nargs="+", default=[SEED], help="several write OUT-SEED each")
+    parser.add_argument("--data-seed", type=int, help="order of the text; the seed's own by default")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    corpus = build_corpus()
+    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    prose, source = encode(tokenizer, corpus.train_prose), encode(tokenizer, corpus.train_source)
+    for seed in args.seed:
+        out = args.out if len(args.seed) == 1 else args.out.with_name(f"{args.out.name}-{seed}")
+        torch.manual_seed(seed)
+        model = FAMILIES[args.family](tokenizer)
+        started = time.monotonic()
+        order = seed if args.data_seed is None else args.data_seed
+        loss = train(model, batches(prose, source, order), args.steps, args.learning_rate)
+        out.mkdir(parents=True, exist_ok=True)
+        model.eval().to(torch.bfloat16).save_pretrained(out)
+        tokenizer.save_pretrained(out)
+        shutil.copyfile(STDLIB / "LICENSE.txt", out / "LICENSE-PSF-2.0.txt")
+        values = {"family": args.family, "name": type(model).__name__, "steps": args.steps, "seed": seed, "loss": loss}
+        count = sum(p.numel() for p in model.parameters())
+        text = README.format(parameters=count, tokens=BATCH * CONTEXT, **values)
+        (out / "README.md").write_text(text, encoding="utf-8")
+        print(f"{out}: loss {loss:.2f}, {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

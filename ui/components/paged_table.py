@@ -1,0 +1,190 @@
+"""A long list as a table of one page with a search field: however long it is, the browser holds a page of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError, printable
+from storage.records import RecordName
+from storage.vault import PAGE_SIZE, Vault
+from ui.components import notices
+from ui.components.guarded import guarded
+from ui.context import Context
+from ui.plot_theme import number
+
+LONGEST_SEARCH = 200
+# A few say where to look; ten thousand of them would bury the advice.
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of what was looked for.
+
+    Attributes:
+        rows: the page's rows, as many cells as the table has headers.
+        total: rows on all pages together.
+        damaged: records that do not authenticate, on whichever page they would stand.
+        also: values for the other components that the page of the app keeps in step with this table.
+    """
+
+    rows: list[list[str]]
+    total: int
+    damaged: tuple[RecordName, ...] = ()
+    also: tuple[Any, ...] = ()
+
+
+# Looks for words in the vault: offset and limit say which rows are wanted.
+Find = Callable[[Vault, str, int, int], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedTable:
+    """The parts of the table, to be joined with `wire` once the components that follow it are there."""
+
+    one: str
+    several: str
+    box: gr.Row
+    words: gr.Textbox
+    back: gr.Button
+    forth: gr.Button
+    where: gr.HTML
+    damaged: gr.HTML
+    empty: gr.HTML
+    table: gr.Dataframe
+    page: gr.State
+    none_yet: str
+
+    def wire(
+        self, context: Context, find: Find, fill: Sequence[Any], also: Sequence[gr.components.Component] = ()
+    ) -> None:
+        """Joins the table with what it shows.
+
+        Args:
+            find: looks into the vault.
+            fill: events after which the page that is shown is looked up anew.
+            also: components that get `Found.also` with each page.
+        """
+
+        def shown(request: gr.Request, words: str | None, page: int) -> tuple[Any, ...]:
+            vault, words = context.require(request), (words or "").strip()[:LONGEST_SEARCH]
+            page = max(0, page)
+            found = find(vault, words, page * PAGE_SIZE, PAGE_SIZE)
+            last = max(0, (found.total - 1) // PAGE_SIZE)
+            if page > last:  # fewer are left than there were when this page was turned to
+                page = last
+                found = find(vault, words, page * PAGE_SIZE, PAGE_SIZE)
+            nothing = "" if found.total else self.none_yet if not words else nothing_found_html(words, self.several)
+            return (
+                page,
+                gr.Row(visible=bool(found.total or words)),
+                gr.Button(visible=last > 0, interactive=page > 0),
+                gr.Button(visible=last > 0, interactive=page < last),
+                gr.HTML(
+                    where_html(page, found.total, self.one, self.several, found=bool(words)), visible=found.total > 0
+                ),
+                gr.HTML(damage_html(found.damaged), visible=bool(found.damaged)),
+                gr.HTML(nothing, visible=not found.total),
+                gr.Dataframe(found.rows, visible=found.total > 0),
+                *found.also,
+            )
+
+        def again(words: str | None, page: int, request: gr.Request) -> Any:
+            return shown(request, words, page) if context.is_open(request) else (gr.skip(),) * len(outputs)
+
+        def search(words: str | None, request: gr.Request) -> Any:
+            return shown(request, words, 0)
+
+        def go_back(words: str | None, page: int, request: gr.Request) -> Any:
+            return shown(request, words, page - 1)
+
+        def go_forth(words: str | None, page: int, request: gr.Request) -> Any:
+            return shown(request, words, page + 1)
+
+        private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        # While one look is under way the next letters are typed; what counts is the last of them.
+        latest = {**private, "trigger_mode": "always_last"}
+        outputs = [
+            self.page, self.box, self.back, self.forth, self.where, self.damaged, self.empty, self.table, *also
+        ]  # fmt: skip
+        gr.on(fill, guarded(again), [self.words, self.page], outputs, **latest)
+        gr.on([self.words.change, self.words.submit], guarded(search), self.words, outputs, **latest)
+        self.back.click(guarded(go_back), [self.words, self.page], outputs, **private)
+        self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **private)
+
+
+def paged_table(
+    *, headers: list[str], label: str, info: str, one: str, several: str, none_yet: str, elem_id: str
+) -> PagedTable:
+    """Builds the table at this place of the page.
+
+    Args:
+        label: of the table; "Search" with `several` is the field's.
+        info: what the search looks into.
+        one, several: what a row is, as in "1 key", "2 keys".
+        none_yet: HTML in the table's place while there are no rows at all.
+        elem_id: of the table, and beginning of its controls' ids.
+    """
+    damaged = gr.HTML(visible=False)
+    with gr.Row(elem_classes="picker-row", visible=False) as box:
+        words = gr.Textbox(
+            label=f"Search {several}",
+            info=info,
+            max_lines=1,
+            max_length=LONGEST_SEARCH,
+            elem_id=f"{elem_id}-search",
+            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+        )
+        back = gr.Button(
+            "Previous", elem_id=f"{elem_id}-back", elem_classes="beside-field", scale=0, min_width=112, visible=False
+        )
+        forth = gr.Button(
+            "Next", elem_id=f"{elem_id}-forth", elem_classes="beside-field", scale=0, min_width=112, visible=False
+        )
+    where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
+    empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")
+    table = gr.Dataframe(headers=headers, interactive=False, wrap=True, label=label, elem_id=elem_id, visible=False)
+    return PagedTable(one, several, box, words, back, forth, where, damaged, empty, table, gr.State(0), none_yet)
+
+
+def where_html(page: int, total: int, one: str, several: str, *, found: bool) -> str:
+    """Which rows are shown of how many; read out when it changes.
+
+    Args:
+        page: counts from 0.
+        found: whether the rows are those that a search found, or all there are.
+    """
+    counted = f"{number(total)} {one if total == 1 else several}{' found' if found else ''}"
+    text = counted
+    if total > PAGE_SIZE:
+        first, last = page * PAGE_SIZE + 1, min(total, (page + 1) * PAGE_SIZE)
+        pages = (total - 1) // PAGE_SIZE + 1
+        text = (
+            f"Page {number(page + 1)} of {number(pages)}: {number(first)} to {number(last)} of {counted}, newest first"
+        )
+    return str(Markup('<p class="note" role="status">{}</p>').format(text))
+
+
+def nothing_found_html(words: str, several: str) -> str:
+    """Stands in the table's place when a search finds nothing."""
+    return notices.empty_html(
+        "Nothing found", f"None of the {several} has “{printable(words, 100)}”. Try fewer or shorter words."
+    )
+
+
+def damage_html(lost: Sequence[RecordName]) -> str:
+    """Says which records do not authenticate."""
+    return notices.error_html(
+        IrwmError("some records of the vault are damaged", found=named(lost), advice="Restore the latest backup")
+    )
+
+
+def named(records: Sequence[RecordName]) -> str:
+    """The first few records by name, and how many more there are."""
+    text = ", ".join(f"{record.table} {record.id}" for record in records[:MOST_NAMED])
+    return f"{text} and {len(records) - MOST_NAMED} more" if len(records) > MOST_NAMED else text

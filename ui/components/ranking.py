@@ -1,0 +1,120 @@
+"""The recipients of a tracing as a table: who is named, how strongly, and what the published rule says beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from irwm.errors import printable
+from ui.components.icons import icon
+from ui.plot_theme import decimal, number, power_text
+from ui.report import tracing_words
+from ui.report.tracing import shown
+
+COLUMNS = (
+    ("", "number"),
+    ("Recipient", ""),
+    ("", ""),
+    ("z", "number"),
+    ("Odds after paying for all", "number"),
+    ("Weight", "number"),
+    ("Published count", "number"),
+    ("Rank rule", ""),
+)
+
+
+def ranking_html(document: Mapping[str, Any]) -> str:
+    """The section as HTML; "" where nobody was traced."""
+    found = document.get("tracing")
+    if found is None:
+        return ""
+    head = Markup("").join(Markup('<th scope="col" class="{}">{}</th>').format(kind, text) for text, kind in COLUMNS)
+    rows = shown(found)
+    accuses = tracing_words.accuses(document)
+    body = Markup("").join(_row(row, accuses) for row in rows)
+    left = found["recipients"] - len(rows)
+    more = (
+        Markup("<p>{} more recipients follow with smaller z; none of them is named.</p>").format(number(left))
+        if left
+        else ""
+    )
+    return str(
+        Markup(
+            '<section class="ranking" aria-label="Recipients"><h2>Recipients</h2><p>{risk}</p>'
+            '<div class="ranking-rows" tabindex="0" role="region" aria-label="Recipients by rank">'
+            "<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+            "<p>{rule} {estimate}</p></section>"
+        ).format(
+            risk=_risk(found, accuses),
+            head=head,
+            body=body,
+            more=more,
+            rule=tracing_words.read_by_rule(found),
+            estimate=tracing_words.ESTIMATE if found["named"] else "",
+        )
+    )
+
+
+def _risk(found: Mapping[str, Any], accuses: bool) -> str:
+    needed = f"Whoever is named reached z = {decimal(found['z_needed'], 2)}, which"
+    if not found["named"]:
+        return f"Nobody is named: nobody reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
+    if not accuses:
+        return f"{tracing_words.points_to(found['named']).capitalize()}."
+    return (
+        f"{needed} keeps the odds of naming anybody who had no part at one in a million over all recipients together."
+    )
+
+
+def _row(row: Mapping[str, Any], accuses: bool) -> Markup:
+    mark = row["mark"]
+    count = f"{mark['paper_count']} of {mark['paper_present']}" if mark and mark["paper_count"] is not None else "–"
+    named: Any = "pointed to" if row["named"] else "not named"
+    if row["named"] and accuses:
+        named = Markup('<span class="named">{}named</span>').format(icon("done"))
+    whose = printable(row["recipient"] or row["owner"], 200)
+    return Markup(
+        '<tr class="{}"><td class="number">{}</td><th scope="row" title="Key {}">{}</th><td>{}</td>'
+        '<td class="number">{}</td><td class="number">{}</td><td class="number">{}</td><td class="number">{}</td>'
+        "<td>{}</td></tr>"
+    ).format(
+        "is-named" if row["named"] and accuses else "",
+        number(row["place"]),
+        row["commitment"][:16],
+        whose,
+        named,
+        _number(row["z"], 1),
+        power_text(row["log10_risk"]),
+        _number(row["share"], 2),
+        count,
+        mark["verdict"] if mark else "not read",
+    )
+
+
+def _number(value: float | None, places: int) -> str:
+    return "–" if value is None or math.isnan(value) else decimal(value, places)
+
+
+# Beside style.css, which holds what several pages share.
+CSS = """
+.ranking { margin-top: 28px; padding-top: 28px; border-top: 1px solid var(--irwm-line); color: var(--irwm-ink); }
+.ranking h2 { font-size: 22px; line-height: 30px; font-weight: 600; margin: 0 0 12px; }
+.ranking p { margin: 0 0 12px; line-height: 24px; max-width: 72ch; }
+.ranking-rows { max-height: 406px; overflow: auto; margin-bottom: 16px; border-bottom: 1px solid var(--irwm-line); }
+.ranking table { width: 100%; border: 0; border-collapse: collapse; font-size: 14px; line-height: 20px;
+  font-variant-numeric: tabular-nums; margin: 0; }
+.ranking tr { border: 0; background: none; }
+.ranking th, .ranking td { text-align: left; vertical-align: baseline; padding: 7px 20px 7px 0; font-weight: 400;
+  border: 0; border-bottom: 1px solid var(--irwm-line); background: none; color: var(--irwm-quiet); }
+.ranking thead th { position: sticky; top: 0; background: var(--irwm-paper); font-size: 13px;
+  border-bottom: 1px solid var(--irwm-edge); }
+.ranking tbody th { color: var(--irwm-ink); overflow-wrap: anywhere; }
+.ranking .number { text-align: right; white-space: nowrap; }
+.ranking .is-named th, .ranking .is-named td { color: var(--irwm-ink); }
+.ranking .is-named th { font-weight: 600; }
+.ranking .named { font-weight: 600; color: var(--irwm-accent); white-space: nowrap; }
+.ranking .named .icon { width: 16px; height: 16px; margin-right: 5px; vertical-align: -3px; }
+"""

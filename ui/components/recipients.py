@@ -1,0 +1,136 @@
+"""The list of recipients on a page: a field to type or paste into, a file in its place, and what was understood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import printable
+from ui.components import notices
+from ui.components.guarded import guarded
+from ui.components.icons import icon
+from ui.components.uploads import UploadRefusedError, browser_folder
+from ui.context import Context
+from ui.jobs.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
+from ui.plot_theme import number
+
+# A few show that the right column was read; three hundred of them would push the buttons off the page.
+NAMES_SHOWN = 5
+FAULTS_SHOWN = 8
+EXAMPLE = "Example, Inc.\nBolt Ltd\n\nor a table from a spreadsheet:\n\nrecipient,note\nBolt Ltd,early access"
+
+
+def recipients_field(context: Context) -> gr.Textbox:
+    """Builds the field and the file chooser that fills it."""
+    field = gr.Textbox(
+        label="Recipients",
+        info="One name per line, or a table with a column “recipient” and, if you like, one “note”",
+        placeholder=EXAMPLE,
+        lines=7,
+        max_lines=12,
+        max_length=MAX_LIST_BYTES,
+        elem_id="recipients",
+        html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+    )
+    upload = gr.UploadButton(
+        "Read them from a CSV file…",
+        file_types=[".csv", ".tsv", ".txt"],
+        file_count="single",
+        elem_id="recipients-file",
+        scale=0,
+    )
+
+    @guarded
+    def take(file: str | None, request: gr.Request) -> Any:
+        context.require(request)
+        return text_of_upload(file) if file else gr.skip()
+
+    upload.upload(take, upload, field, show_progress="hidden", api_visibility="private")
+    return field
+
+
+def text_of_upload(file: str) -> str:
+    """The text of an uploaded list; the uploaded file is removed, for it holds customers' names.
+
+    Raises:
+        UploadRefusedError: the path was not uploaded here.
+        RecipientListError: it is no list.
+    """
+    path = Path(file)
+    # A posted form can name any path; only what lies in the upload folder was uploaded.
+    if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(browser_folder()):
+        raise UploadRefusedError("this file was not uploaded here", file=path, advice="Choose it again")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_LIST_BYTES + 1)
+    finally:
+        path.unlink(missing_ok=True)
+    return read_file(content, path.name)
+
+
+def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: int) -> str:
+    """What was understood of a list.
+
+    Args:
+        released: those of its recipients who have a copy of this model already.
+        damaged: records of the vault that cannot be read.
+    """
+    parts, new = [], len(found.recipients) - len(released)
+    understood = f"{_count(len(found.recipients), 'recipient')}"
+    if found.table:
+        understood += f", read as {found.table}"
+    if found.recipients:
+        understood += f": {_some(found.recipients)}"
+    parts.append(_faults_html(found, understood) if found.faults else notices.note_html(understood, good=bool(new)))
+    if released:
+        rest = f"; {_count(new, 'copy', 'copies')} will be made" if new else "; nobody is left"
+        parts.append(
+            notices.note_html(
+                f"Already released, so passed over: {_count(len(released), 'recipient')} ({_some(released)}){rest}"
+            )
+        )
+    if damaged:
+        parts.append(damaged_html(damaged))
+    return "".join(parts)
+
+
+def damaged_html(damaged: int) -> str:
+    """That some of the vault cannot be read, and what that means here."""
+    return str(
+        Markup('<section class="notice notice-fault" role="alert"><div><h3>{}</h3><p>{}</p></div></section>').format(
+            f"{_count(damaged, 'record')} of the vault cannot be read",
+            "Each may be a mark on this model or a copy of it, so what is said here may leave some out. "
+            "The Vault page names them; restore a backup to get them back.",
+        )
+    )
+
+
+def _faults_html(found: RecipientList, understood: str) -> str:
+    lines = Markup("").join(Markup("<li>{}</li>").format(fault.text) for fault in found.faults[:FAULTS_SHOWN])
+    more = len(found.faults) - FAULTS_SHOWN
+    return str(
+        Markup(
+            '<section class="notice notice-fault" role="alert">{}<div><h3>{}</h3><ul>{}{}</ul>'
+            '<p class="advice">{}</p></div></section>'
+        ).format(
+            icon("fault"),
+            f"{_count(len(found.faults), 'line')} of the list cannot be used",
+            lines,
+            Markup("<li>and {} more</li>").format(number(more)) if more > 0 else "",
+            f"The other lines: {understood}.",
+        )
+    )
+
+
+def _some(recipients: Sequence[Recipient]) -> str:
+    names = ", ".join(printable(recipient.name, 60) for recipient in recipients[:NAMES_SHOWN])
+    more = len(recipients) - NAMES_SHOWN
+    return f"{names} and {number(more)} more" if more > 0 else names
+
+
+def _count(many: int, one: str, several: str = "") -> str:
+    return f"{number(many)} {one if many == 1 else several or one + 's'}"

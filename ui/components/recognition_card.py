@@ -1,0 +1,83 @@
+"""What was recognised and undone, step by step, and beside it the finding on lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from ui.components.icons import icon
+from ui.report import recognition
+
+# Lineage's answer, the verdict whose icon it shares, and the word.
+_LINEAGE = {
+    "derived": ("found", "Derived"),
+    "not derived": ("not found", "Not derived"),
+    "cannot tell": ("inconclusive", "Cannot tell"),
+}
+
+
+def recognition_html(document: Mapping[str, Any]) -> str:
+    """Both findings of a document of `ui.report` as HTML; the classes are in style.css."""
+    return str(
+        Markup(
+            '<section class="undoing" aria-label="What was recognised and undone">'
+            '<div><h2>What was recognised and undone</h2><dl class="facts">{facts}</dl>{undone}</div>'
+            "{lineage}</section>"
+        ).format(
+            facts=_facts(recognition.recognised(document)),
+            undone=_unaligned(document) or _undone(document),
+            lineage=_lineage(document),
+        )
+    )
+
+
+def _undone(document: Mapping[str, Any]) -> Markup:
+    steps = recognition.undone(document)
+    if not steps:
+        return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
+            icon("done"), recognition.NOTHING_UNDONE, recognition.IN_PLACE
+        )
+    items = Markup("").join(
+        Markup(
+            '<li><div><p>{}</p><p class="undone-measure">{}</p></div>'
+            '<p class="undone-sure"><span class="unseen">Confidence </span>{}</p></li>'
+        ).format(step.said, step.measure, step.confidence)
+        for step in steps
+    )
+    return Markup(
+        '<div class="undone-head"><h3>Undone before the mark was read</h3><span aria-hidden="true">Confidence</span>'
+        '</div><ol class="undone">{}</ol>'
+    ).format(items)
+
+
+def _unaligned(document: Mapping[str, Any]) -> Markup:
+    said = recognition.unaligned(document)
+    if not said:
+        return Markup("")
+    paragraphs = Markup("").join(Markup("<p>{}</p>").format(text) for text in said)
+    return Markup('<div class="undone-nothing">{}<div><h3>{}</h3>{}</div></div>').format(
+        icon("inconclusive"), recognition.CANNOT_ALIGN, paragraphs
+    )
+
+
+def _lineage(document: Mapping[str, Any]) -> Markup:
+    lineage = document["lineage"]
+    said, facts = recognition.descent(document)
+    shape, word = _LINEAGE.get(lineage["status"], ("inconclusive", lineage["status"]))
+    return Markup(
+        '<aside class="lineage" aria-label="Lineage: {word}"><h2>Lineage</h2>'
+        '<p class="lineage-word">{icon}<span>{word}</span></p><p>{said}</p><dl class="facts">{facts}</dl>'
+        '<p class="lineage-own">{own}</p></aside>'
+    ).format(
+        word=word,
+        icon=icon(shape),
+        said=said,
+        facts=_facts(facts),
+        own=recognition.caveat(document),
+    )
+
+
+def _facts(facts: Iterable[tuple[Markup, Markup]]) -> Markup:
+    return Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in facts)

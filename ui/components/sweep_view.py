@@ -1,0 +1,168 @@
+"""A swept folder on the page: what it holds before, what came of each suspect after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError, printable
+from storage.jobs import Jobs
+from ui.candidates import Candidates
+from ui.components import notices
+from ui.components.uploads import offer
+from ui.plot_theme import number, power_text
+from ui.report.document import ReportError
+from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, outcome, read_overview
+
+HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Lineage"]
+# Suspects of a folder that its card lists by name.
+_MOST_NAMED = 8
+_LOOK_BACK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SweepView:
+    """What a page gets.
+
+    Attributes:
+        box: the column around it.
+        summary, html_file, json_file, table: what came of the folder.
+        pick: which suspect's finding is shown below.
+    """
+
+    box: gr.Column
+    summary: gr.HTML
+    html_file: gr.DownloadButton
+    json_file: gr.DownloadButton
+    table: gr.Dataframe
+    pick: gr.Dropdown
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.box, self.summary, self.html_file, self.json_file, self.table, self.pick]
+
+    def hidden(self) -> tuple[Any, ...]:
+        return gr.Column(visible=False), *(gr.skip(),) * 5
+
+    def shown(self, folder: Path) -> tuple[tuple[Any, ...], str | None]:
+        """The values for the sweep in a job's folder, finished or not, and the document to show first."""
+        try:
+            found = read_overview(folder)
+            rows = [table_row(row) for row in found["rows"]]
+            examined = [row for row in found["rows"] if row["error"] is None]
+            said = summary_html(found)
+        except ReportError as error:
+            return self._only(notices.error_html(error)), None
+        except (KeyError, TypeError) as error:
+            damaged = ReportError("the overview of this sweep is damaged", found=f"{type(error).__name__}: {error}")
+            return self._only(notices.error_html(damaged)), None
+        first = next((row for row in examined if row["verdict"] == "found"), None)
+        values = (
+            gr.Column(visible=True),
+            said,
+            _offered(folder / OVERVIEW_HTML),
+            _offered(folder / OVERVIEW_JSON),
+            gr.Dataframe(value=rows, visible=bool(rows)),
+            gr.Dropdown(
+                choices=[(f"{printable(row['path'], 100)}: {row['verdict']}", row["path"]) for row in examined],
+                value=first["path"] if first else None,
+                visible=bool(examined),
+            ),
+        )
+        return values, first["json"] if first else None
+
+    def document_of(self, folder: Path, name: str) -> str | None:
+        """The file of one suspect's document.
+
+        Raises:
+            ReportError: the overview cannot be read.
+        """
+        rows = read_overview(folder)["rows"]
+        chosen = next((row["json"] for row in rows if row["path"] == name and row["error"] is None), None)
+        return Path(chosen).name if isinstance(chosen, str) else None
+
+    def _only(self, text: str) -> tuple[Any, ...]:
+        gone = gr.DownloadButton(visible=False), gr.DownloadButton(visible=False)
+        return gr.Column(visible=True), text, *gone, gr.Dataframe(visible=False), gr.Dropdown(visible=False)
+
+
+def sweep_view() -> SweepView:
+    """Builds the view at this place of the page."""
+    with gr.Column(visible=False, elem_id="sweep") as box:
+        summary = gr.HTML(elem_id="sweep-summary")
+        table = gr.Dataframe(headers=HEADERS, interactive=False, wrap=True, label="Suspects", elem_id="sweep-table")
+        with gr.Row():
+            html_file = gr.DownloadButton("Download the overview (HTML)", elem_id="sweep-html", scale=0, min_width=260)
+            json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="sweep-json", scale=0, min_width=260)
+        pick = gr.Dropdown([], label="Show the finding on", info="One suspect of this folder", elem_id="sweep-pick")
+    return SweepView(box, summary, html_file, json_file, table, pick)
+
+
+def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
+    """The newest sweep of this folder that ended early, to go on with; "" for none."""
+    same = ("folder", "original", "keys", "matching", "statistic", "invariant", "seed")
+    for job in jobs.recent(_LOOK_BACK):
+        if job.kind == "sweep" and all(job.request.get(name) == asked.get(name) for name in same):
+            return job.id if job.is_over and job.state != "done" else ""
+    return ""
+
+
+def folder_html(found: Candidates) -> str:
+    """What a folder of several suspects holds, before any of them is opened."""
+    names = [printable(found.name_of(path), 80) for path in found.paths]
+    left = len(names) - _MOST_NAMED
+    rows = [("Suspects", ", ".join(names[:_MOST_NAMED]) + (f" and {number(left)} more" if left > 0 else ""))]
+    if found.refused:
+        rows.append(("Not followed", f"{number(len(found.refused))} links or folders: {', '.join(found.refused[:3])}"))
+    if found.too_deep:
+        rows.append(("Too deep", f"{number(len(found.too_deep))} folders are not looked into"))
+    if found.cut:
+        rows.append(("Cut short", "It holds more than is looked through; sweep its parts"))
+    facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in rows)
+    count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
+    return str(
+        Markup(
+            '<section class="model-card" aria-label="Folder"><h3>{}</h3><p>{}</p><dl class="facts">{}</dl></section>'
+        ).format(found.folder.name, f"{count}. Each is examined by itself, and filed in one case.", facts)
+    )
+
+
+def summary_html(found: Mapping[str, Any]) -> str:
+    """How far the sweep is and what it found, in a sentence or two."""
+    rows = found["rows"]
+    hits = sum(row["error"] is None and row["verdict"] == "found" for row in rows)
+    failed = sum(row["error"] is not None for row in rows)
+    said = f"{number(hits)} of {number(len(rows))} suspects found"
+    more = f"{number(failed)} could not be examined; the table says why. " if failed else ""
+    if not found["complete"]:
+        more += (
+            f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])}. What is done is kept: "
+            "press Investigate again to go on with the rest. "
+        )
+    if found["refused"]:
+        more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
+    return str(
+        Markup('<section class="notice"><div><h3>{}</h3><p>{}</p></div></section>').format(
+            said, more or "Each is a run of its own in one case."
+        )
+    )
+
+
+def table_row(row: Mapping[str, Any]) -> list[str]:
+    """One suspect, as the table shows it."""
+    if row["error"] is not None:
+        return [row["path"], "failed", outcome(row), "–", "–"]
+    said = outcome(row) if row["verdict"] == "found" else "–"
+    return [row["path"], row["verdict"], said, power_text(row["log10_risk"]), row["lineage"]]
+
+
+def _offered(file: Path) -> Any:
+    try:
+        return gr.DownloadButton(value=offer(file, file.name), visible=True)
+    except (OSError, IrwmError):
+        return gr.DownloadButton(visible=False)

@@ -1,0 +1,283 @@
+"""One suspect and many keys: tracing first, then the rank rule for whom it points to, then the controls."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.errors import IrwmError
+from irwm.probability import rademacher_tail_log10
+from irwm.tracing import Tracing
+from irwm.tracing import examine as trace_all
+from irwm.tracing.trace import DECOYS, RISK
+from irwm.verdict import log10_risk
+from storage.records import RecordName
+from storage.vault import Vault
+from ui.jobs.reporter import JobReporter
+from ui.report.document import finding_document, plain
+from ui.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
+from ui.report.tracing import SHOWN, Traced, mark_of
+
+# Keys made for the occasion and never inserted, run the same way: each must read "not found".
+DECOY_KEYS = 3
+# Traced keys that are also read by the rank rule: whoever is named, and the next best.
+MOST_READ = 64
+# What the verdict rests on, whatever else is read beside it.
+DEFAULTS: dict[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
+ALIGNING = "Aligning the suspect and ranking its marked rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys that an investigation tries.
+
+    Attributes:
+        ids: in the vault.
+        keys: the keys themselves.
+        damaged: records that could not be read and were left out.
+    """
+
+    ids: tuple[str, ...]
+    keys: tuple[irwm.Key, ...] = field(repr=False)
+    damaged: tuple[RecordName, ...]
+
+    @classmethod
+    def chosen(cls, vault: Vault, request: Mapping[str, Any], fingerprint: str, report: JobReporter) -> Keys:
+        """The keys of a request: those listed under "keys", or all of the original that fit the words "matching".
+
+        Raises:
+            IrwmError: none is left.
+        """
+        report.progress(0, 0, "Reading the keys from the vault")
+        listed = request.get("keys")
+        damaged = vault.find_keys(limit=1).damaged
+        wanted = vault.key_ids(request.get("matching", ""), model_fingerprint=fingerprint) if listed is None else listed
+        lost: list[RecordName] = []
+        ids, keys = [], []
+        for id, data in vault.keys_bytes(wanted, damaged=lost):
+            ids.append(id)
+            keys.append(irwm.Key.from_bytes(data))
+        if not keys:
+            raise IrwmError(
+                "no key was chosen" if not lost else "no key that was chosen can be read",
+                found=f"{len(lost)} damaged records" if lost else None,
+                advice="Choose at least one key that was made for this original",
+            )
+        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))))
+
+    @property
+    def places(self) -> int:
+        """Noise coordinates to look up for all of them: the work of a tracing."""
+        return sum(key.vocab_size * key.parameters.noise_coordinates for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examined:
+    """What came of one suspect.
+
+    Attributes:
+        keys: the keys tried.
+        tracing: None where no key has noise.
+        traced: place among `keys` of each of the tracing's traces.
+        findings: of the rank rule, by place among `keys`.
+        best: the key that the report is about.
+        supporting: other readings of that key.
+        controls: the self-tests.
+    """
+
+    keys: Keys
+    tracing: Tracing | None
+    traced: tuple[int, ...]
+    findings: Mapping[int, irwm.Finding]
+    best: int
+    supporting: tuple[irwm.Finding, ...]
+    controls: tuple[SelfTest, ...]
+
+    def document(
+        self,
+        suspect: irwm.Checkpoint,
+        original: irwm.Checkpoint,
+        case: Mapping[str, str],
+        extra: Mapping[str, str],
+        report: JobReporter,
+    ) -> dict[str, Any]:
+        """Everything as a report's document; the items are hashed for it."""
+        traced = None
+        if self.tracing is not None:
+            marks = {i: self.findings[place] for i, place in enumerate(self.traced) if place in self.findings}
+            traced = Traced(self.tracing, [self.keys.keys[place] for place in self.traced], marks)
+        said = {"Keys tried": str(len(self.keys.keys)), "Keys read by the rank rule": str(len(self.findings))}
+        if self.keys.damaged:
+            said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
+        return finding_document(
+            self.findings[self.best],
+            suspect=ItemDescription.of(suspect, hashes=hashes(suspect, report)),
+            original=ItemDescription.of(original, hashes=hashes(original, report)),
+            key_info=KeyInfo.of(self.keys.keys[self.best]),
+            case=case,
+            created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            tool_versions=installed_versions(),
+            extra={**extra, **said},
+            self_tests=self.controls,
+            traced=traced,
+            supporting=self.supporting,
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per key for a page, the likeliest first; of very many the first ones and whoever is named."""
+        traces = dict(zip(self.traced, self.tracing.traces, strict=True)) if self.tracing is not None else {}
+
+        def likeliest(place: int) -> tuple[bool, bool, float, float]:
+            trace, finding = traces.get(place), self.findings.get(place)
+            z = trace.z if trace is not None and not math.isnan(trace.z) else -math.inf
+            risk = log10_risk(finding.reading, finding.comparisons) if finding is not None else 0.0
+            return not (trace and trace.named), finding is None or finding.verdict != "found", -z, risk
+
+        named = sum(trace.named for trace in traces.values())
+        order = sorted(range(len(self.keys.keys)), key=likeliest)
+        return [plain(self._row(place, traces.get(place))) for place in order[: max(SHOWN, named, len(self.findings))]]
+
+    def _row(self, place: int, trace: irwm.Trace | None) -> dict[str, Any]:
+        key, finding = self.keys.keys[place], self.findings.get(place)
+        row = {
+            "key_id": self.keys.ids[place],
+            "owner": key.owner,
+            "recipient": key.recipient,
+            "commitment": key.commitment,
+            "positions": key.parameters.positions,
+            "verdict": "not read",
+            "reason": "",
+            "count": 0,
+            "present": 0,
+            "log10_p": 0.0,
+            "log10_risk": 0.0,
+            "lineage": self.findings[self.best].lineage.status,
+            "named": bool(trace and trace.named),
+        }
+        if finding is not None:
+            row |= mark_of(finding) | {"reason": finding.reason, "log10_p": finding.log10_p}
+        if trace is not None:
+            row |= {
+                "z": trace.z,
+                "trace_log10_p": trace.log10_p,
+                "trace_log10_risk": trace.log10_risk,
+                "share": trace.share,
+                "rows": trace.rows,
+            }
+        return row
+
+
+def examine(
+    suspect: irwm.Checkpoint,
+    original: irwm.Checkpoint,
+    keys: Keys,
+    request: Mapping[str, Any],
+    device: str,
+    executor: Executor | None,
+    report: JobReporter,
+) -> Examined:
+    """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
+
+    Args:
+        request: "statistic", "invariant" and "seed" of a reading beside the one that the verdict rests on.
+    """
+    traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
+    tracing = None
+    if traced:
+        noisy = [keys.keys[i] for i in traced]
+        tracing = trace_all(suspect, original, noisy, RISK, device, executor, DECOYS, report.progress)
+    chosen = _to_read(keys, traced, tracing)
+    findings: dict[int, irwm.Finding] = {}
+    report.progress(0, len(chosen), ALIGNING)
+    read = irwm.detect_each(
+        suspect, original, [keys.keys[i] for i in chosen], device, **DEFAULTS, keys_tried=len(keys.keys)
+    )
+    for place, finding in zip(chosen, read, strict=True):
+        findings[place] = finding
+        report.progress(len(findings), len(chosen), ALIGNING)
+    best = _best(findings, traced, tracing)
+    beside = {name: request[name] for name in DEFAULTS}
+    supporting: tuple[irwm.Finding, ...] = ()
+    if beside != DEFAULTS:
+        report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
+        supporting = (irwm.detect(suspect, original, keys.keys[best], device, **beside, keys_tried=len(keys.keys)),)
+    report.progress(0, 0, "Running the self-tests")
+    controls = self_tests(original, suspect, keys.keys[best], findings[best], device)
+    if tracing is not None and tracing.decoys.size:
+        controls.append(decoy_test(tracing, findings[best]))
+    return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls))
+
+
+def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
+    """Places of the keys to read by the rank rule: all without noise, and of the others the likeliest."""
+    noisy = set(traced)
+    plain_keys = [i for i in range(len(keys.keys)) if i not in noisy]
+    if tracing is None:
+        return plain_keys
+    order = sorted(range(len(traced)), key=lambda i: (math.isnan(tracing.traces[i].z), -tracing.traces[i].z))
+    return sorted([traced[i] for i in order[:MOST_READ]] + plain_keys)
+
+
+def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: Tracing | None) -> int:
+    """The key a report is about: the strongest named; else the strongest by the rank rule."""
+    if tracing is not None and tracing.named:
+        z = [trace.z if trace.named else -math.inf for trace in tracing.traces]
+        return traced[z.index(max(z))]
+    return min(
+        findings,
+        key=lambda i: (findings[i].verdict != "found", log10_risk(findings[i].reading, findings[i].comparisons)),
+    )
+
+
+def self_tests(
+    original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Key, finding: irwm.Finding, device: str
+) -> list[SelfTest]:
+    """Controls beside every report: the same key on the unmarked original, and keys that were never inserted."""
+    unmarked = irwm.detect(original, original, key, device, **DEFAULTS)
+    tests = [SelfTest.of("this key on the unmarked original", unmarked)]
+    numbers = range(1, DECOY_KEYS + 1)
+    decoys = [irwm.decoy_key(original, key.parameters, n, DEFAULTS["seed"], key.owner, device) for n in numbers]
+    # Together, because aligning a disguised suspect takes far longer than reading it; each pays for itself alone.
+    found = irwm.detect_each(suspect, original, decoys, device, **DEFAULTS, keys_tried=1)
+    # A suspect that no key can be judged on must be inconclusive for a decoy too.
+    expected = "not found" if finding.judgeable else "inconclusive"
+    for number, missed in zip(numbers, found, strict=True):
+        tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
+    return tests
+
+
+def decoy_test(tracing: Tracing, finding: irwm.Finding) -> SelfTest:
+    """The control of a tracing: of the recipients who were never issued a copy none may be named."""
+    risks = rademacher_tail_log10(tracing.decoys) + math.log10(tracing.comparisons)
+    named = int((risks <= math.log10(tracing.risk)).sum())
+    return SelfTest(
+        name=f"{tracing.decoys.size} recipients who were never issued a copy, traced in the suspect",
+        expected="not found",
+        verdict="found" if named else "not found",
+        count=named,
+        present=int(tracing.decoys.size),
+        log10_risk=min(0.0, float(risks.min())),
+    )
+
+
+def hashes(checkpoint: irwm.Checkpoint, report: JobReporter) -> dict[str, str]:
+    """SHA-256 of the weight files as received."""
+    what = "Hashing the items for the report"
+    total = sum(shard.stat().st_size for shard in checkpoint.shards)
+    done, found = 0, {}
+    for shard in checkpoint.shards:
+        digest = hashlib.sha256()
+        with open(shard, "rb") as stream:
+            while block := stream.read(8 << 20):
+                digest.update(block)
+                done += len(block)
+                report.progress(done, total, what)
+        found[Path(shard).name] = digest.hexdigest()
+    return found

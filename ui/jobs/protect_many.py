@@ -1,0 +1,361 @@
+"""The task behind Protect for many recipients: each gets a key, a copy, a manifest and a receipt of their own.
+
+One recipient after the other, each as in `ui.jobs.protect`. All that makes a run resumable is in the vault and in the
+folders' names: a recipient with a release is passed over, one with a key and no release gets the copy that the key
+stands for, and a copy that was finished in the instant before its release was filed is looked at and filed. So the
+same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+import irwm
+from irwm.checkpoint import (
+    MANIFEST_NAME,
+    Checkpoint,
+    Preflight,
+    preflight,
+    read_manifest,
+    sweep_partials,
+    verify_manifest,
+)
+from irwm.checkpoint.cloning import ClonedFrom
+from irwm.checkpoint.partial import sync_folder
+from irwm.checkpoint.platform import try_lock, unlock_and_close
+from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError
+from storage.files import open_to_append
+from storage.records import KeyRecord
+from storage.vault import Vault
+from ui.jobs.device import device_of
+from ui.jobs.recipients import Recipient, checked, folder_name, same_name
+from ui.jobs.releasing import Issued, issued, receipt_of, require_margin, seal, secret_of, write
+from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import vault_of
+
+CSV_NAME = "receipts.csv"
+LOCK_NAME = "many-recipients.lock"
+# As many receipts as a page shows; all of them are in the CSV.
+SHOWN = 50
+WRITTEN, SKIPPED, FAILED = "written", "already released", "failed"
+COLUMNS = (
+    "recipient", "note", "state", "folder", "key_fingerprint", "verdict", "positions", "of", "log10_p",
+    "release_fingerprint",
+)  # fmt: skip
+_ROWS_AT_ONCE = 8192
+# What makes a spreadsheet take a cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+    """Mark one copy of a model for each recipient who has none yet.
+
+    Args:
+        request: "model", "out_dir" (the folder of the copies, made if it is missing), "parameters", "owner",
+            "recipients" (pairs of name and note), "label" (for those without a note), "device".
+        secrets: see `ui.jobs.vault_access`.
+
+    Returns:
+        Counts, and the first `SHOWN` receipts in short. All of them are in `CSV_NAME` in the job's folder; each in
+        full is in the vault.
+
+    Raises:
+        RecipientListError: a name cannot be used, or occurs twice.
+        OutputExistsError: the folder is a release itself, or another run is writing.
+        DiskSpaceError: not enough room for all that are left; or, later, no room for the next.
+        InsertionError: the first copy could not be marked; then none of this model could with these settings.
+    """
+    vault = vault_of(secrets, report)
+    device = device_of(request["device"])
+    recipients = checked(request["recipients"])
+    with _alone(report.home):
+        report.progress(0, 0, "Opening the original")
+        model = irwm.open_checkpoint(request["model"])
+        params = irwm.Parameters.from_dict(request["parameters"])
+        report.progress(0, 0, "Fingerprinting the embedding and looking through the vault")
+        among = {same_name(recipient.name) for recipient in recipients}
+        known = issued(vault, model.fingerprint, request["owner"], params, among)
+        out = Path(request["out_dir"])
+        left = [recipient for recipient in recipients if same_name(recipient.name) not in known.released]
+        report.progress(0, 0, "Checking the target disk")
+        room = room_for(model, out, len(left)) if left else None
+        out = _made(out) if left else out
+        with (report.folder / CSV_NAME).open("a", encoding="utf-8-sig", newline="") as table:
+            batch = _Batch(vault, model, params, request, device, out, known, report, _Receipts(table))
+            batch.write(recipients, left, room.each if room else 0)
+            return batch.summary(len(recipients))
+
+
+def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
+    """What `copies` more copies in the folder `out` need; `out` need not exist.
+
+    Raises:
+        OutputExistsError: `out` is a release itself.
+        DiskSpaceError, PublishError: as `irwm.checkpoint.preflight`.
+    """
+    if not os.path.lexists(out):
+        return preflight(model, out, copies)
+    if (out / MANIFEST_NAME).exists() or not out.is_dir():
+        raise OutputExistsError(
+            "This is a release or a file, and not a folder for the copies of many recipients",
+            file=out,
+            advice="Choose a new name, or the folder that earlier copies were put into",
+        )
+    return preflight(model, out / folder_name("copy", os.urandom(8).hex()), copies)
+
+
+@dataclass(slots=True)
+class _Receipts:
+    """All receipts in short: in a table on the disk line by line, so that a run that ends early leaves those it got to.
+
+    Attributes:
+        counts: lines of each state.
+        first: the first `SHOWN` lines.
+        example: the receipt of the first copy that was written, in full.
+        written, cloned: bytes of all copies, and of those the ones that took no room.
+    """
+
+    file: TextIO
+    counts: Counter[str] = field(default_factory=Counter)
+    first: list[dict[str, Any]] = field(default_factory=list)
+    example: Mapping[str, Any] | None = None
+    written: int = 0
+    cloned: int = 0
+
+    def __post_init__(self) -> None:
+        csv.writer(self.file).writerow(COLUMNS)
+
+    def add(self, recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str = "") -> None:
+        """A recipient's line.
+
+        Args:
+            receipt: theirs in full; empty where there is none.
+            why: what went wrong.
+        """
+        self.counts[state] += 1
+        if state == WRITTEN:
+            self.example = self.example or receipt
+            self.written += receipt["bytes"]
+            self.cloned += receipt["bytes_cloned"]
+        line = _line(recipient, state, receipt)
+        if len(self.first) < SHOWN:
+            self.first.append(line | {"why": why})
+        csv.writer(self.file).writerow(["" if cell is None else _harmless(cell) for cell in line.values()])
+        self.file.flush()
+
+
+@dataclass(slots=True)
+class _Batch:
+    vault: Vault
+    model: Checkpoint
+    params: irwm.Parameters
+    request: Mapping[str, Any]
+    device: str
+    out: Path
+    known: Issued
+    report: JobReporter
+    receipts: _Receipts
+
+    def write(self, recipients: Sequence[Recipient], left: Sequence[Recipient], each: int) -> None:
+        """Makes the copies of those who are left, and a line for everybody, in their order."""
+        secret = secret_of(self.vault, self.known.settled)
+        shared: Mapping[str, ClonedFrom] = {}
+        number = 0
+        for recipient in recipients:
+            release = self.known.released.get(same_name(recipient.name))
+            if release is not None:
+                self.receipts.add(recipient, SKIPPED, release.receipt)
+                continue
+            number += 1
+            what = f"Copy {number} of {len(left)}, for {recipient.name}"
+            progress = _Progress(self.report, (number - 1) * each, each, len(left) * each, what)
+            try:
+                record, key = self._key(recipient, secret)
+                secret = key.secret
+                receipt, shared = self._copy(record, key, progress, shared)
+            except InsertionError as error:
+                # One name's numbers may leave too little margin; with the first it is the model or the settings.
+                if not self.receipts.counts[WRITTEN]:
+                    raise
+                self.report.log(f"{what}: {error}")
+                self.receipts.add(recipient, FAILED, {}, error.problem)
+            else:
+                self.receipts.add(recipient, WRITTEN, receipt)
+
+    def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
+        """The recipient's sealed key: the one that waits for its copy, else a new one."""
+        waiting = self.known.waiting.get(same_name(recipient.name))
+        if waiting is not None:
+            return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
+        key = irwm.generate_key(
+            self.model, self.params, secret, self.request["owner"], recipient.name, device=self.device
+        )
+        require_margin(self.model, key, self.device)
+        return seal(self.vault, self.model, key, recipient.note or self.request.get("label", "")), key
+
+    def _copy(
+        self, record: KeyRecord, key: irwm.Key, progress: _Progress, shared: Mapping[str, ClonedFrom]
+    ) -> tuple[dict[str, Any], Mapping[str, ClonedFrom]]:
+        """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
+        progress.start()
+        folder, cloned = self.out / folder_name(key.recipient, key.commitment), 0
+        release = self._finished(key, folder) if os.path.lexists(folder) else None
+        if release is None:
+            written = write(
+                self.model,
+                key,
+                folder,
+                progress=progress,
+                cancelled=self.report.cancelled,
+                device=self.device,
+                shared=shared,
+            )
+            # Always the newest: earlier copies may be on their way to their recipients by now.
+            release, shared, cloned = written.release, written.shared or shared, written.cloned
+        receipt = receipt_of(self.model, key, release) | {"bytes_cloned": cloned}
+        self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
+        progress.end()
+        return receipt, shared
+
+    def _finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
+        """The copy of an earlier run that was ended between its last rename and its record; None if it is no such."""
+        try:
+            manifest = read_manifest(folder)
+            if not verify_manifest(folder, cancelled=self.report.cancelled).ok:
+                return None
+            copy = irwm.open_checkpoint(folder)
+            found = irwm.detect(copy, self.model, key, device=self.device)
+        except IrwmError as error:
+            if self.report.cancelled():
+                raise
+            self.report.log(str(error))
+            return None
+        if found.verdict != "found":
+            return None
+        self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
+        size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
+        rows = _changed_rows(self.model, copy)
+        return irwm.Release(folder, rows, manifest, (), size, found)
+
+    def summary(self, recipients: int) -> dict[str, Any]:
+        """What the page shows."""
+        receipts, marks = self.receipts, self.vault.marks_on(self.model.fingerprint)
+        fields = ("changed_rows", "changed_tensors", "changed_values", "changed_share", "left_out", "bytes")
+        return {
+            "many": True,
+            "model": str(self.model.path),
+            "model_fingerprint": self.model.fingerprint,
+            "vocab_size": self.model.vocab_size,
+            "owner": self.request["owner"],
+            "path": str(self.out),
+            "parameters": self.params.to_dict(),
+            "recipients": recipients,
+            "written": receipts.counts[WRITTEN],
+            "skipped": receipts.counts[SKIPPED],
+            "failed": receipts.counts[FAILED],
+            "bytes": receipts.written,
+            "bytes_cloned": receipts.cloned,
+            "example": {name: receipts.example[name] for name in fields} if receipts.example else None,
+            "rows": receipts.first,
+            "csv": CSV_NAME,
+            "marked_before": [mark.whose for mark in marks],
+            "damaged": self.known.damaged,
+            "irwm": irwm.__version__,
+        }
+
+
+@dataclass(slots=True)
+class _Progress:
+    """One copy's progress as a part of the whole: `before` bytes come before it, and it has `each`."""
+
+    report: JobReporter
+    before: int
+    each: int
+    total: int
+    what: str
+    reached: int = 0
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        # A copy's last step, reading it back, has no bytes to count and no line of its own: there may be thousands.
+        if total > 1:
+            self.reached = self.each * done // total
+        self.report.progress(self.before + self.reached, self.total, self.what)
+
+    def start(self) -> None:
+        self(0, 0, "")
+
+    def end(self) -> None:
+        self(self.each, self.each, "")
+
+
+def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt in short, in the order of `COLUMNS`."""
+    return {
+        "recipient": receipt.get("recipient") or recipient.name,
+        "note": recipient.note,
+        "state": state,
+        "folder": receipt.get("path"),
+        "key_fingerprint": receipt.get("commitment"),
+        "verdict": receipt.get("verdict"),
+        "positions": receipt.get("count"),
+        "of": receipt.get("present"),
+        "log10_p": receipt.get("log10_p"),
+        "release_fingerprint": receipt.get("release_fingerprint"),
+    }
+
+
+def _harmless(cell: Any) -> Any:
+    """A cell that a spreadsheet shows as it is: one that begins as a formula gets an apostrophe before it."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def _changed_rows(model: Checkpoint, copy: Checkpoint) -> np.ndarray:
+    """Ids of the embedding rows in which a copy differs from its original."""
+    starts = range(0, model.vocab_size, _ROWS_AT_ONCE)
+    blocks = [slice(start, min(start + _ROWS_AT_ONCE, model.vocab_size)) for start in starts]
+    return np.flatnonzero(
+        np.concatenate([(model.embedding(b) != copy.embedding(b)).any(dim=1).numpy() for b in blocks])
+    )
+
+
+def _made(out: Path) -> Path:
+    """The folder of all copies, made if it is missing, without what killed runs left in it.
+
+    Raises:
+        PublishError: it cannot be made.
+    """
+    try:
+        if not os.path.lexists(out):
+            out.mkdir()
+            sync_folder(out.parent)
+    except OSError as error:
+        raise PublishError("The folder for the copies cannot be made", file=out, found=error.strerror) from error
+    sweep_partials(out)
+    return out.resolve()
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Keeps two runs from making two keys for one name; the system lets go of it however a run ends.
+
+    Raises:
+        OutputExistsError: another run is under way.
+    """
+    descriptor = open_to_append(home / LOCK_NAME)
+    try:
+        if not try_lock(descriptor):
+            raise OutputExistsError(
+                "Copies for many recipients are being written already", advice="Wait until that run has ended"
+            )
+        yield
+    finally:
+        unlock_and_close(descriptor)

@@ -1,0 +1,301 @@
+"""Lists of recipients as people have them: names one per line, or a table from a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from irwm.errors import IrwmError, printable
+from irwm.keys import MAX_NAME
+
+MOST_RECIPIENTS = 100_000
+MAX_NOTE = 500
+# A hundred thousand names of full length, each with a note.
+MAX_LIST_BYTES = 64 * 1024 * 1024
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+NAME_COLUMNS = ("recipient", "recipients", "name")
+NOTE_COLUMNS = ("note", "notes")
+# Long enough for people to know whose it is, short enough for every file system with the key's mark behind it.
+_SLUG = 60
+# Characters of the key's fingerprint in a folder's name: they tell apart what looks alike as a file name.
+_MARK = 12
+# Without a form of their own, but Persian and many Indian names need them.
+_JOINERS = "\u200c\u200d"
+_SHOWN = 60
+
+
+class RecipientListError(IrwmError):
+    """A list of recipients that cannot be used as it is; the message names the first line that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """Who gets a copy: the name that is bound into the key, and the officer's own words about it."""
+
+    name: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one line of a list.
+
+    Attributes:
+        line: counted from 1; where a cell spans lines, its last one.
+        value: the name in question, or the line.
+        what: the reason, as the end of a sentence that begins with the value.
+    """
+
+    line: int
+    value: str
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The fault in one line, safe to show."""
+        return f"line {self.line}: {printable(self.value, _SHOWN) or 'nothing'} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientList:
+    """A list as it was understood.
+
+    Attributes:
+        recipients: the sound lines, in order.
+        faults: the others, in order.
+        table: how a table was read, in words; empty for a plain list of names.
+    """
+
+    recipients: tuple[Recipient, ...]
+    faults: tuple[Fault, ...] = ()
+    table: str = ""
+
+    def require(self) -> tuple[Recipient, ...]:
+        """The recipients, where nothing is wrong with the list.
+
+        Raises:
+            RecipientListError: it is empty, too long, or a line is faulty.
+        """
+        if self.faults:
+            more = len(self.faults) - 1
+            raise RecipientListError(
+                "the list of recipients cannot be used as it is",
+                found=self.faults[0].text + (f"; and {more} more faulty lines" if more else ""),
+                advice="Correct the list, then go on",
+            )
+        if not self.recipients:
+            raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
+        if len(self.recipients) > MOST_RECIPIENTS:
+            raise RecipientListError(
+                "these are too many recipients for one go",
+                expected=f"at most {MOST_RECIPIENTS}",
+                found=str(len(self.recipients)),
+                advice="Split the list; later parts continue the same release",
+            )
+        return self.recipients
+
+
+def decoded(content: bytes, file: str | Path) -> str:
+    """The text of a list's file.
+
+    Raises:
+        RecipientListError: too large, or not UTF-8.
+    """
+    advice = "Save it as “CSV UTF-8” in the spreadsheet, then choose it again"
+    if len(content) > MAX_LIST_BYTES:
+        raise RecipientListError(
+            "this file is too large for a list of recipients",
+            file=file,
+            expected=f"at most {MAX_LIST_BYTES // 1024**2} MiB",
+            found=f"{len(content) // 1024**2} MiB",
+        )
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise RecipientListError(
+            "the list is not UTF-8 text", file=file, expected="UTF-8", found="UTF-16", advice=advice
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte {content[error.start]:#04x} in line {line}"
+        raise RecipientListError(
+            "the list is not UTF-8 text", file=file, expected="UTF-8", found=found, advice=advice
+        ) from error
+
+
+def read_list(text: str) -> RecipientList:
+    """A list as typed or pasted: names one per line, or a table whose first line names a column "recipient" or "name".
+
+    Without such a line every line is one name, commas included ("Example, Inc."). Blank lines are left out.
+
+    Raises:
+        RecipientListError: no list at all: a table without a line of headers, or a quote that never ends.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_LIST_BYTES:
+        raise RecipientListError("this text is too large for a list of recipients")
+    rows, table = _rows(text)
+    return _checked(rows, table)
+
+
+def read_file(content: bytes, file: str | Path) -> str:
+    """The text of a list's file, known to be a list of names or a table with headers.
+
+    Raises:
+        RecipientListError: see `decoded` and `read_list`; also a table of commas without a line of headers, which in
+            a file is a table and not names with commas in them.
+    """
+    text = decoded(content, file)
+    rows, table = _rows(text)
+    counts = {len(cells) for _, cells in _parsed(text, ",")}
+    if not table and len(rows) > 1 and len(counts) == 1 and counts.pop() > 1:
+        raise _no_headers("comma", file)
+    return text
+
+
+def same_name(name: str) -> str:
+    """What two names have in common that people take for one: capitals, joiners, the ways to write an accent."""
+    bare = name.translate(dict.fromkeys(map(ord, _JOINERS)))
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", bare).casefold())
+
+
+def tidy(name: str) -> str:
+    """A name as it is bound into the key: each run of white space one space, accents composed."""
+    return unicodedata.normalize("NFC", " ".join(name.split()))
+
+
+def checked(pairs: Iterable[Sequence[str]]) -> tuple[Recipient, ...]:
+    """Recipients from (name, note) pairs that came from anywhere.
+
+    Raises:
+        RecipientListError: see `RecipientList.require`.
+    """
+    return _checked([_Row(n, *(*pair, "")[:2]) for n, pair in enumerate(pairs, start=1)], "").require()
+
+
+def folder_name(recipient: str, commitment: str) -> str:
+    """The name of a recipient's folder: theirs in plain letters, and the beginning of their key's fingerprint.
+
+    The fingerprint makes it unique, also where capitals make no difference and where a name has no plain letters, and
+    it is the same each time the same key is used, which is how an interrupted run finds its folders again.
+    """
+    plain = unicodedata.normalize("NFKD", recipient).encode("ascii", "ignore").decode("ascii")
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", plain)[:_SLUG].strip("-")
+    return f"{slug or 'recipient'}-{commitment[:_MARK]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line that is not blank: what stands where the name and the note belong, and what is wrong with the line."""
+
+    line: int
+    name: str
+    note: str = ""
+    wrong: str = ""
+
+
+def _rows(text: str) -> tuple[list[_Row], str]:
+    """Every line that is not blank, and how a table was read; that is empty for a plain list."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if re.fullmatch(r"\s*sep=.\s*", first, re.IGNORECASE):  # how a spreadsheet tells its own separator
+        text = text[text.index(first) + len(first) :]
+    best: tuple[int, int, str, list[str]] | None = None
+    for separator in SEPARATORS:
+        names = [cell.strip().casefold() for cell in next(_parsed(text, separator), (0, []))[1]]
+        if not any(name in names for name in NAME_COLUMNS):
+            continue
+        # With the names' column alone known, the separator that finds more columns is the table's.
+        known = 1 + any(name in names for name in NOTE_COLUMNS)
+        if best is None or (known, len(names)) > best[:2]:
+            best = known, len(names), separator, names
+    return _table(text, *best[2:]) if best else (_plain(text), "")
+
+
+def _table(text: str, separator: str, names: list[str]) -> tuple[list[_Row], str]:
+    at = next(names.index(name) for name in NAME_COLUMNS if name in names)
+    note_at = next((names.index(name) for name in NOTE_COLUMNS if name in names), None)
+    rows = []
+    parsed = _parsed(text, separator, strict=True)  # a quote that is never closed would swallow the lines below it
+    next(parsed)
+    for line, cells in parsed:
+        while len(cells) > len(names) and not cells[-1].strip():
+            cells.pop()
+        wrong = "is in a line with more cells than headers; quote names with commas" if len(cells) > len(names) else ""
+        cells += [""] * (len(names) - len(cells))
+        rows.append(_Row(line, cells[at], cells[note_at] if note_at is not None else "", wrong))
+    said = f"a table ({SEPARATORS[separator]})" if len(names) > 1 else "a table of one column"
+    notes = f", notes from “{names[note_at]}”" if note_at is not None else ""
+    return rows, f"{said}: names from “{names[at]}”{notes}"
+
+
+def _plain(text: str) -> list[_Row]:
+    for separator in ("\t", ";"):
+        counts = [len(cells) for _, cells in _parsed(text, separator)]
+        if counts and min(counts) > 1 and min(counts) == max(counts):
+            raise _no_headers(SEPARATORS[separator])
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        name = line.strip()
+        if len(name) > 1 and name[0] == name[-1] == '"':  # one quoted cell
+            name = name[1:-1].replace('""', '"')
+        if name:
+            rows.append(_Row(number, name))
+    return rows
+
+
+def _parsed(text: str, separator: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of every row that has something in it."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise RecipientListError(
+            "the table cannot be read",
+            found=f"line {reader.line_num}: {error}",
+            advice="Look for a quotation mark that is opened and never closed",
+        ) from error
+
+
+def _no_headers(separator: str, file: str | Path | None = None) -> RecipientListError:
+    return RecipientListError(
+        "this is a table, and nothing says which column holds the names",
+        file=file,
+        expected="a first line with “recipient” or “name” above the names, and “note” above notes if there are any",
+        found=f"columns parted by a {separator}, without that line",
+        advice="Add the line of headers, or leave only the names",
+    )
+
+
+def _checked(rows: Iterable[_Row], table: str) -> RecipientList:
+    recipients, faults, seen = [], [], dict[str, int]()
+    for row in rows:
+        name, note = tidy(row.name), " ".join(row.note.split())
+        identity = same_name(name)
+        wrong = row.wrong or _wrong(name, note)
+        if not wrong and identity in seen:
+            wrong = f"is the same recipient as in line {seen[identity]}"
+        if wrong:
+            faults.append(Fault(row.line, name, wrong))
+            continue
+        seen[identity] = row.line
+        recipients.append(Recipient(name, note))
+    return RecipientList(tuple(recipients), tuple(faults), table)
+
+
+def _wrong(name: str, note: str) -> str:
+    if not name:
+        return "stands where a name is needed"
+    if len(name) > MAX_NAME:
+        return f"is too long: {len(name)} characters, at most {MAX_NAME} fit into a key"
+    if not name.translate(dict.fromkeys(map(ord, _JOINERS))).isprintable():
+        return "holds a character that cannot be seen"
+    if len(note) > MAX_NOTE:
+        return f"has a note of {len(note)} characters; at most {MAX_NOTE} are kept"
+    return ""

@@ -64,15 +64,22 @@ class Parameters:
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
             )
         if self.scale != AUTO_SCALE:
-            _real("scale", self.scale, 1e-6, 1e9)
-        _real("condition_limit", self.condition_limit, 1.0, 1e12)
-        _real("rank_threshold", self.rank_threshold, 0.0, 1.0)
+            self._as_real("scale", 1e-6, 1e9)
+        self._as_real("condition_limit", 1.0, 1e12)
+        self._as_real("rank_threshold", 0.0, 1.0)
         if not 0.0 < self.rank_threshold < 1.0:
             raise ParameterError(
                 "rank_threshold (beta) is not a probability between 0 and 1",
                 expected="0 < rank_threshold < 1",
                 found=str(self.rank_threshold),
             )
+
+    def _as_real(self, name: str, low: float, high: float) -> None:
+        """Keep a number as a float: 1000 and 1000.0 are equal but written differently, and a key is derived from what
+        is written."""
+        value = getattr(self, name)
+        _real(name, value, low, high)
+        object.__setattr__(self, name, float(value))
 
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain JSON values.

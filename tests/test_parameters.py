@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -40,6 +41,13 @@ def test_values_outside_their_range_are_refused_by_name(bad: dict) -> None:
     with pytest.raises(ParameterError) as caught:
         Parameters(**bad)
     assert next(iter(bad)) in str(caught.value) or "required_positions" in str(caught.value)
+
+
+def test_a_number_written_without_a_point_is_the_same_setting() -> None:
+    """A key is derived from what is written: 1000 and 1000.0 must not lead to two marks (or to either, by a cache)."""
+    whole = Parameters(scale=1000, condition_limit=30)
+    assert json.dumps(whole.to_dict()) == json.dumps(Parameters().to_dict())
+    assert isinstance(Parameters(scale=np.float64(20.0)).scale, float)
 
 
 @pytest.mark.parametrize(

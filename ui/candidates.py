@@ -51,8 +51,8 @@ class Candidates:
 
     @property
     def is_one(self) -> bool:
-        """Whether the folder is one checkpoint itself, to be examined as such."""
-        return self.folder in self.paths
+        """Whether the folder is one checkpoint itself, or has a single weights file in it, to be examined as such."""
+        return self.folder in self.paths or [path.parent for path in self.paths] == [self.folder]
 
     def name_of(self, path: Path) -> str:
         """A candidate as a table names it: its path below the folder."""

@@ -178,6 +178,8 @@ def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tm
     ]  # fmt: skip
     assert sorted(found.refused) == ["link.gguf", "linked"]
     assert candidates(root / "model").is_one
+    assert candidates(root / "pickles").is_one, "one weights file without a config is the model"
+    assert not candidates(root / "two-files").is_one
     assert not found.is_one
 
 

@@ -1,0 +1,87 @@
+"""How much a search could have helped a false claimant, against the bits of the evidence.
+
+Nothing in a key is chosen freely, so a key that "finds" itself in a stranger's model can only be had by trying whole
+keys: about 2^b of them for evidence of b bits. What ends the search is a commitment that somebody else dated before the
+suspect was there to be searched against.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+# Whole keys that a claimant without an earlier commitment is taken to have tried. One trial needs some ten thousand
+# operations at the very least (a derivation, one row's order, one statistic); 2^80 of them keep a machine of 10^18
+# operations a second busy for more than three centuries.
+SEARCH_BITS = 80.0
+
+COMMITTED = "committed before"
+LATE = "committed too late"
+UNDATED = "suspect not dated"
+UNCOMMITTED = "not committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the evidence is worth against a claimant who searched for a key.
+
+    Attributes:
+        status: "committed before" the suspect appeared, "committed too late", "suspect not dated" (a commitment is
+            there but nobody said when the suspect appeared), or "not committed".
+        evidence_bits: -log2 of the corrected odds that a model without the mark reads like this.
+        search_bits: log2 of the keys that the claimant could have tried; 0 for one committed before.
+        committed_utc, suspect_seen_utc: the two times compared, ISO 8601, or None.
+    """
+
+    status: str
+    evidence_bits: float
+    search_bits: float
+    committed_utc: str | None
+    suspect_seen_utc: str | None
+
+    @property
+    def margin_bits(self) -> float:
+        """Bits that are left; below zero a search alone explains the finding."""
+        return self.evidence_bits - self.search_bits
+
+
+def evidence_bits(log10_risk: float) -> float:
+    """-log2 of odds given as log10; 0 for odds of one."""
+    return max(0.0, -log10_risk / math.log10(2.0))
+
+
+def standing(log10_risk: float, committed_utc: str | None = None, suspect_seen_utc: str | None = None) -> Standing:
+    """How a claim stands whose evidence has these corrected odds.
+
+    Args:
+        log10_risk: `irwm.verdict.log10_risk` of the finding.
+        committed_utc: when an independent authority dated the key's commitment, ISO 8601 with its zone; None for never.
+        suspect_seen_utc: since when the suspect is known to have existed, likewise; None where nobody knows.
+
+    Raises:
+        ValueError: a time is not ISO 8601 or names no zone.
+    """
+    committed, seen = _time(committed_utc), _time(suspect_seen_utc)
+    if committed is None:
+        status = UNCOMMITTED
+    elif seen is None:
+        status = UNDATED
+    else:
+        status = COMMITTED if committed < seen else LATE
+    return Standing(
+        status=status,
+        evidence_bits=evidence_bits(log10_risk),
+        search_bits=0.0 if status == COMMITTED else SEARCH_BITS,
+        committed_utc=committed_utc,
+        suspect_seen_utc=suspect_seen_utc,
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} names no time zone")
+    return time.astimezone(UTC)

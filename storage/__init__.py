@@ -4,11 +4,14 @@
     paths, database                where files lie and whether that is safe; SQLite opened, checked, migrated
     encryption                     passphrase to key, records sealed for their place
     schema, header                 the vault's tables, its plain row
-    records, tables                its values; their rows, sealed and opened
+    records, case_records, tables  its values; their rows, sealed and opened
     audit, witness                 the hash chain; a memory beside the vault of how long the chain had become
     checks, backup                 everything opened and held against the log; copies out and back in
     index                          what an unlocked vault keeps in memory to find keys and releases by
-    session, vault                 one session's view: unlocking and idle lock; the records
+    identity                       the signing identity: signatures, certificates, their check without any vault
+    session, filing                one session's view: unlocking and idle lock; a record filed and logged
+    casebook, signing, vault       cases; identities; keys, releases and time-stamps, and all of it together
+    case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
     jobs                           the list of long tasks, in a file of its own, without secrets
 
 Two SQLite files lie in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
@@ -22,6 +25,7 @@ This package imports `irwm.errors` and nothing else of the application: keys are
 
 from storage.audit import AuditCheck, AuditEntry
 from storage.backup import back_up, latest_backup, restore
+from storage.case_archive import export_case
 from storage.checks import VaultCheck
 from storage.encryption import DEFAULT_COST, Cost
 from storage.errors import (
@@ -29,10 +33,12 @@ from storage.errors import (
     CostError,
     DamagedRecordError,
     DatabaseDamagedError,
+    IdentityLostError,
     NewerSchemaError,
     PassphraseError,
     RecordNotFoundError,
     RecordValueError,
+    SignatureError,
     StorageBusyError,
     StorageError,
     StorageFullError,
@@ -44,9 +50,24 @@ from storage.errors import (
     VaultMissingError,
     WrongPassphraseError,
 )
+from storage.identity import Certificate, Identity, Signature
 from storage.jobs import Job, Jobs
 from storage.paths import check_home, home
-from storage.records import CaseRecord, KeyRecord, NewKey, Page, RecordName, Records, ReleaseRecord, RunRecord
+from storage.records import (
+    CaseRecord,
+    FileDigest,
+    ItemRecord,
+    KeyRecord,
+    NewKey,
+    NoteRecord,
+    Page,
+    RecordName,
+    Records,
+    ReleaseRecord,
+    RunEntry,
+    RunRecord,
+    TimestampRecord,
+)
 from storage.vault import Vault
 
 __all__ = [
@@ -55,15 +76,21 @@ __all__ = [
     "AuditCheck",
     "AuditEntry",
     "CaseRecord",
+    "Certificate",
     "Cost",
     "CostError",
     "DamagedRecordError",
     "DatabaseDamagedError",
+    "FileDigest",
+    "Identity",
+    "IdentityLostError",
+    "ItemRecord",
     "Job",
     "Jobs",
     "KeyRecord",
     "NewKey",
     "NewerSchemaError",
+    "NoteRecord",
     "Page",
     "PassphraseError",
     "RecordName",
@@ -71,10 +98,14 @@ __all__ = [
     "RecordValueError",
     "Records",
     "ReleaseRecord",
+    "RunEntry",
     "RunRecord",
+    "Signature",
+    "SignatureError",
     "StorageBusyError",
     "StorageError",
     "StorageFullError",
+    "TimestampRecord",
     "UnsafeHomeError",
     "Vault",
     "VaultChangedError",
@@ -86,6 +117,7 @@ __all__ = [
     "WrongPassphraseError",
     "back_up",
     "check_home",
+    "export_case",
     "home",
     "latest_backup",
     "restore",

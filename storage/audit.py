@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ class AuditEntry:
         event: what happened, in plain words.
         details: the particulars; None while the vault is locked, or when they do not authenticate.
         previous, hash: the chain, hex.
+        version, details_sha256: of the sealed details; with the vault's identifier and the others, all that `hash`
+            covers (`entry_hash`).
     """
 
     sequence: int
@@ -50,6 +52,8 @@ class AuditEntry:
     details: dict[str, Any] | None = field(hash=False)
     previous: str
     hash: str
+    version: int
+    details_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,8 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
         ) from None
     row = _state_row(sealer, sequence, digest)
     db.table("audit_state").update(1, {name: row[name] for name in ("count", "head", "tag")})
-    return AuditEntry(sequence, time, event, dict(details), before.head, digest)
+    sha256 = hashlib.sha256(sealed).hexdigest()
+    return AuditEntry(sequence, time, event, dict(details), before.head, digest, VAULT_SCHEMA_VERSION, sha256)
 
 
 def entry_hash(
@@ -162,10 +167,26 @@ def entry_hash(
     ).hexdigest()
 
 
-def entries(db: sqlite_utils.Database, sealer: Sealer | None) -> Iterator[AuditEntry]:
-    """All entries in order of sequence, one at a time; details only with a sealer."""
-    for row in db.query("SELECT * FROM audit ORDER BY seq"):
-        yield AuditEntry(row["seq"], row["time"], row["event"], _details(row, sealer), row["previous"], row["hash"])
+def entries(
+    db: sqlite_utils.Database, sealer: Sealer | None, where: str = "", values: Sequence[Any] = ()
+) -> Iterator[AuditEntry]:
+    """All entries in order of sequence, one at a time; details only with a sealer.
+
+    Args:
+        where, values: an SQL condition, such as on the event's name, that leaves the others unopened.
+    """
+    for row in db.query(f"SELECT * FROM audit {where} ORDER BY seq", list(values)):
+        sealed = row["details"] if isinstance(row["details"], bytes) else b""  # anything else breaks the chain
+        yield AuditEntry(
+            row["seq"],
+            row["time"],
+            row["event"],
+            _details(row, sealer),
+            row["previous"],
+            row["hash"],
+            row["version"],
+            hashlib.sha256(sealed).hexdigest(),
+        )
 
 
 def _details(row: Mapping[str, Any], sealer: Sealer | None) -> dict[str, Any] | None:

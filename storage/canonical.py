@@ -85,6 +85,30 @@ def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
     return dict(manifest)
 
 
+def checked_time(name: str, text: str) -> str:
+    """A moment in UTC: one that names UTC as it is, one of another zone brought to it; an empty text stays empty.
+
+    Raises:
+        RecordValueError: it is no ISO 8601 time with its zone. Without one, nobody could say before or after.
+    """
+    optional_text(**{name: text})
+    if not text:
+        return ""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError("it names no time zone")
+        if not moment.utcoffset():
+            return text
+        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError) as error:
+        raise RecordValueError(
+            f"{name} is no time",
+            expected="ISO 8601 with its zone, such as 2026-01-31T12:00Z",
+            found=f"{text!r} ({error})",
+        ) from None
+
+
 def utc_now() -> datetime:
     """The wall clock in UTC. It may jump; whatever needs an order uses sequence numbers instead."""
     return datetime.now(UTC)

@@ -46,7 +46,7 @@ class VaultMissingError(VaultError):
 
 
 class VaultExistsError(VaultError):
-    """A vault, or a backup, stands there already; nothing is ever overwritten."""
+    """A vault, a backup or an archive stands there already; nothing is ever overwritten."""
 
 
 class VaultLockedError(VaultError):
@@ -97,3 +97,11 @@ class DamagedRecordError(VaultError):
 
 class AuditBrokenError(VaultError):
     """The audit log was altered, so nothing more is written: going on would cover the traces."""
+
+
+class IdentityLostError(VaultError):
+    """The vault's signing identity is damaged or gone; a new one can be made, whose chain starts anew."""
+
+
+class SignatureError(VaultError, ValueError):
+    """A signature, or the chain of certificates behind it, does not hold; the message says which part."""

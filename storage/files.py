@@ -106,15 +106,19 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> tuple[Path, ...]:
-    """Removes what killed processes left half-written in a folder of ours; returns what was removed."""
+def sweep(folder: Path, names: re.Pattern[str] = _OURS) -> tuple[Path, ...]:
+    """Removes what killed processes left half-written in a folder; returns what was removed.
+
+    Args:
+        names: of the files that may be removed, whole names.
+    """
     removed = []
     oldest = time.time() - STALE_SECONDS
     for path in sorted(folder.glob(f"*{PARTIAL}*")):
         try:
             # Only names that `partial_name` makes: the folder may be one that holds other things too.
             if (
-                _OURS.fullmatch(path.name)
+                names.fullmatch(path.name)
                 and path.is_file()
                 and not path.is_symlink()
                 and path.lstat().st_mtime < oldest

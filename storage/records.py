@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,9 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from storage.canonical import optional_text, required_text
+from storage.case_records import (
+    CaseRecord,
+    FileDigest,
+    ItemRecord,
+    NoteRecord,
+    RunEntry,
+    RunFileRecord,
+    RunRecord,
+)
 from storage.encryption import Place, Sealer
-from storage.errors import DamagedRecordError, RecordValueError
-from storage.schema import CASES, KEYS, RELEASES, RUNS
+from storage.errors import DamagedRecordError, RecordValueError, SignatureError
+from storage.identity import Certificate, Identity
+from storage.schema import CASES, IDENTITIES, ITEMS, KEYS, NOTES, RELEASES, RUN_FILES, RUNS, TIMESTAMPS
 
 T = TypeVar("T")
 
@@ -111,35 +122,29 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseRecord:
-    """A file of investigations that belong together."""
-
-    id: str
-    sequence: int
-    created: str
-    title: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One investigation filed in a case.
+class TimestampRecord:
+    """A time-stamp on the public commitment of a key, with what is needed to check it again without the vault.
 
     Attributes:
-        suspect: name or path of what was examined.
-        verdict: the finding's word.
-        note: the officer's own words.
-        finding: the whole finding as plain JSON values.
+        key_id: the key whose commitment it is.
+        digest: SHA-256, hex, of the commitment's document.
+        time_utc: the time that the authority put its name to, ISO 8601.
+        authority: the authority's name, as its certificate says.
+        trusted: whether the authority's certificate was followed to a root the officer trusts, when it was added.
+        commitment_document, request, response: the bytes themselves.
     """
 
     id: str
     sequence: int
     created: str
-    case_id: str
-    suspect: str
-    verdict: str
-    note: str
-    finding: dict[str, Any] = field(hash=False)
+    key_id: str
+    digest: str
+    time_utc: str
+    authority: str
+    trusted: bool
+    commitment_document: bytes = field(repr=False)
+    request: bytes = field(repr=False)
+    response: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +180,31 @@ class Page(Generic[T]):
     damaged: tuple[RecordName, ...]
 
 
-Record = KeyRecord | ReleaseRecord | CaseRecord | RunRecord
-_KINDS: dict[str, type[Record]] = {KEYS: KeyRecord, RELEASES: ReleaseRecord, CASES: CaseRecord, RUNS: RunRecord}
+Record = (
+    KeyRecord
+    | ReleaseRecord
+    | CaseRecord
+    | RunRecord
+    | RunFileRecord
+    | ItemRecord
+    | NoteRecord
+    | TimestampRecord
+    | Identity
+)
+_KINDS: dict[str, type[Record]] = {
+    KEYS: KeyRecord,
+    RELEASES: ReleaseRecord,
+    CASES: CaseRecord,
+    RUNS: RunRecord,
+    RUN_FILES: RunFileRecord,
+    ITEMS: ItemRecord,
+    NOTES: NoteRecord,
+    TIMESTAMPS: TimestampRecord,
+    IDENTITIES: Identity,
+}
+# The body of these is part of the record; that of keys, identities and files of runs is bytes of their own.
+WITH_BODY = frozenset({RUNS, ITEMS, TIMESTAMPS})
+_TIMESTAMP_PARTS = ("commitment_document", "request", "response")
 
 
 def place(table: str, row: Mapping[str, Any], part: str) -> Place:
@@ -211,18 +239,53 @@ def open_body(sealer: Sealer, table: str, row: Mapping[str, Any]) -> bytes:
 
 
 def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: bytes = b"") -> Any:
-    """The record of a row whose parts have been opened; only a run's body is part of its record.
+    """The record of a row whose parts have been opened; the body matters for the tables in `WITH_BODY` only.
 
     Raises:
         DamagedRecordError: the fields are not this kind's, which only another program could have sealed.
     """
+    try:
+        return _KINDS[table](id=row["id"], sequence=row["seq"], created=row["created"], **_fields(table, meta, body))
+    except (TypeError, ValueError, KeyError, SignatureError):
+        raise DamagedRecordError(table, row["id"]) from None
+
+
+def run_entry(row: Mapping[str, Any], meta: Mapping[str, Any]) -> RunEntry:
+    """The line of a run whose metadata has been opened.
+
+    Raises:
+        DamagedRecordError: see `build`.
+    """
+    try:
+        fields = {**meta, "files": file_digests(meta.get("files", {}))}
+        return RunEntry(id=row["id"], sequence=row["seq"], created=row["created"], **fields)
+    except (TypeError, ValueError):
+        raise DamagedRecordError(RUNS, row["id"]) from None
+
+
+def file_digests(files: Mapping[str, Any]) -> dict[str, FileDigest]:
+    """Sizes and digests, which come as lists from JSON."""
+    return {name: FileDigest(*pair) for name, pair in files.items()}
+
+
+def timestamp_body(commitment_document: bytes, request: bytes, response: bytes) -> bytes:
+    """The body of a time-stamp's record."""
+    parts = (commitment_document, request, response)
+    return json.dumps([base64.b64encode(part).decode("ascii") for part in parts]).encode("ascii")
+
+
+def _fields(table: str, meta: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     fields = dict(meta)
     if table == RUNS:
-        fields["finding"] = json.loads(body)
-    try:
-        return _KINDS[table](id=row["id"], sequence=row["seq"], created=row["created"], **fields)
-    except TypeError:
-        raise DamagedRecordError(table, row["id"]) from None
+        fields |= {"finding": json.loads(body), "files": file_digests(meta.get("files", {}))}
+    elif table == ITEMS:
+        fields["files"] = file_digests(json.loads(body))
+    elif table == TIMESTAMPS:
+        parts = [base64.b64decode(part, validate=True) for part in json.loads(body)]
+        fields |= dict(zip(_TIMESTAMP_PARTS, parts, strict=True))
+    elif table == IDENTITIES:
+        fields["certificates"] = tuple(map(Certificate.from_dict, meta["certificates"]))
+    return fields
 
 
 def sealed_digest(row: Mapping[str, Any]) -> str:
@@ -256,3 +319,5 @@ def added_in(details: Mapping[str, Any] | None) -> Iterator[tuple[RecordName, st
     elif {"table", "records"} <= details.keys():
         for id, digest in details["records"].items():
             yield RecordName(details["table"], id), digest
+    if "with" in details:
+        yield from added_in(details["with"])

@@ -8,9 +8,12 @@ from sqlite_utils import Migrations
 from storage.database import Schema
 
 # Sealed records name the schema version they were written under, so that a later version still opens them.
-VAULT_SCHEMA_VERSION = 1
+VAULT_SCHEMA_VERSION = 2
 KEYS, RELEASES, CASES, RUNS = "keys", "releases", "cases", "runs"
-RECORD_TABLES = (KEYS, RELEASES, CASES, RUNS)
+IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES = "identities", "timestamps", "items", "notes", "run_files"
+_FIRST_TABLES = (KEYS, RELEASES, CASES, RUNS)
+_SECOND_TABLES = (IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES)
+RECORD_TABLES = (*_FIRST_TABLES, *_SECOND_TABLES)
 
 VAULT_MIGRATIONS = Migrations("irwm-studio vault")
 
@@ -30,17 +33,27 @@ def _first(db: sqlite_utils.Database) -> None:
         },
         pk="one",
     )
-    for name in RECORD_TABLES:
-        # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
-        # a megabyte of findings each, opens no more than it shows.
-        table = db.table(name)
-        table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
-        table.create_index(["id"], unique=True)
+    _create_records(db, _FIRST_TABLES)
     db.table("audit").create(
         {"seq": int, "version": int, "time": str, "event": str, "details": bytes, "previous": str, "hash": str},
         pk="seq",
     )
     db.table("audit_state").create({"one": int, "count": int, "head": str, "tag": bytes}, pk="one")
+
+
+@VAULT_MIGRATIONS(name="2 identities, time-stamps, items, notes and files of runs")
+def _second(db: sqlite_utils.Database) -> None:
+    _create_records(db, _SECOND_TABLES)
+
+
+def _create_records(db: sqlite_utils.Database, names: tuple[str, ...]) -> None:
+    # Both migrations call this, so it never changes either.
+    for name in names:
+        # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
+        # a megabyte of findings each, opens no more than it shows.
+        table = db.table(name)
+        table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
+        table.create_index(["id"], unique=True)
 
 
 VAULT_SCHEMA = Schema(

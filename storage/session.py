@@ -261,6 +261,18 @@ class VaultSession:
         with self._writing() as (db, sealer):
             return audit.append(db, sealer, utc_text(self._now()), event, details or {})
 
+    @contextlib.contextmanager
+    def logged(self, event: str, details: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Adds an entry about what happens inside the `with`, if that succeeds; nobody else can write meanwhile.
+
+        Raises:
+            RecordValueError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(event=event)
+        with self._writing() as (db, sealer):
+            audit.append(db, sealer, utc_text(self._now()), event, details or {})
+            yield
+
     def audit_log(self) -> list[audit.AuditEntry]:
         """All entries in order of sequence; readable while locked, without their details."""
         sealer = self._peek()

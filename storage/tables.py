@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlite_utils
@@ -41,10 +41,23 @@ def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[Rel
     return records, damaged
 
 
-def sealed_row(sealer: Sealer, table: str, sequence: int, created: str, meta: bytes, body: bytes) -> dict[str, Any]:
+def body_of(db: sqlite_utils.Database, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that was read without its body, with it."""
+    ((body,),) = db.execute(f"SELECT body FROM {table} WHERE seq = ?", [row["seq"]]).fetchall()
+    return {**row, "body": body}
+
+
+def new_id() -> str:
+    """A record's identifier."""
+    return secrets.token_hex(RECORD_ID_BYTES)
+
+
+def sealed_row(
+    sealer: Sealer, table: str, sequence: int, created: str, meta: bytes, body: bytes, id: str | None = None
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "seq": sequence,
-        "id": secrets.token_hex(RECORD_ID_BYTES),
+        "id": id or new_id(),
         "version": VAULT_SCHEMA_VERSION,
         "created": created,
     }

@@ -1,23 +1,24 @@
-"""The vault: keys, releases, cases and their runs, each record sealed on its own.
+"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`.
 
 A `Vault` object is one session's view. Its lock state is its own: a second browser session gets a second object,
-which is locked until it is given the passphrase itself. Threads may share an object. Records are only ever added;
-evidence is not edited or deleted.
+which is locked until it is given the passphrase itself. Threads may share an object. Each record is sealed on its own,
+and records are only ever added; evidence is not edited or deleted.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from storage import audit
-from storage.canonical import checked_manifest, json_bytes, required_text, utc_text
+from storage.canonical import checked_manifest, checked_time, json_bytes, required_text, utc_text
+from storage.casebook import CaseFiles
 from storage.checks import VaultCheck, check_records
-from storage.errors import DamagedRecordError
+from storage.errors import DamagedRecordError, RecordValueError
 from storage.index import (
     Index,
     KeyEntry,
@@ -30,32 +31,32 @@ from storage.index import (
     release_index,
 )
 from storage.records import (
-    CaseRecord,
     KeyRecord,
     NewKey,
     Page,
     RecordName,
     Records,
     ReleaseRecord,
-    RunRecord,
-    added,
+    TimestampRecord,
     added_together,
     build,
     open_body,
-    open_meta,
+    timestamp_body,
 )
-from storage.schema import CASES, KEYS, RELEASES, RUNS
-from storage.session import VaultSession
-from storage.tables import Look, next_sequence, not_found, open_releases, require, sealed_row
+from storage.schema import KEYS, RELEASES, TIMESTAMPS
+from storage.signing import Signing
+from storage.tables import Look, next_sequence, not_found, open_releases, sealed_row
 
 # Bounds an entry of the audit log to about 90 kB, whatever number of keys is added at once.
 KEYS_PER_ENTRY = 1000
 # As many bodies as are opened at a time; far below the 32 766 values that one SQLite statement takes.
 KEYS_PER_QUERY = 500
 PAGE_SIZE = 50
+# A response carries a few certificates of some kB each.
+MOST_TIMESTAMP_BYTES = 1024 * 1024
 
 
-class Vault(VaultSession):
+class Vault(CaseFiles, Signing):
     """One session's view of the vault in a folder; from `Vault.create` or `Vault.open`."""
 
     # Keys and releases
@@ -246,41 +247,50 @@ class Vault(VaultSession):
             records, damaged = open_releases(look, one_page(found, newest_first, offset, limit))
         return Page(tuple(records), len(found), tuple(dict.fromkeys((*releases.damaged, *damaged))))
 
-    # Cases
+    # Time-stamps
 
-    def add_case(self, title: str, note: str = "") -> CaseRecord:
-        """Opens a case.
+    def add_timestamp(
+        self,
+        key_id: str,
+        commitment_document: bytes,
+        request: bytes,
+        response: bytes,
+        time_utc: str,
+        authority: str,
+        trusted: bool,
+    ) -> TimestampRecord:
+        """Adds a time-stamp on a key's commitment; that it is one was checked by the caller, who read its time.
+
+        Args:
+            commitment_document: the bytes whose SHA-256 was stamped.
+            request, response: RFC 3161, DER, at most `MOST_TIMESTAMP_BYTES` each.
 
         Raises:
+            RecordNotFoundError: no such key.
             RecordValueError, VaultLockedError, AuditBrokenError, StorageError
         """
-        required_text(title=title)
-        record: CaseRecord = self._add(CASES, "case opened", {"title": title, "note": note})
+        for name, part in (("document", commitment_document), ("request", request), ("response", response)):
+            if not isinstance(part, bytes) or not 0 < len(part) <= MOST_TIMESTAMP_BYTES:
+                raise RecordValueError(f"the time-stamp's {name} is missing or too large")
+        required_text(time_utc=time_utc, authority=authority)
+        digest = hashlib.sha256(commitment_document).hexdigest()
+        meta = {
+            "key_id": key_id,
+            "digest": digest,
+            "time_utc": checked_time("time_utc", time_utc),
+            "authority": authority,
+            "trusted": bool(trusted),
+        }
+        body = timestamp_body(commitment_document, request, response)
+        noted = {"key": key_id, "digest": digest, "time_utc": meta["time_utc"]}
+        record: TimestampRecord = self._add(
+            TIMESTAMPS, "time-stamp added", meta, body, refers_to=(KEYS, key_id), noted=noted
+        )
         return record
 
-    def cases(self) -> Records[CaseRecord]:
-        """All cases in order; see `keys`."""
-        return self._all(CASES)
-
-    def add_run(
-        self, case_id: str, finding_json: Mapping[str, Any], suspect: str | Path, verdict: str, note: str = ""
-    ) -> RunRecord:
-        """Files an investigation in a case.
-
-        Raises:
-            RecordNotFoundError: no such case.
-            RecordValueError: the finding holds NaN or another value that is not JSON, or no verdict is given.
-            VaultLockedError, AuditBrokenError, StorageError
-        """
-        required_text(suspect=str(suspect), verdict=verdict)
-        meta = {"case_id": case_id, "suspect": str(suspect), "verdict": verdict, "note": note}
-        body = json_bytes(dict(finding_json), "the finding")
-        record: RunRecord = self._add(RUNS, "investigation filed", meta, body, refers_to=(CASES, case_id))
-        return record
-
-    def case_runs(self, case_id: str) -> Records[RunRecord]:
-        """The investigations of one case in order. `.damaged` names every damaged run, whichever case it was of."""
-        return self._all(RUNS, lambda meta: meta.get("case_id") == case_id)
+    def timestamps(self, key_id: str | None = None) -> Records[TimestampRecord]:
+        """The time-stamps of one key, or all; `.damaged` names every damaged one, whichever key it was of."""
+        return self._all(TIMESTAMPS, lambda meta: key_id in (None, meta.get("key_id")))
 
     def check(self) -> VaultCheck:
         """Opens every record and compares all with the audit log.
@@ -291,30 +301,6 @@ class Vault(VaultSession):
         sealer = self._use()
         with self._file.reading() as db:
             return check_records(db, sealer)
-
-    def _add(
-        self,
-        table: str,
-        event: str,
-        meta: dict[str, Any],
-        body: bytes = b"",
-        refers_to: tuple[str, str] | None = None,
-    ) -> Any:
-        plain = json_bytes(meta, "the record")
-        with self._writing() as (db, sealer):
-            if refers_to is not None:
-                require(db, *refers_to)
-            row = sealed_row(sealer, table, next_sequence(db, table), utc_text(self._now()), plain, body)
-            db.table(table).insert(row)
-            audit.append(db, sealer, row["created"], event, added(table, row))
-        # Read back from the bytes that were sealed: the caller's own dictionaries may change later.
-        return build(table, row, json.loads(plain), body)
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[Look]:
-        sealer, stamp = self._use(), self._file.stamp()
-        with self._file.reading() as db:
-            yield Look(db, sealer, stamp)
 
     def _keys_at_hand(self, look: Look) -> Index[KeyEntry]:
         with self._opening:
@@ -327,18 +313,3 @@ class Vault(VaultSession):
             index = release_index(self._at_hand.get(RELEASES), *look)
             self._keep(look.sealer, RELEASES, index)
         return index
-
-    def _all(self, table: str, wanted: Callable[[dict[str, Any]], bool] = lambda meta: True) -> Records[Any]:
-        sealer = self._use()
-        records, damaged = [], []
-        columns = "*" if table == RUNS else "seq, id, version, created, meta"
-        with self._file.reading() as db:
-            for row in db.query(f"SELECT {columns} FROM {table} ORDER BY seq"):
-                try:
-                    meta = open_meta(sealer, table, row)
-                    if wanted(meta):
-                        body = open_body(sealer, table, row) if table == RUNS else b""
-                        records.append(build(table, row, meta, body))
-                except DamagedRecordError as error:
-                    damaged.append(RecordName(error.table, error.record))
-        return Records(records, damaged)

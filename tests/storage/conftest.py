@@ -132,6 +132,20 @@ def many() -> Callable[..., list[NewKey]]:
 
 
 @pytest.fixture
+def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
+    """A vault with two records in each of its tables."""
+    for number in range(2):
+        key, case = add(vault, f"Recipient {number}"), vault.add_case(f"Case {number}")
+        vault.add_release(key.id, "/releases/copy", {"model.safetensors": "ab" * 32}, {})
+        vault.add_run(case.id, {"verdict": "found"}, "suspect.gguf", "found", files={"report.html": b"<p>SEALED"})
+        vault.add_item(case.id, "suspect.gguf", {"suspect.gguf": (7, "ab" * 32)}, received_from="a journalist")
+        vault.add_note(case.id, "Called the customer.", added_by="R. Weber")
+        vault.add_timestamp(key.id, b"COMMITTED", b"ASKED", b"ANSWERED", "2026-03-01T12:00Z", "An authority", True)
+        vault.rotate_identity()
+    return vault
+
+
+@pytest.fixture
 def sql(home: Path) -> Callable[..., list[Any]]:
     """Edits the vault's file as an attacker would, with plain SQLite."""
 

@@ -81,25 +81,6 @@ def test_threads_writing_at_once_lose_nothing(vault: Vault, add: Add) -> None:
     assert vault.warnings == ()
 
 
-def test_a_killed_writer_leaves_whole_records_and_a_sound_log(
-    vault: Vault, spawn: Spawn, reopened: Callable[[], Vault]
-) -> None:
-    child = spawn(WRITE, "doomed", "100000")
-    assert child.stdout is not None
-    child.stdout.readline()
-    go(child)
-    for _ in range(5):
-        child.stdout.readline()
-    child.kill()
-    said = 4 + sum(1 for line in child.stdout if line.strip())
-    again = reopened()
-    check = again.check()
-    assert check.ok
-    assert check.records >= said, "what was confirmed is there"
-    assert again.warnings == ()
-    assert [path.name for path in again.home.glob("vault.sqlite3*")] == ["vault.sqlite3"]
-
-
 def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, clock: Any) -> None:
     vault._now = clock.now
     steps = [timedelta(0), timedelta(days=-9000), timedelta(days=36000), timedelta(hours=-1)]
@@ -110,14 +91,21 @@ def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, cl
     case = vault.add_case("in 2099")
     clock.wall = clock.wall.replace(year=1971)
     runs = [vault.add_run(case.id, {}, suspect, "found") for suspect in ("one", "two")]
+    for year in (2099, 1971, 2026):
+        clock.wall = clock.wall.replace(year=year)
+        vault.add_item(case.id, f"of {year}", {"model.gguf": (1, "ab" * 32)})
+        vault.add_note(case.id, f"of {year}")
     assert recipients(vault) == list("abcd")
     assert vault.cases()[0].created.startswith("2099-")
     assert [run.suspect for run in vault.case_runs(case.id)] == ["one", "two"]
     assert runs[0].created.startswith("1971-")
+    assert [item.name for item in vault.case_items(case.id)] == ["of 2099", "of 1971", "of 2026"]
+    assert [note.text for note in vault.case_notes(case.id)] == ["of 2099", "of 1971", "of 2026"]
+    assert [note.created[:4] for note in vault.case_notes(case.id)] == ["2099", "1971", "2026"]
     keys = vault.keys()
     assert keys[0].created == "2026-03-01T12:00:00.000Z"
     assert all(key.created.endswith("Z") for key in keys)
-    assert [entry.sequence for entry in vault.audit_log()] == list(range(1, 9))
+    assert [entry.sequence for entry in vault.audit_log()] == list(range(1, 15))
     assert vault.check().ok
 
 

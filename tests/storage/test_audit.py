@@ -70,7 +70,7 @@ def test_a_sound_log_verifies_locked_and_unlocked(logged: Vault) -> None:
         ("UPDATE audit SET time = '2001-01-01T00:00:00.000Z' WHERE seq = 1", 1),
         ("UPDATE audit SET details = x'00' WHERE seq = 6", 6),
         ("UPDATE audit SET details = NULL WHERE seq = 2", 2),
-        ("UPDATE audit SET version = 2 WHERE seq = 2", 2),
+        ("UPDATE audit SET version = 1 WHERE seq = 2", 2),
         ("UPDATE audit SET hash = previous WHERE seq = 4", 4),
         ("UPDATE audit SET event = x'ff' WHERE seq = 4", 4),
         ("DELETE FROM audit WHERE seq = 1", 1),
@@ -168,6 +168,27 @@ def test_a_change_and_its_entry_are_one(vault: Vault, monkeypatch: pytest.Monkey
     assert vault.cases() == []
     assert vault.audit_head == before
     assert vault.check().ok
+
+
+def test_what_fails_while_it_is_logged_leaves_no_entry(vault: Vault) -> None:
+    with pytest.raises(ZeroDivisionError), vault.logged("case exported", {"case": "a"}):
+        raise ZeroDivisionError
+    assert [entry.event for entry in vault.audit_log()] == ["vault created"]
+    with vault.logged("case exported", {"case": "a"}):
+        assert len(vault.audit_log()) == 1, "nobody sees it before it is done"
+    assert vault.audit_log()[-1].details == {"case": "a"}
+    assert vault.verify_audit().ok
+
+
+def test_an_entry_carries_all_that_its_hash_covers(vault: Vault, sql: Sql) -> None:
+    made = vault.log("report exported", {"sha256": "ab" * 32})
+    ((sealed,),) = sql("SELECT details FROM audit WHERE seq = ?", made.sequence)
+    assert made.details_sha256 == hashlib.sha256(sealed).hexdigest()
+    assert made.hash == audit.entry_hash(
+        vault.id, made.version, made.sequence, made.time, made.event, made.previous, sealed
+    )
+    vault.lock()
+    assert vault.audit_log()[-1].details_sha256 == made.details_sha256
 
 
 def test_a_head_printed_earlier_is_looked_for(logged: Vault) -> None:

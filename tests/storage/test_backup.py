@@ -26,6 +26,7 @@ from storage import (
     latest_backup,
     restore,
 )
+from storage.schema import RECORD_TABLES
 
 Add = Callable[..., KeyRecord]
 
@@ -44,6 +45,22 @@ def test_a_backup_is_whole_private_and_logged(
     assert other.keys() == [key]
     assert other.check().ok
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite3", "elsewhere", "home"]
+
+
+def test_a_backup_has_every_kind_of_record(filled: Vault, tmp_path: Path, passphrase: str) -> None:
+    path = filled.backup(tmp_path / "copy.sqlite3")
+    restore(path, tmp_path / "elsewhere")
+    other = Vault.open(tmp_path / "elsewhere")
+    other.unlock(passphrase)
+    check = other.check()
+    assert (check.ok, check.records) == (True, 2 * len(RECORD_TABLES))
+    for case in filled.cases():
+        assert other.case_items(case.id) == filled.case_items(case.id)
+        assert other.case_notes(case.id) == filled.case_notes(case.id)
+        (run,) = filled.case_runs(case.id)
+        assert other.run_files(run.id) == {"report.html": b"<p>SEALED"}
+    assert other.timestamps() == filled.timestamps()
+    assert other.identities() == filled.identities()
 
 
 def test_a_locked_vault_can_be_backed_up_and_the_newest_backup_is_found(vault: Vault, home: Path, clock: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.canonical import checked_manifest, json_bytes, required_text, utc_text
+from storage.canonical import checked_manifest, checked_time, json_bytes, required_text, utc_text
 from storage.errors import RecordValueError
 
 JSON = st.recursive(
@@ -59,3 +59,23 @@ def test_missing_text_is_named(value: object) -> None:
 def test_a_manifest_with_something_else_than_sha256_names_the_file(digest: object) -> None:
     with pytest.raises(RecordValueError, match=r"model\.safetensors"):
         checked_manifest({"model.safetensors": digest})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", ""),
+        ("2026-01-31T12:00Z", "2026-01-31T12:00Z"),
+        ("2026-01-31T00:00:00+00:00", "2026-01-31T00:00:00+00:00"),
+        ("2026-01-31T00:30:00+01:00", "2026-01-30T23:30:00Z"),
+        ("2026-01-31T12:00:00.123456-05:30", "2026-01-31T17:30:00.123456Z"),
+    ],
+)
+def test_a_time_is_kept_in_utc(text: str, kept: str) -> None:
+    assert checked_time("seen", text) == kept
+
+
+@pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T12:00", "12:00Z", "now", "9999-12-31T23:59-12:00", 7, None])
+def test_a_time_without_its_zone_or_none_at_all_is_refused(text: object) -> None:
+    with pytest.raises(RecordValueError, match="seen"):
+        checked_time("seen", text)  # type: ignore[arg-type]

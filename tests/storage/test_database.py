@@ -188,7 +188,7 @@ from sqlite_utils import Migrations
 from dataclasses import replace
 from storage.database import DatabaseFile
 from storage.schema import VAULT_SCHEMA
-@VAULT_SCHEMA.migrations(name="2 killed midway")
+@VAULT_SCHEMA.migrations(name="3 killed midway")
 def second(db):
     db.execute("DELETE FROM keys")
     db.table("audit").drop()
@@ -197,7 +197,7 @@ def second(db):
     db.table("extra").insert_all({"text": "x" * 4000} for _ in range(500))
     print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=2)).prepare()
+DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=3)).prepare()
 """
 
 

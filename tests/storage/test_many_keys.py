@@ -326,10 +326,13 @@ def test_a_killed_writer_leaves_whole_batches(vault: Vault, spawn: Spawn, reopen
         child.stdout.readline()
     child.kill()
     said = 4 + sum(1 for line in child.stdout if line.strip())
-    check = reopened().check()
+    again = reopened()
+    check = again.check()
     assert check.ok
     assert check.records >= 40 * said, "what was confirmed is there"
     assert check.records % 40 == 0
+    assert again.warnings == ()
+    assert [path.name for path in again.home.glob("vault.sqlite3*")] == ["vault.sqlite3"]
 
 
 def test_two_processes_adding_many_lose_nothing(vault: Vault, spawn: Spawn) -> None:

@@ -11,6 +11,7 @@ import pytest
 from storage import Cost, DamagedRecordError, DatabaseDamagedError, KeyRecord, RecordName, Vault, VaultChangedError
 from storage.canonical import json_bytes
 from storage.records import open_meta, place
+from storage.schema import RECORD_TABLES
 
 Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
@@ -37,6 +38,39 @@ def test_a_flipped_byte_is_named_and_the_others_stay_readable(
         assert (caught.value.table, caught.value.record) == ("keys", b.id)
 
 
+def identifiers(sql: Sql, table: str) -> list[str]:
+    return [row[0] for row in sql(f"SELECT id FROM {table} ORDER BY seq")]
+
+
+@pytest.mark.parametrize("table", RECORD_TABLES)
+def test_in_every_table_a_change_is_named(filled: Vault, sql: Sql, flip: Callable[..., None], table: str) -> None:
+    first, second = identifiers(sql, table)
+    records = filled.check().records
+    for column, id in (("meta", first), ("body", second)):
+        flip(table, column, "id", id)
+    check = filled.check()
+    assert check.damaged == (RecordName(table, first), RecordName(table, second))
+    assert (check.records, check.missing) == (records - 2, ())
+
+
+@pytest.mark.parametrize("table", RECORD_TABLES)
+def test_in_every_table_a_removed_or_exchanged_record_is_named(filled: Vault, sql: Sql, table: str) -> None:
+    first, second = identifiers(sql, table)
+    sql(f"DELETE FROM {table} WHERE id = ?", first)
+    assert filled.check().missing == (RecordName(table, first),)
+    sql(f"UPDATE {table} SET id = ? WHERE id = ?", first, second)
+    check = filled.check()
+    assert check.damaged == (RecordName(table, first),)
+    assert check.missing == (RecordName(table, second),)
+
+
+def test_a_record_moved_to_another_table_does_not_open(filled: Vault, sql: Sql) -> None:
+    sql("DELETE FROM notes")
+    sql("INSERT INTO notes SELECT * FROM items")
+    assert not filled.case_notes(filled.cases()[0].id)
+    assert [name.table for name in filled.check().damaged] == ["notes", "notes"]
+
+
 @pytest.mark.parametrize("columns", [["meta"], ["body"], ["meta", "body"], ["id"], ["created"]])
 def test_exchanged_records_are_noticed(vault: Vault, add: Add, sql: Sql, clock: Any, columns: list[str]) -> None:
     vault._now = clock.now
@@ -58,7 +92,7 @@ def test_exchanged_records_are_noticed(vault: Vault, add: Add, sql: Sql, clock: 
         ("meta = body", None),
         ("body = meta", None),
         ("created = '1999-01-01T00:00:00.000Z'", None),
-        ("version = 2", None),
+        ("version = 1", None),
         ("seq = 77", None),
         ("id = ?", "0123456789abcdef"),
         ("id = NULL", None),

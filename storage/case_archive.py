@@ -1,0 +1,243 @@
+"""A case as one file that anyone can check, with nothing but `sha256sum` and a reader of JSON.
+
+    case.json        the case, its items, notes and investigations, and the entries of the audit log about it
+    README.txt       what this is and how it is checked
+    run-N/...        the Nth investigation: its finding as JSON, and the files that were filed with it
+    SHA256SUMS       over all of these, written last
+
+What each entry of the audit log hashes to is given in full (`storage.audit`), so its hash can be computed again; its
+details are shown as the unlocked vault read them, and only the vault itself can tie those to the hash. Nothing in the
+archive opens a key: keys appear by the commitments that findings name.
+
+Equal states of a case give equal archives, byte for byte: nothing is compressed, names are sorted, times are fixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from storage.canonical import utc_text
+from storage.case_file import CaseFile
+from storage.case_records import FileDigest, RunEntry
+from storage.casebook import FINDING_NAME, CaseFiles, plain_name
+from storage.errors import DamagedRecordError, StorageError, StorageFullError, VaultExistsError
+from storage.files import new_private_file, partial_name, publish_new, sweep
+from storage.records import RecordName
+from storage.schema import RUNS
+
+SCHEMA = "irwm case archive, version 1"
+SUMS_NAME = "SHA256SUMS"
+# The earliest time that a ZIP can hold: the archive's own times say nothing, those in case.json do.
+ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+README = """\
+This is a case of IRWM Studio, as it stood in the vault at the time named in case.json.
+
+To check that nothing in it was changed, unpack it and run in its folder:
+
+    sha256sum -c SHA256SUMS
+
+Reports in the folders run-1, run-2 and so on can be checked one by one, with IRWM Studio and without the vault:
+
+    python -m irwm verify run-1/report.html
+
+case.json lists what was received, noted and found, in the order in which it was filed, with times in UTC, and the
+entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
+"""
+
+
+def export_case(vault: CaseFiles, case_id: str, target: Path) -> Path:
+    """Writes a case to a new archive, and that into the audit log; returns its path.
+
+    What is damaged or gone cannot be written; case.json names it. So does the log's check, where the log is broken.
+
+    Raises:
+        RecordNotFoundError: no such case.
+        DamagedRecordError: the case's own record.
+        VaultExistsError: the target exists; it is untouched.
+        StorageFullError: the disk is full; nothing is left of the archive.
+        StorageError: the target cannot be written.
+        VaultLockedError, AuditBrokenError
+    """
+    target = Path(os.path.abspath(target))
+    if os.path.lexists(target):
+        raise _exists(target)
+    case = vault.case_file(case_id)
+    partial, published = partial_name(target), False
+    try:
+        with _explained(target):
+            sweep(target.parent, re.compile(re.escape(target.name) + r"\.[0-9a-f]{16}\.partial"))
+            with os.fdopen(new_private_file(partial), "w+b") as stream:
+                sums = _write(vault, case, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+        details = {"case": case_id, "path": str(target), "sha256sums": hashlib.sha256(sums).hexdigest()}
+        with vault.logged("case exported", details), _explained(target):
+            publish_new(partial, target)
+            published = True
+    except BaseException:
+        if published:  # but the entry about it could not be written
+            _remove(target)
+        raise
+    finally:
+        _remove(partial)
+    return target
+
+
+def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
+    """Writes the archive and returns its list of digests."""
+    damaged = list(case.damaged)
+    contents = [sorted(_contents(vault, run, damaged)) for run in case.runs]
+    document = _document(case, contents, damaged, utc_text(vault._now()))
+    files = {"README.txt": README.encode("ascii"), "case.json": document}
+    of_run = {f"run-{number}/{name}": (run, name) for number, run, name in _numbered(case.runs, contents)}
+    sums = []
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        opened: tuple[str, dict[str, bytes]] = ("", {})
+        for path in sorted({*files, *of_run}):
+            if path in of_run:
+                run, name = of_run[path]
+                if opened[0] != run.id:  # the paths of one run stand together; no two runs are in memory at once
+                    opened = run.id, _contents(vault, run, [])
+                content = opened[1][name]
+            else:
+                content = files[path]
+            archive.writestr(_zip_entry(path), content)
+            sums.append(f"{hashlib.sha256(content).hexdigest()}  {path}\n")
+        listed = "".join(sums).encode("ascii")
+        archive.writestr(_zip_entry(SUMS_NAME), listed)
+    return listed
+
+
+def _contents(vault: CaseFiles, run: RunEntry, damaged: list[RecordName]) -> dict[str, bytes]:
+    """What is written of a run, by name; what does not authenticate is added to `damaged`."""
+    contents = vault.run_files(run.id, damaged=damaged)
+    try:
+        contents[FINDING_NAME] = vault.run_finding(run.id)
+    except DamagedRecordError:
+        damaged.append(RecordName(RUNS, run.id))
+    # The vault takes no other names; one that got in all the same shall not leave the folder it is unpacked to.
+    return {name: content for name, content in contents.items() if plain_name(name)}
+
+
+def _numbered(runs: tuple[RunEntry, ...], contents: list[list[str]]) -> Iterator[tuple[int, RunEntry, str]]:
+    for number, (run, names) in enumerate(zip(runs, contents, strict=True), start=1):
+        for name in names:
+            yield number, run, name
+
+
+def _document(case: CaseFile, contents: list[list[str]], damaged: list[RecordName], exported: str) -> bytes:
+    items = [
+        {
+            "id": item.id,
+            "received_utc": item.created,
+            "name": item.name,
+            "received_from": item.received_from,
+            "added_by": item.added_by,
+            "note": item.note,
+            "known_to_exist_since_utc": item.seen_utc,
+            "files": _files(item.files),
+        }
+        for item in case.items
+    ]
+    notes = [
+        {"id": note.id, "written_utc": note.created, "added_by": note.added_by, "text": note.text}
+        for note in case.notes
+    ]
+    runs = [
+        {
+            "id": run.id,
+            "folder": f"run-{number}",
+            "filed_utc": run.created,
+            "suspect": run.suspect,
+            "verdict": run.verdict,
+            "note": run.note,
+            "files": _files(run.files),
+            "in_this_archive": names,
+        }
+        for number, (run, names) in enumerate(zip(case.runs, contents, strict=True), start=1)
+    ]
+    entries = [
+        {
+            "sequence": entry.sequence,
+            "time_utc": entry.time,
+            "event": entry.event,
+            "details": entry.details,
+            "details_sha256": entry.details_sha256,
+            "version": entry.version,
+            "previous": entry.previous,
+            "hash": entry.hash,
+        }
+        for entry in case.entries
+    ]
+    document = {
+        "schema": SCHEMA,
+        "vault": case.vault,
+        "exported_utc": exported,
+        "case": {
+            "id": case.case.id,
+            "opened_utc": case.case.created,
+            "title": case.case.title,
+            "note": case.case.note,
+        },
+        "items": items,
+        "notes": notes,
+        "investigations": runs,
+        "damaged": _names(dict.fromkeys(damaged)),
+        "missing": _names(case.missing),
+        "audit_log": {
+            "entries": case.count,
+            "head": case.log.head,
+            "sound": case.log.ok,
+            "reason": case.log.reason,
+            "about_this_case": entries,
+        },
+    }
+    return json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+def _files(files: dict[str, FileDigest]) -> list[dict[str, Any]]:
+    return [{"name": name, "bytes": file.bytes, "sha256": file.sha256} for name, file in sorted(files.items())]
+
+
+def _names(names: Any) -> list[dict[str, str]]:
+    return [{"table": name.table, "id": name.id} for name in names]
+
+
+def _zip_entry(path: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(path, ZIP_TIME)
+    # What `zipfile` would otherwise take from the system it runs on.
+    entry.create_system, entry.external_attr = 3, 0o600 << 16
+    return entry
+
+
+@contextlib.contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFullError(
+                "the disk is full", file=target, advice="make room and try again; nothing was left of the archive"
+            ) from error
+        raise StorageError("the archive cannot be written", file=target, found=str(error)) from error
+
+
+def _remove(path: Path) -> None:
+    # Gone already, or in a folder that is none; what went wrong before is what there is to say.
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _exists(target: Path) -> VaultExistsError:
+    return VaultExistsError("a file with the archive's name exists already", file=target, advice="choose another name")

@@ -1,0 +1,111 @@
+"""One case with everything in it, read in one state of the vault, and the audit log's entries about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlite_utils
+
+from storage import audit
+from storage.encryption import Sealer
+from storage.filing import read_table
+from storage.records import (
+    CaseRecord,
+    ItemRecord,
+    NoteRecord,
+    RecordName,
+    RunEntry,
+    added_in,
+    build,
+    open_meta,
+    run_entry,
+)
+from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
+from storage.tables import not_found
+
+OF_CASES = (CASES, ITEMS, NOTES, RUNS, RUN_FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """All that is filed in one case, as one state of the vault had it.
+
+    Attributes:
+        vault: the vault's identifier.
+        items, notes, runs: in the order in which they were filed.
+        damaged: table and identifier of records that do not authenticate and may be of this case.
+        missing: those that are gone and that the audit log saw added to this case, or to a case it does not name.
+        entries: of the audit log, about this case.
+        count: how many entries the whole log has.
+        log: the whole log's check.
+    """
+
+    vault: str
+    case: CaseRecord
+    items: tuple[ItemRecord, ...]
+    notes: tuple[NoteRecord, ...]
+    runs: tuple[RunEntry, ...]
+    damaged: tuple[RecordName, ...]
+    missing: tuple[RecordName, ...]
+    entries: tuple[audit.AuditEntry, ...]
+    count: int
+    log: audit.AuditCheck
+
+
+def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFile:
+    """Everything of one case.
+
+    Raises:
+        RecordNotFoundError: no such case.
+        DamagedRecordError: the case's own record.
+        AuditBrokenError: the log's recorded end is missing.
+    """
+    rows = list(db.query("SELECT seq, id, version, created, meta FROM cases WHERE id = ?", [case_id]))
+    if not rows:
+        raise not_found(CASES, case_id)
+
+    def of_case(meta: dict[str, Any]) -> bool:
+        return bool(meta.get("case_id") == case_id)
+
+    case: CaseRecord = build(CASES, rows[0], open_meta(sealer, CASES, rows[0]))
+    items, notes = (read_table(db, sealer, table, of_case) for table in (ITEMS, NOTES))
+    runs = read_table(db, sealer, RUNS, of_case, run_entry)
+    # Entries of version 1 do not name the case, but the records that they saw added.
+    known = {RecordName(CASES, case_id), *(RecordName(RUNS, run.id) for run in runs)}
+    entries: list[audit.AuditEntry] = []
+    ours: set[RecordName] = set()
+    others: set[RecordName] = set()
+    for entry in audit.entries(db, sealer):
+        named = {name for name, _ in added_in(entry.details)}
+        of = (entry.details or {}).get("case")
+        if of == case_id or (of is None and named & known):
+            entries.append(entry)
+            ours |= named
+        elif of is not None:
+            others |= named
+        else:
+            # A run that version 1 filed somewhere: where it is gone, it may have been of this case.
+            ours |= {name for name in named if name.table == RUNS and not _stands(db, name)}
+    damaged = [name for name in (*items.damaged, *notes.damaged, *runs.damaged) if name not in others]
+    missing = [name for name in sorted(ours, key=_order) if name.table in OF_CASES and not _stands(db, name)]
+    return CaseFile(
+        vault=sealer.vault,
+        case=case,
+        items=tuple(items),
+        notes=tuple(notes),
+        runs=tuple(runs),
+        damaged=tuple(damaged),
+        missing=tuple(missing),
+        entries=tuple(entries),
+        count=audit.state(db).count,
+        log=audit.verify(db, sealer.vault, sealer),
+    )
+
+
+def _order(name: RecordName) -> tuple[str, str]:
+    return name.table, name.id
+
+
+def _stands(db: sqlite_utils.Database, name: RecordName) -> bool:
+    return bool(db.execute(f"SELECT 1 FROM {name.table} WHERE id = ?", [name.id]).fetchall())

@@ -1,0 +1,298 @@
+"""Cases: what was received, noted and found in each, in the order in which it was filed.
+
+Every entry of the audit log about a case names it under "case", so that a case's own log can be told from the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlite_utils
+
+from storage import audit
+from storage.canonical import checked_manifest, checked_time, json_bytes, optional_text, required_text, utc_text
+from storage.case_file import CaseFile, read_case
+from storage.encryption import Sealer
+from storage.errors import DamagedRecordError, RecordValueError
+from storage.filing import Filing, read_table
+from storage.records import (
+    CaseRecord,
+    ItemRecord,
+    NoteRecord,
+    RecordName,
+    Records,
+    RunEntry,
+    RunRecord,
+    added,
+    build,
+    open_body,
+    open_meta,
+    run_entry,
+    sealed_digest,
+)
+from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
+from storage.tables import new_id, next_sequence, not_found, require, sealed_row
+
+# A report with figures is a few MB in each of its forms; a model does not belong here.
+MOST_RUN_FILES = 100
+MOST_RUN_FILE_BYTES = 64 * 1024 * 1024
+# A checkpoint of a trillion parameters has some hundred shards.
+MOST_ITEM_FILES = 10_000
+LONGEST_NOTE = 100_000
+# Names that mean the same on every system, also where an archive is unpacked years later.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]|[A-Za-z0-9]")
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+# The archive of a case writes each run's finding under this name.
+FINDING_NAME = "finding.json"
+
+
+class CaseFiles(Filing):
+    """A vault's cases."""
+
+    def add_case(self, title: str, note: str = "") -> CaseRecord:
+        """Opens a case.
+
+        Raises:
+            RecordValueError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(title=title)
+        record: CaseRecord = self._add(CASES, "case opened", {"title": title, "note": note})
+        return record
+
+    def cases(self) -> Records[CaseRecord]:
+        """All cases in order; see `Vault.keys`."""
+        return self._all(CASES)
+
+    def add_item(
+        self,
+        case_id: str,
+        name: str,
+        files: Mapping[str, tuple[int, str]],
+        received_from: str = "",
+        note: str = "",
+        added_by: str = "",
+        seen_utc: str = "",
+    ) -> ItemRecord:
+        """Records that something was received for a case; the record's time says when.
+
+        Args:
+            files: file name to size in bytes and SHA-256, hex.
+            seen_utc: since when it is known to exist, ISO 8601 with its zone, or "".
+
+        Raises:
+            RecordNotFoundError: no such case.
+            RecordValueError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(name=name)
+        optional_text(received_from=received_from, note=note, added_by=added_by)
+        body = json_bytes(_checked_files(files), "the files of the item")
+        meta = {
+            "case_id": case_id,
+            "name": name,
+            "received_from": received_from,
+            "note": note,
+            "added_by": added_by,
+            "seen_utc": checked_time("seen_utc", seen_utc),
+        }
+        # The digest of the list of files as the record holds it: an archive of the case shows both.
+        noted = {"case": case_id, "name": name, "files_sha256": hashlib.sha256(body).hexdigest()}
+        record: ItemRecord = self._add(ITEMS, "item received", meta, body, refers_to=(CASES, case_id), noted=noted)
+        return record
+
+    def case_items(self, case_id: str) -> Records[ItemRecord]:
+        """What was received for one case, in order. `.damaged` names every damaged item, whichever case it was of."""
+        return self._all(ITEMS, lambda meta: meta.get("case_id") == case_id)
+
+    def add_note(self, case_id: str, text: str, added_by: str = "") -> NoteRecord:
+        """Adds a note to a case; it cannot be changed later.
+
+        Raises:
+            RecordNotFoundError: no such case.
+            RecordValueError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(text=text)
+        optional_text(added_by=added_by)
+        if len(text) > LONGEST_NOTE:
+            raise RecordValueError(
+                "the note is too long", expected=f"at most {LONGEST_NOTE} characters", found=f"{len(text)} characters"
+            )
+        meta = {"case_id": case_id, "text": text, "added_by": added_by}
+        noted = {"case": case_id}
+        record: NoteRecord = self._add(NOTES, "note added", meta, refers_to=(CASES, case_id), noted=noted)
+        return record
+
+    def case_notes(self, case_id: str) -> Records[NoteRecord]:
+        """The notes of one case in order. `.damaged` names every damaged note, whichever case it was of."""
+        return self._all(NOTES, lambda meta: meta.get("case_id") == case_id)
+
+    def add_run(
+        self,
+        case_id: str,
+        finding_json: Mapping[str, Any],
+        suspect: str | Path,
+        verdict: str,
+        note: str = "",
+        files: Mapping[str, bytes] | None = None,
+    ) -> RunRecord:
+        """Files an investigation in a case, with the files of its report: all of it, or nothing.
+
+        Args:
+            files: plain file name to content; at most `MOST_RUN_FILES`, and `MOST_RUN_FILE_BYTES` in all.
+
+        Raises:
+            RecordNotFoundError: no such case.
+            RecordValueError: the finding holds NaN or another value that is not JSON, no verdict is given, or a file
+                has no plain name, or they are too many or too large.
+            VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(suspect=str(suspect), verdict=verdict)
+        contents = _checked_contents(files or {})
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        id, file_ids = new_id(), {name: new_id() for name in contents}
+        meta = {
+            "case_id": case_id,
+            "suspect": str(suspect),
+            "verdict": verdict,
+            "note": note,
+            "files": {name: [len(content), digests[name]] for name, content in contents.items()},
+            "file_ids": file_ids,
+        }
+        plain, body = json_bytes(meta, "the record"), json_bytes(dict(finding_json), "the finding")
+        with self._writing() as (db, sealer):
+            require(db, CASES, case_id)
+            created = utc_text(self._now())
+            row = sealed_row(sealer, RUNS, next_sequence(db, RUNS), created, plain, body, id)
+            db.table(RUNS).insert(row)
+            parts, first = {}, next_sequence(db, RUN_FILES, len(contents))
+            for number, (name, content) in enumerate(contents.items(), start=first):
+                part = json_bytes({"run_id": id, "name": name, "sha256": digests[name]})
+                sealed = sealed_row(sealer, RUN_FILES, number, created, part, content, file_ids[name])
+                db.table(RUN_FILES).insert(sealed)
+                parts[sealed["id"]] = sealed_digest(sealed)
+            noted: dict[str, Any] = {"case": case_id, "finding": hashlib.sha256(body).hexdigest(), "files": digests}
+            if parts:
+                noted["with"] = {"table": RUN_FILES, "records": parts}
+            audit.append(db, sealer, created, "investigation filed", {**noted, **added(RUNS, row)})
+        record: RunRecord = build(RUNS, row, json.loads(plain), body)
+        return record
+
+    def case_file(self, case_id: str) -> CaseFile:
+        """Everything that is filed in one case, findings and files of runs apart, and the log's entries about it.
+
+        Raises:
+            RecordNotFoundError, DamagedRecordError, VaultLockedError, AuditBrokenError, StorageError
+        """
+        sealer = self._use()
+        with self._file.reading() as db:
+            return read_case(db, sealer, case_id)
+
+    def run_finding(self, run_id: str) -> bytes:
+        """An investigation's finding as the canonical JSON that was sealed.
+
+        Raises:
+            RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
+        """
+        sealer = self._use()
+        with self._file.reading() as db:
+            rows = list(db.query("SELECT seq, id, version, created, body FROM runs WHERE id = ?", [run_id]))
+            if not rows:
+                raise not_found(RUNS, run_id)
+            return open_body(sealer, RUNS, rows[0])
+
+    def runs_of(self, case_id: str) -> Records[RunEntry]:
+        """The investigations of one case in order, without their findings; see `case_runs`."""
+        sealer = self._use()
+        with self._file.reading() as db:
+            return read_table(db, sealer, RUNS, lambda meta: meta.get("case_id") == case_id, run_entry)
+
+    def case_runs(self, case_id: str) -> Records[RunRecord]:
+        """The investigations of one case in order, with their findings.
+
+        `.damaged` names the runs whose names do not authenticate, whichever case they were of, and those of this case
+        whose finding does not.
+        """
+        return self._all(RUNS, lambda meta: meta.get("case_id") == case_id)
+
+    def run_files(self, run_id: str, *, damaged: list[RecordName] | None = None) -> dict[str, bytes]:
+        """The files that were filed with an investigation, by name.
+
+        Args:
+            damaged: where given, files that do not authenticate or are gone are added to it and passed over.
+
+        Raises:
+            RecordNotFoundError: no such run.
+            DamagedRecordError: the run, or one of its files; one that is gone is one too.
+            VaultLockedError, StorageError
+        """
+        sealer = self._use()
+        found: dict[str, bytes] = {}
+        with self._file.reading() as db:
+            query = "SELECT seq, id, version, created, meta FROM runs WHERE id = ?"
+            rows = list(db.query(query, [run_id]))
+            if not rows:
+                raise not_found(RUNS, run_id)
+            for name, id in run_entry(rows[0], open_meta(sealer, RUNS, rows[0])).file_ids.items():
+                try:
+                    found[name] = _file_content(db, sealer, id)
+                except DamagedRecordError:
+                    if damaged is None:
+                        raise
+                    damaged.append(RecordName(RUN_FILES, id))
+        return found
+
+
+def _file_content(db: sqlite_utils.Database, sealer: Sealer, id: str) -> bytes:
+    rows = list(db.query("SELECT seq, id, version, created, body FROM run_files WHERE id = ?", [id]))
+    if not rows:
+        raise DamagedRecordError(RUN_FILES, id)
+    return open_body(sealer, RUN_FILES, rows[0])
+
+
+def _checked_files(files: Mapping[str, tuple[int, str]]) -> dict[str, list[Any]]:
+    if not files or len(files) > MOST_ITEM_FILES:
+        raise RecordValueError(
+            "an item has one file or more", expected=f"1 to {MOST_ITEM_FILES}", found=str(len(files))
+        )
+    checked: dict[str, list[Any]] = {}
+    for name, pair in files.items():
+        if not isinstance(name, str) or not name:
+            raise RecordValueError("a file of the item has no name", found=repr(name))
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or type(pair[0]) is not int or pair[0] < 0:
+            raise RecordValueError("a file of the item has no size", file=name, expected="bytes and SHA-256")
+        checked[name] = [pair[0], checked_manifest({name: pair[1]})[name]]
+    return checked
+
+
+def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    if len(files) > MOST_RUN_FILES:
+        raise RecordValueError("too many files", expected=f"at most {MOST_RUN_FILES}", found=str(len(files)))
+    seen, total = {FINDING_NAME}, 0
+    for name, content in files.items():
+        if not plain_name(name) or name.lower() in seen:
+            raise RecordValueError(
+                "a file filed with an investigation needs a plain name of its own",
+                expected=f"letters, digits, dots, dashes and underscores; not {FINDING_NAME}",
+                found=repr(name),
+            )
+        if not isinstance(content, (bytes, bytearray)):
+            raise RecordValueError("a file's content is bytes", file=name, found=type(content).__name__)
+        seen.add(name.lower())
+        total += len(content)
+    if total > MOST_RUN_FILE_BYTES:
+        raise RecordValueError(
+            "the files filed with an investigation are too large",
+            expected=f"at most {MOST_RUN_FILE_BYTES} bytes in all",
+            found=f"{total} bytes",
+            advice="the models themselves stay where they are; file reports only",
+        )
+    return {name: bytes(files[name]) for name in sorted(files)}
+
+
+def plain_name(name: object) -> bool:
+    """Whether a file's name is the same on every system: ASCII, no separators, no device of Windows."""
+    return isinstance(name, str) and bool(_PLAIN_NAME.fullmatch(name)) and not _DEVICE.fullmatch(name)

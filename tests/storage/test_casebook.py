@@ -1,0 +1,322 @@
+"""What is filed in a case comes back whole, in its order, and each of it is in the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from storage import (
+    DamagedRecordError,
+    FileDigest,
+    KeyRecord,
+    RecordName,
+    RecordNotFoundError,
+    RecordValueError,
+    Vault,
+    VaultLockedError,
+)
+from storage.casebook import LONGEST_NOTE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
+
+Sql = Callable[..., list[Any]]
+FINDING = {"verdict": "found", "log10_p": -41.5}
+REPORT = {"report.html": b"<p>found</p>", "report.json": b"{}", "report.pdf": bytes(range(256))}
+SHARDS = {"a/model-1.safetensors": (2**33, "ab" * 32), "süß.json": (0, "cd" * 32)}
+
+
+def test_everything_of_a_case_comes_back(vault: Vault, reopened: Callable[[], Vault]) -> None:
+    case, other = vault.add_case("Leak of January"), vault.add_case("Another")
+    item = vault.add_item(
+        case.id,
+        "the forum's file",
+        SHARDS,
+        received_from="a journalist",
+        note="by courier",
+        added_by="R. Weber",
+        seen_utc="2026-01-31T12:00+02:00",
+    )
+    note = vault.add_note(case.id, "Called the customer.\nNo answer.", added_by="R. Weber")
+    run = vault.add_run(case.id, FINDING, "suspect.gguf", "found", files=REPORT)
+    bare = vault.add_run(case.id, FINDING, "other.gguf", "not found")
+    again = reopened()
+    assert again.case_items(case.id) == [item]
+    assert again.case_notes(case.id) == [note]
+    assert again.case_runs(case.id) == [run, bare]
+    assert again.run_files(run.id) == REPORT
+    assert again.run_files(bare.id) == {}
+    assert (item.name, item.received_from, item.note, item.added_by) == (
+        "the forum's file",
+        "a journalist",
+        "by courier",
+        "R. Weber",
+    )
+    assert item.seen_utc == "2026-01-31T10:00:00Z"
+    assert item.files["a/model-1.safetensors"].bytes == 2**33
+    assert item.files == SHARDS, "sizes and digests are pairs, as they were given"
+    assert run.files["report.pdf"] == FileDigest(256, hashlib.sha256(bytes(range(256))).hexdigest())
+    for empty in (again.case_items, again.case_notes, again.case_runs, again.runs_of):
+        assert empty(other.id) == []
+    assert again.check().ok
+    assert again.check().records == 2 + 1 + 1 + 2 + 3
+
+
+def test_a_list_of_runs_says_all_but_their_findings(vault: Vault) -> None:
+    case = vault.add_case("a")
+    run = vault.add_run(case.id, FINDING, "suspect.gguf", "found", "a note", REPORT)
+    (entry,) = vault.runs_of(case.id)
+    assert {name: getattr(run, name) for name in entry.__slots__} == {
+        name: getattr(entry, name) for name in entry.__slots__
+    }
+    assert not hasattr(entry, "finding")
+
+
+def test_listing_one_case_opens_no_body_of_another(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
+    mine, other = vault.add_case("a"), vault.add_case("b")
+    own = vault.add_run(mine.id, FINDING, "a.gguf", "found", files=REPORT)
+    foreign = vault.add_run(other.id, FINDING, "b.gguf", "found")
+    item = vault.add_item(other.id, "b", SHARDS)
+    flip("runs", "body", "id", foreign.id)
+    flip("items", "body", "id", item.id)
+    assert vault.case_runs(mine.id) == [own]
+    assert vault.case_runs(mine.id).damaged == vault.case_items(mine.id).damaged == ()
+    assert vault.case_runs(other.id).damaged == (RecordName("runs", foreign.id),)
+    assert vault.case_items(other.id).damaged == (RecordName("items", item.id),)
+    assert [entry.id for entry in vault.runs_of(other.id)] == [foreign.id], "its line needs no body"
+
+
+def test_each_addition_is_in_the_log_with_its_digests(vault: Vault) -> None:
+    case = vault.add_case("a")
+    item = vault.add_item(case.id, "x", SHARDS)
+    note = vault.add_note(case.id, "y")
+    run = vault.add_run(case.id, FINDING, "s", "found", files=REPORT)
+    entries = vault.audit_log()[-3:]
+    assert [entry.event for entry in entries] == ["item received", "note added", "investigation filed"]
+    details = [entry.details or {} for entry in entries]
+    assert [found["case"] for found in details] == [case.id] * 3
+    assert [found["id"] for found in details] == [item.id, note.id, run.id]
+    assert details[2]["files"] == {name: hashlib.sha256(content).hexdigest() for name, content in REPORT.items()}
+    assert details[2]["finding"] == hashlib.sha256(b'{"log10_p":-41.5,"verdict":"found"}').hexdigest()
+    assert set(details[2]["with"]["records"]) == set(run.file_ids.values())
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "one file or more"),
+        ({"": (1, "ab" * 32)}, "no name"),
+        ({"a": (-1, "ab" * 32)}, "no size"),
+        ({"a": (True, "ab" * 32)}, "no size"),
+        ({"a": (1.5, "ab" * 32)}, "no size"),
+        ({"a": "ab" * 32}, "no size"),
+        ({"a": (1, "AB" * 32)}, "SHA-256"),
+        ({"a": (1, "ab")}, "SHA-256"),
+        (dict.fromkeys(map(str, range(MOST_ITEM_FILES + 1)), (1, "ab" * 32)), "one file or more"),
+    ],
+)
+def test_an_item_needs_files_with_sizes_and_digests(vault: Vault, files: Any, said: str) -> None:
+    case, head = vault.add_case("a"), vault.audit_head
+    with pytest.raises(RecordValueError, match=said):
+        vault.add_item(case.id, "x", files)
+    assert (vault.case_items(case.id), vault.audit_head) == ([], head)
+
+
+@pytest.mark.parametrize("seen", ["2026-01-31", "2026-01-31T12:00", "yesterday", "0001-01-01T00:00+14:00", None, 7])
+def test_since_when_it_is_known_to_exist_is_a_time_with_its_zone(vault: Vault, seen: Any) -> None:
+    case = vault.add_case("a")
+    with pytest.raises(RecordValueError, match="seen_utc"):
+        vault.add_item(case.id, "x", SHARDS, seen_utc=seen)
+    assert vault.case_items(case.id) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../vault.sqlite3",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "C:report",
+        ".hidden",
+        "a.",
+        "a b",
+        "a\nb",
+        "süß.html",
+        "con",
+        "NUL.html",
+        "a" * 129,
+        "finding.json",
+        "Finding.JSON",
+    ],
+)
+def test_a_filed_files_name_is_plain(vault: Vault, name: str) -> None:
+    case = vault.add_case("a")
+    with pytest.raises(RecordValueError, match="plain name"):
+        vault.add_run(case.id, FINDING, "s", "found", files={name: b"x"})
+    assert vault.case_runs(case.id) == []
+    assert vault.check().records == 1
+
+
+def test_filed_files_are_bounded(vault: Vault) -> None:
+    case = vault.add_case("a")
+    for files, said in (
+        ({f"f{n}": b"" for n in range(MOST_RUN_FILES + 1)}, "too many files"),
+        ({"a": bytes(MOST_RUN_FILE_BYTES // 2), "b": bytes(MOST_RUN_FILE_BYTES // 2 + 1)}, "too large"),
+        ({"a": b"", "A": b""}, "plain name"),
+        ({"a": "text"}, "bytes"),
+    ):
+        with pytest.raises(RecordValueError, match=said):
+            vault.add_run(case.id, FINDING, "s", "found", files=files)  # type: ignore[arg-type]
+    with pytest.raises(RecordValueError, match="too long"):
+        vault.add_note(case.id, "x" * (LONGEST_NOTE + 1))
+    with pytest.raises(RecordValueError, match="text is missing"):
+        vault.add_note(case.id, " ")
+    assert vault.check().records == 1
+
+
+def test_unknown_cases_and_runs_are_refused(vault: Vault, add: Callable[..., KeyRecord]) -> None:
+    add(vault)
+    for use in (
+        lambda: vault.add_item("no such", "x", SHARDS),
+        lambda: vault.add_note("no such", "x"),
+        lambda: vault.run_files("no such"),
+        lambda: vault.run_finding("no such"),
+        lambda: vault.case_file("no such"),
+        lambda: vault.add_timestamp("no such", b"d", b"q", b"r", "2026-03-01T12:00Z", "A", False),
+    ):
+        with pytest.raises(RecordNotFoundError, match="there is no record"):
+            use()
+    assert vault.check().records == 1
+
+
+def test_a_locked_vault_shows_nothing_of_a_case(vault: Vault) -> None:
+    case = vault.add_case("a")
+    run = vault.add_run(case.id, FINDING, "s", "found", files=REPORT)
+    vault.lock()
+    for use in (
+        lambda: vault.case_items(case.id),
+        lambda: vault.case_notes(case.id),
+        lambda: vault.runs_of(case.id),
+        lambda: vault.run_files(run.id),
+        lambda: vault.run_finding(run.id),
+        lambda: vault.case_file(case.id),
+        lambda: vault.add_item(case.id, "x", SHARDS),
+        lambda: vault.add_note(case.id, "x"),
+        vault.timestamps,
+    ):
+        with pytest.raises(VaultLockedError):
+            use()
+
+
+# Damaged
+
+
+@pytest.mark.parametrize("how", ["body", "removed"])
+def test_a_lost_file_of_a_run_is_named_and_the_others_stay(
+    vault: Vault, sql: Sql, flip: Callable[..., None], how: str
+) -> None:
+    case = vault.add_case("a")
+    run = vault.add_run(case.id, FINDING, "s", "found", files=REPORT)
+    lost = RecordName("run_files", run.file_ids["report.json"])
+    if how == "removed":
+        sql("DELETE FROM run_files WHERE id = ?", lost.id)
+    else:
+        flip("run_files", how, "id", lost.id)
+    with pytest.raises(DamagedRecordError, match=lost.id):
+        vault.run_files(run.id)
+    damaged: list[RecordName] = []
+    rest = {name: content for name, content in REPORT.items() if name != "report.json"}
+    assert vault.run_files(run.id, damaged=damaged) == rest
+    assert damaged == [lost]
+    check = vault.check()
+    assert (*check.damaged, *check.missing) == (lost,)
+    assert vault.case_runs(case.id) == [run]
+
+
+def test_files_exchanged_between_runs_are_noticed(vault: Vault, sql: Sql) -> None:
+    case = vault.add_case("a")
+    runs = [vault.add_run(case.id, FINDING, name, "found", files={"report.html": name.encode()}) for name in "ab"]
+    ids = [run.file_ids["report.html"] for run in runs]
+    for old, new in ((ids[0], "aside"), (ids[1], ids[0]), ("aside", ids[1])):
+        sql("UPDATE run_files SET id = ? WHERE id = ?", new, old)
+    for run in runs:
+        with pytest.raises(DamagedRecordError):
+            vault.run_files(run.id)
+    assert len(vault.check().damaged) == 2
+
+
+KILLED_MIDWAY = """
+from storage import Vault, audit
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+def killed(*arguments):
+    print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+audit.append = killed
+vault.add_run(sys.argv[2], {}, "s", "found", files={f"f{n}": bytes(1_000_000) for n in range(8)})
+"""
+
+
+def test_a_run_killed_while_it_is_filed_leaves_nothing(
+    vault: Vault, spawn: Callable[..., subprocess.Popen[str]], reopened: Callable[[], Vault]
+) -> None:
+    case = vault.add_case("a")
+    child = spawn(KILLED_MIDWAY, case.id)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == -9, err
+    assert int(out) > 1_000_000, "most of the files had reached the disk"
+    again = reopened()
+    assert again.case_runs(case.id) == []
+    assert (again.check().ok, again.check().records) == (True, 1)
+
+
+# Time-stamps
+
+
+def test_timestamps_come_back_with_their_bytes(
+    vault: Vault, add: Callable[..., KeyRecord], reopened: Callable[[], Vault]
+) -> None:
+    key, other = add(vault, "a"), add(vault, "b")
+    document, response = b'{"commitment":1}', bytes(range(256)) * 20
+    stamp = vault.add_timestamp(key.id, document, b"\x30\x00", response, "2026-03-01T12:00:00+00:00", "A. Stamp", True)
+    own = vault.add_timestamp(other.id, b"{}", b"q", b"r", "2026-03-01T14:00:00+02:00", "B. Stamp", False)
+    again = reopened()
+    assert again.timestamps() == [stamp, own]
+    assert again.timestamps(key.id) == [stamp]
+    assert (stamp.commitment_document, stamp.request, stamp.response) == (document, b"\x30\x00", response)
+    assert stamp.digest == hashlib.sha256(document).hexdigest()
+    assert (stamp.time_utc, stamp.authority, stamp.trusted) == ("2026-03-01T12:00:00+00:00", "A. Stamp", True)
+    assert (own.time_utc, own.trusted) == ("2026-03-01T12:00:00Z", False), "another zone is brought to UTC"
+    entry = again.audit_log()[-3]
+    assert entry.event == "time-stamp added"
+    assert (entry.details or {})["digest"] == stamp.digest
+    assert again.check().ok
+    assert "commitment" not in repr(stamp)[repr(stamp).index("trusted") :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"response": b""},
+        {"request": "text"},
+        {"commitment_document": bytes(2**20 + 1)},
+        {"time_utc": ""},
+        {"time_utc": "2026-03-01"},
+        {"authority": ""},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_timestamp_that_is_none_is_refused(
+    vault: Vault, add: Callable[..., KeyRecord], change: dict[str, Any]
+) -> None:
+    values: dict[str, Any] = {"commitment_document": b"d", "request": b"q", "response": b"r", "authority": "A"}
+    with pytest.raises(RecordValueError):
+        vault.add_timestamp(add(vault).id, **{**values, "time_utc": "2026-03-01T12:00Z", "trusted": False, **change})
+    assert vault.timestamps() == []

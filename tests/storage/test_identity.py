@@ -1,0 +1,330 @@
+"""The vault's signing identity: signatures that hold without the vault, and what is noticed when they do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import shutil
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from storage import (
+    AuditBrokenError,
+    Cost,
+    IdentityLostError,
+    RecordName,
+    Signature,
+    SignatureError,
+    Vault,
+    VaultLockedError,
+    back_up,
+    restore,
+)
+from storage.identity import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
+from storage.records import open_body
+
+Sql = Callable[..., list[Any]]
+MESSAGE = b'{"verdict":"found"}'
+
+
+def private_bytes(vault: Vault) -> list[bytes]:
+    with vault._file.reading() as db:
+        return [open_body(vault._use(), "identities", row) for row in db.query("SELECT * FROM identities")]
+
+
+def without_record(vault: Vault) -> Signature:
+    """A signature as someone has it who only ever saw its JSON."""
+    return Signature.from_dict(json.loads(json.dumps(vault.sign(MESSAGE).to_dict())))
+
+
+def test_the_first_identity_is_made_at_first_use_and_stays(vault: Vault, reopened: Callable[[], Vault]) -> None:
+    assert vault.identities() == []
+    first = vault.identity()
+    assert (first.number, first.certificates, first.first_public_key) == (1, (), first.public_key)
+    assert vault.identity() == reopened().identity() == first
+    made = [entry for entry in vault.audit_log() if entry.event == "identity made"]
+    assert [(entry.details or {})["public_key"] for entry in made] == [first.public_key]
+    assert vault.check().ok
+    assert vault.check().records == 1
+
+
+def test_a_signature_holds_without_the_vault(vault: Vault, home: Path) -> None:
+    signature = without_record(vault)
+    first = vault.identity().public_key
+    shutil.rmtree(home)
+    assert verify(MESSAGE, signature) == first
+
+
+def test_what_is_signed_is_as_described(vault: Vault) -> None:
+    """Checked with `cryptography` alone, as another program would do it."""
+    vault.identity()
+    vault.rotate_identity()
+    signature = vault.sign(MESSAGE)
+    signed = b"irwm/v1/report\0" + MESSAGE
+    Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public_key)).verify(
+        bytes.fromhex(signature.signature), signed
+    )
+    (certificate,) = signature.certificates
+    fields = {name: value for name, value in certificate.to_dict().items() if name != "signature"}
+    canonical = json.dumps(fields | {"scheme": SCHEME}, sort_keys=True, separators=(",", ":")).encode()
+    Ed25519PublicKey.from_public_bytes(bytes.fromhex(certificate.previous_public_key)).verify(
+        bytes.fromhex(certificate.signature), b"irwm/v1/identity\0" + canonical
+    )
+    assert (certificate.vault, certificate.number) == (vault.id, 2)
+
+
+def test_each_signature_is_in_the_log_with_its_digest(vault: Vault) -> None:
+    vault.sign(MESSAGE)
+    entry = vault.audit_log()[-1]
+    assert entry.event == "signature made"
+    assert entry.details == {
+        "purpose": "irwm/v1/report",
+        "message_sha256": hashlib.sha256(MESSAGE).hexdigest(),
+        "identity": 1,
+        "public_key": vault.identity().public_key,
+    }
+
+
+def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault, reopened: Callable[[], Vault]) -> None:
+    first = vault.identity()
+    early = vault.sign(MESSAGE)
+    others = [vault.rotate_identity() for _ in range(3)]
+    late = reopened().sign(MESSAGE)
+    assert [other.number for other in others] == [2, 3, 4]
+    assert len({first.public_key, *(other.public_key for other in others)}) == 4
+    assert late.public_key == others[-1].public_key
+    assert [certificate.number for certificate in late.certificates] == [2, 3, 4]
+    assert verify(MESSAGE, late) == verify(MESSAGE, early) == first.public_key
+    assert others[-1].first_public_key == first.public_key
+    assert list(vault.identities()) == [first, *others]
+    assert [entry.event for entry in vault.audit_log()].count("identity rotated") == 3
+    assert vault.check().ok
+
+
+# What does not hold
+
+
+def changed(signature: Signature, /, **values: Any) -> Signature:
+    return dataclasses.replace(signature, **values)
+
+
+def recertified(signature: Signature, at: int, /, **values: Any) -> Signature:
+    certificates = list(signature.certificates)
+    certificates[at] = dataclasses.replace(certificates[at], **values)
+    return changed(signature, certificates=tuple(certificates))
+
+
+def flipped(text: str) -> str:
+    return ("0" if text[0] != "0" else "1") + text[1:]
+
+
+@pytest.fixture
+def signed(vault: Vault) -> Signature:
+    """A signature by the third identity."""
+    vault.identity()
+    vault.rotate_identity()
+    vault.rotate_identity()
+    return vault.sign(MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (lambda s: changed(s, signature=flipped(s.signature)), "does not fit what was signed"),
+        (lambda s: changed(s, public_key=s.certificates[0].public_key), "does not fit what was signed"),
+        (lambda s: changed(s, public_key="ff" * 32), "does not fit what was signed"),
+        (lambda s: changed(s, public_key="FF" * 32), "public key is not of its form"),
+        (lambda s: changed(s, signature=s.signature[:-2]), "signature is not of its form"),
+        (lambda s: changed(s, certificates=s.certificates[:1]), "lead to another identity"),
+        (lambda s: changed(s, certificates=s.certificates[::-1]), "does not follow from the one before it"),
+        (lambda s: changed(s, certificates=s.certificates * 501), "no list of at most"),
+        (lambda s: recertified(s, 0, signature=flipped(s.certificates[0].signature)), "identity 2 was not signed by"),
+        (lambda s: recertified(s, 1, created_utc="2001-01-01T00:00:00.000Z"), "identity 3 was not signed by"),
+        (lambda s: recertified(s, 1, number=9), "identity 9 was not signed by"),
+        (lambda s: recertified(s, 1, number=2), "out of its order"),
+        (lambda s: recertified(s, 1, vault="another"), "of another vault"),
+        (lambda s: recertified(s, 1, number=True), "not of its form"),
+        (lambda s: recertified(s, 0, previous_public_key="00"), "previous_public_key is not of its form"),
+    ],
+)
+def test_what_does_not_hold_is_named(signed: Signature, tamper: Callable[[Signature], Signature], said: str) -> None:
+    with pytest.raises(SignatureError, match=said):
+        verify(MESSAGE, tamper(signed))
+
+
+def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature) -> None:
+    for message, purpose in ((MESSAGE + b" ", REPORT), (b"", REPORT), (MESSAGE, b"irwm/v1/other\0")):
+        with pytest.raises(SignatureError, match="does not fit what was signed"):
+            verify(message, signed, purpose)
+    other = vault.sign(MESSAGE, b"irwm/v1/other\0")
+    assert verify(MESSAGE, other, b"irwm/v1/other\0") == signed.certificates[0].previous_public_key
+
+
+@pytest.mark.parametrize(
+    "purpose", [CERTIFICATE, b"", b"report\0", b"irwm/v1/report", b"irwm/v1/a\0b\0", "irwm/v1/a\0"]
+)
+def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) -> None:
+    stranger = public_hex(Ed25519PrivateKey.generate())
+    wanted = certificate_bytes(vault.id, 2, stranger, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
+    with pytest.raises(SignatureError, match="no purpose"):
+        vault.sign(wanted, purpose)
+    assert vault.audit_log()[-1].event == "identity made"
+
+
+def test_a_chain_cut_short_says_another_first_key(signed: Signature) -> None:
+    """It is sound in itself, which is why the first key has to be known from elsewhere."""
+    cut = changed(signed, certificates=signed.certificates[1:])
+    assert verify(MESSAGE, cut) != verify(MESSAGE, signed)
+    assert verify(MESSAGE, changed(signed, certificates=())) == signed.public_key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scheme": "RSA"},
+        {"public_key": None},
+        {"signature": 7},
+        {"certificates": None},
+        {"certificates": [{}]},
+        {"certificates": ["text"]},
+        {"comment": "more"},
+    ],
+    ids=str,
+)
+def test_json_that_is_no_signature_is_refused(signed: Signature, change: dict[str, Any]) -> None:
+    with pytest.raises(SignatureError):
+        Signature.from_dict(signed.to_dict() | change)
+    with pytest.raises(SignatureError):
+        Signature.from_dict([])
+
+
+# Lost and damaged
+
+
+def lose(sql: Sql, flip: Callable[..., None], how: str, number: int) -> None:
+    if how == "removed":
+        sql("DELETE FROM identities WHERE seq = ?", number)
+    else:
+        flip("identities", how, "seq", number)
+
+
+@pytest.mark.parametrize("how", ["meta", "body", "removed"])
+def test_a_lost_identity_is_named_and_never_replaced_in_silence(
+    vault: Vault, sql: Sql, flip: Callable[..., None], how: str
+) -> None:
+    first = vault.identity()
+    before = vault.sign(MESSAGE)
+    lose(sql, flip, how, 1)
+    for use in (vault.identity, lambda: vault.sign(MESSAGE)):
+        with pytest.raises(IdentityLostError, match=first.id) as caught:
+            use()
+        assert "starts anew" in str(caught.value)
+    assert vault.identities() == []
+    assert vault.identities().damaged == (RecordName("identities", first.id),)
+    check = vault.check()
+    assert (*check.damaged, *check.missing) == (RecordName("identities", first.id),)
+    second = vault.rotate_identity()
+    assert (second.number, second.certificates) == (2, ())
+    assert vault.identity() == second
+    entry = vault.audit_log()[-1]
+    assert entry.event == "identity begun anew"
+    assert (entry.details or {})["lost"] == [first.id]
+    assert verify(MESSAGE, vault.sign(MESSAGE)) == second.public_key != first.public_key
+    assert verify(MESSAGE, before) == first.public_key, "what was signed before still holds"
+
+
+@pytest.mark.parametrize("how", ["meta", "body", "removed"])
+def test_an_older_identity_that_is_lost_leaves_the_chain_whole(
+    vault: Vault, sql: Sql, flip: Callable[..., None], how: str
+) -> None:
+    first = vault.identity()
+    vault.rotate_identity()
+    lose(sql, flip, how, 1)
+    third = vault.rotate_identity()
+    assert third.number == 3
+    assert verify(MESSAGE, vault.sign(MESSAGE)) == first.public_key
+    assert vault.identities().damaged == (RecordName("identities", first.id),)
+
+
+def test_no_first_identity_is_made_where_the_log_cannot_say_that_there_was_none(vault: Vault, sql: Sql) -> None:
+    vault.identity()
+    sql("DELETE FROM identities")
+    sql("DELETE FROM audit WHERE event = 'identity made'")
+    with pytest.raises(AuditBrokenError, match="may have been one"):
+        vault.identity()
+    with pytest.raises(AuditBrokenError, match="may have been one"):
+        vault.sign(MESSAGE)
+    assert vault.rotate_identity().certificates == ()
+
+
+def test_a_restored_backup_signs_on_with_the_same_identity(vault: Vault, home: Path, reopened: Any) -> None:
+    first = vault.identity()
+    restore(back_up(home), home)
+    assert reopened().identity() == first
+
+
+# Secrets and processes
+
+
+def test_the_private_key_is_nowhere_to_be_seen(
+    vault: Vault, home: Path, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    shown: list[Any] = [vault.identity(), vault.rotate_identity(), vault.sign(MESSAGE), vault.sign(MESSAGE).to_dict()]
+    secrets = private_bytes(vault)
+    assert [len(secret) for secret in secrets] == [32, 32]
+    shown += [vault, vault.identities(), vault.audit_log(), vault.check(), vars(vault)]
+    sql("UPDATE identities SET body = x'00'")
+    with pytest.raises(IdentityLostError) as caught:
+        vault.sign(MESSAGE)
+    shown += [caught.value, "".join(traceback.format_exception(caught.value)), caplog.text]
+    files = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    for secret in secrets:
+        forms = (secret.hex(), repr(secret), str(list(secret)))
+        assert not [form for form in forms for value in shown if form in f"{value!r} {value}"]
+        assert secret not in files
+        assert secret.hex().encode() not in files
+
+
+def test_a_locked_vault_signs_nothing(vault: Vault) -> None:
+    vault.identity()
+    vault.lock()
+    for use in (vault.identity, vault.identities, vault.rotate_identity, lambda: vault.sign(MESSAGE)):
+        with pytest.raises(VaultLockedError):
+            use()
+
+
+def test_two_vaults_have_two_identities(vault: Vault, tmp_path: Path, passphrase: str, cheap: Cost) -> None:
+    other = Vault.create(tmp_path / "other", passphrase, cheap)
+    assert vault.identity().public_key != other.identity().public_key
+
+
+ASK = """
+from storage import Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+print("ready", flush=True); sys.stdin.readline()
+print(json.dumps(vault.identity().public_key))
+"""
+
+
+def test_of_two_processes_one_makes_the_first_identity(
+    vault: Vault, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any]
+) -> None:
+    children = [spawn(ASK) for _ in range(2)]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    assert answer(children[0]) == answer(children[1]) == vault.identity().public_key
+    assert len(vault.identities()) == 1

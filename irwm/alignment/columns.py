@@ -64,7 +64,7 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     if offsets.square().mean().sqrt() < LEAST_OFFSET * restored.square().mean().sqrt():
         offsets = torch.zeros_like(offsets)
     if within is not None:
-        restored, reference = restored @ within.to(a.dtype), reference @ within.to(a.dtype)
+        restored, reference = restored @ within.to(restored.dtype), reference @ within.to(reference.dtype)
     cosines, decoys = row_cosines(restored, reference), row_cosines(restored.roll(1, dims=0), reference)
     return Columns(columns, signs, offsets.cpu().numpy(), uniqueness, scale, cosines, decoys)
 

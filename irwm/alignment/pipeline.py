@@ -67,6 +67,19 @@ def misplaced(
     return Search(suspect, model, device).misplaced(alignment, tokens) > FEW_MISPLACED
 
 
+def borne_out(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
+    """The alignment, with every row where its content says if a name puts any of them anywhere but at its own id.
+
+    For evidence that is spread over all rows: whoever shows the original could write into its tokenizer which of them
+    are "gone", and so leave those alone that speak for his accusation.
+    """
+    if not alignment.aligned or alignment.settled:
+        return alignment
+    suspect = with_embedding(suspect, alignment.embedding)
+    by_id = Search(suspect, model, device).by_id
+    return alignment if np.array_equal(alignment.rows, by_id) else settled(suspect, model, alignment, device)
+
+
 def settled(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
     """The alignment with every row where its content says, whatever its id and name."""
     again = Search(suspect, model, device).settled(alignment)

@@ -197,9 +197,9 @@ class Search:
         alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)
-        # Rows that resemble nothing stay where their id or name puts them, unless another row is there.
+        # Rows that resemble nothing stay at their id, unless another row is there or the names speak against it.
         taken = np.isin(before, settled[settled >= 0])
-        kept = (settled < 0) & (before >= 0) & ~taken
+        kept = (settled < 0) & (before >= 0) & (before == self.by_id) & ~taken
         changed = int(kept.sum())
         return self._said(replace(alignment, rows=np.where(kept, before, settled)), BY_CONTENT, share, extreme, changed)
 
@@ -225,9 +225,18 @@ class Search:
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
     def misplaced(self, alignment: Alignment, tokens: NDArray[np.int64]) -> int:
-        """How many of the given tokens' rows do not resemble the original's where the alignment puts them."""
+        """How many of the given tokens' rows do not resemble the original's where the alignment puts them; all of them
+        where a name alone puts one anywhere but at its own id.
+
+        Names are hearsay: no key is bound to a tokenizer, and whoever shows the original could write into it, after
+        the key was made, which rows it reads and which are "gone".
+        """
+        if alignment.settled:
+            return 0
+        if (alignment.rows[tokens] != self.by_id[tokens]).any():
+            return int(tokens.size)
         tokens = tokens[alignment.rows[tokens] >= 0]
-        if not tokens.size or alignment.settled:
+        if not tokens.size:
             return 0
         mean = centre_of(self._model).double().cpu().numpy() * self._model.length
         ours = self._model.source.embedding(tokens).double().numpy()

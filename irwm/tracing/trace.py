@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.alignment import Alignment, alignments
+from irwm.alignment import Alignment, alignments, borne_out
 from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
 from irwm.derivation import Derivation
@@ -86,7 +86,7 @@ def examine(
     for key in keys:
         check_geometry(key, model)
     _check_original(keys, model)
-    readings = alignments(suspect, model, device=device)
+    readings = [borne_out(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
     found = [
         _examined(suspect, model, each, keys, risk, executor, decoys, progress, len(readings)) for each in readings
     ]

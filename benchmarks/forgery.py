@@ -1,0 +1,199 @@
+"""What a false claimant gets by searching, and what refuses it.
+
+    python -m benchmarks.forgery [--parts permutations keys names] [--write]
+
+On the unmarked demo model, so that whatever is "found" is forged:
+
+permutations: the paper stores one permutation per row in the key. Whoever may choose them tries some per row and keeps
+the best; the count rule of Algorithms 3 and 6 is then met on any model. Our keys hold no permutations.
+
+keys: ours are derived from one secret, so only whole keys can be tried. The best of n tries is what chance gives: odds
+of 1 in n, log2 n bits.
+
+names: the tokenizer beside the original is part of no key. Strings of the positions that do not fit are renamed, so
+that their rows look "gone" and the others stay. Detection looks for such rows by what they hold.
+
+--write puts the tables into docs/ownership.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import irwm  # noqa: E402
+from irwm import statistic as stat  # noqa: E402
+from irwm.condition import permute_rows  # noqa: E402
+from irwm.detection import reading_of  # noqa: E402
+from irwm.finding import Reading  # noqa: E402
+from irwm.invariant import invariant  # noqa: E402
+from irwm.keystream import null_permutations  # noqa: E402
+from irwm.ownership.search import evidence_bits  # noqa: E402
+from irwm.verdict import log10_risk  # noqa: E402
+
+DEMO = ROOT / "assets" / "demo"
+PAGE = ROOT / "docs" / "ownership.md"
+TRIES = (1, 5, 20, 200, 20_000)
+KEYS = (1, 10, 100, 500)
+_BLOCK = 5000
+
+
+def read(model: irwm.Checkpoint, key: irwm.Key, statistic: str, order: NDArray[np.int64] | None = None) -> Reading:
+    """Algorithm 3 by its bare arithmetic, on the model itself, with a key's permutations or with others (l, d)."""
+    weights, rows, derived = _parts(model, key, statistic)
+    shuffled = stat.normalised(np.take_along_axis(rows, derived if order is None else order, axis=1))
+    null = stat.null_lengths(weights, shuffled, null_permutations(0, key.parameters.permutations, rows.shape[1]))
+    return reading_of(statistic, "original", stat.lengths(weights, shuffled), null, key.parameters)
+
+
+def best_permutations(
+    model: irwm.Checkpoint, key: irwm.Key, statistic: str, tries: int, seed: int = 0
+) -> NDArray[np.int64]:
+    """(l, d) the best of `tries` random permutations for each of the key's rows: what a free choice allows."""
+    weights, rows, _ = _parts(model, key, statistic)
+    rng = np.random.default_rng(seed)
+    d = rows.shape[1]
+    best, lowest = np.zeros(rows.shape, dtype=np.int64), np.full(len(rows), np.inf)
+    for start in range(0, tries, _BLOCK):
+        # One draw of permutations serves all rows: each keeps the one that fits it.
+        drawn = rng.permuted(np.tile(np.arange(d), (min(_BLOCK, tries - start), 1)), axis=1)
+        for i, row in enumerate(rows):
+            found = np.linalg.norm(row[drawn] @ weights.T, axis=1)
+            at = int(found.argmin())
+            if found[at] < lowest[i]:
+                best[i], lowest[i] = drawn[at], found[at]
+    return best
+
+
+def _parts(
+    model: irwm.Checkpoint, key: irwm.Key, statistic: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    choices = key.choices()
+    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
+    permuted = permute_rows(a_m, choices.constraint_permutations)
+    weights = stat.sum_map(permuted, key.scale) if statistic == "sum" else stat.joint_map(permuted, key.scale)
+    return weights, model.embedding(choices.marked_rows).double().numpy(), choices.row_permutations
+
+
+def whole_keys(model: irwm.Checkpoint, params: irwm.Parameters, count: int) -> NDArray[np.float64]:
+    """(count,) log10 of Fisher's p of as many honest keys on the unmarked model."""
+    risks = np.empty(count)
+    for i in range(count):
+        key = irwm.generate_key(model, params, secret=i.to_bytes(32, "big"), owner="Searcher")
+        risks[i] = read(model, key, "joint").log10_p
+    return risks
+
+
+def renamed(model: irwm.Checkpoint, tokens: NDArray[np.int64], folder: Path) -> irwm.Checkpoint:
+    """The model with the strings of these tokens changed in its tokenizer, and nothing else."""
+    shutil.copytree(model.path, folder)
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    chosen = set(tokens.tolist())
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {(f"{token}\ufff9" if i in chosen else token): i for token, i in vocabulary.items()}
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
+    return irwm.open_checkpoint(folder)
+
+
+def permutations_table(model: irwm.Checkpoint) -> str:
+    key = irwm.generate_key(model, secret=bytes(32), owner="Forger")
+    lines = [
+        "| permutations tried per row | in all | paper's rule (`sum`, 30 of 50) | `joint`, were it allowed | "
+        "log10 odds (`sum`) |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for tries in TRIES:
+        ours, theirs = (
+            read(model, key, statistic, best_permutations(model, key, statistic, tries))
+            for statistic in ("joint", "sum")
+        )
+        passes = "passes" if theirs.passes else "fails"
+        lines.append(
+            f"| {tries:,} | {50 * tries:,} | {theirs.count} of 50, {passes} | {ours.count} of 50 | "
+            f"{log10_risk(theirs):.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def keys_table(model: irwm.Checkpoint) -> str:
+    risks = whole_keys(model, irwm.Parameters(permutations=199), max(KEYS))
+    lines = [
+        "| whole keys tried | smallest p found | chance gives | bits gained | log2 of tries |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for count in KEYS:
+        best = float(risks[:count].min())
+        lines.append(
+            f"| {count:,} | {10**best:.2g} | {1 / count:.2g} | {evidence_bits(best):.1f} | {math.log2(count):.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def names_table(model: irwm.Checkpoint) -> str:
+    params = irwm.Parameters(positions=400, required_positions=240)
+    key = irwm.generate_key(model, params, secret=bytes(32), owner="Forger")
+    honest = irwm.detect(model, model, key)
+    unfit = honest.marked_rows[honest.ranks >= params.rank_threshold]
+    kept = honest.ranks[honest.ranks < params.rank_threshold]
+    believed = replace(
+        honest.reading, log10_p_count=kept.size * math.log10(params.rank_threshold), count=kept.size, present=kept.size
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        forged = irwm.detect(model, renamed(model, unfit, Path(folder) / "model"), key)
+    return "\n".join(
+        [
+            "| tokenizer beside the original | positions below .2 | log10 odds | verdict |",
+            "|---|---:|---:|---|",
+            f"| as it was | {honest.count} of {honest.present} | {log10_risk(honest.reading):.1f} | {honest.verdict} |",
+            f"| {unfit.size} names changed, names believed | {kept.size} of {kept.size} | {log10_risk(believed):.1f} | "
+            "would be found |",
+            f"| {unfit.size} names changed, as we read it | {forged.count} of {forged.present} | "
+            f"{log10_risk(forged.reading):.1f} | {forged.verdict} |",
+        ]
+    )
+
+
+PARTS = {"permutations": permutations_table, "keys": keys_table, "names": names_table}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/ownership.md")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which tables; all of them")
+    options = parser.parse_args()
+    model = irwm.open_checkpoint(DEMO)
+    page = PAGE.read_text(encoding="utf-8") if options.write else ""
+    for name in options.parts:
+        text = PARTS[name](model)
+        print(f"\n{name}\n\n{text}", flush=True)
+        if options.write:
+            page = between(page, name, text)
+    if options.write:
+        PAGE.write_text(page, encoding="utf-8")
+
+
+def between(page: str, name: str, text: str) -> str:
+    """The page with what stands between its two markers replaced."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, _, rest = page.partition(start)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{PAGE} has no place for {name}")
+    return f"{before}{start}\n{text}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The public document of a key: what its owner publishes, notarises or has time-stamped on the day it is made.
+
+It names the original by its digests, the scheme, the parameters and the owner, and holds `Key.commitment`, a SHA-256
+over the whole key. Nothing of the secret can be had from it, and the recipient is bound but not named: who has a copy
+is not for the public. Whoever opens the key later shows that it is the one this document was made of, and a time-stamp
+on the document shows since when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from irwm.derivation import canonical
+from irwm.errors import IrwmError, ParameterError
+from irwm.keys import MAX_NAME, Key
+from irwm.parameters import Parameters
+
+FORMAT = "irwm-commitment"
+VERSION = 2  # version 1 was an indented export without the layer-0 digest, the parameters and the owner
+SCHEME = "irwm/v2"
+MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; bounds what a hostile file can make us parse
+MAX_FAMILY = 100
+
+
+class CommitmentError(IrwmError):
+    """Bytes that are not a commitment document, or one of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What is public about one key.
+
+    Attributes:
+        commitment: `Key.commitment`, hex SHA-256 over the whole key with its secret and its recipient.
+        model_fingerprint, layer0_digest: hex SHA-256 of what the key is bound to of its original.
+        vocab_size, hidden_size: s and d of the original.
+        parameters: the mark's parameters.
+        owner: the name bound into the key.
+        family: the original's model family, for the reader; "" where it was not said.
+        made_utc: when its maker says it was made, ISO 8601 with its zone, or "". It proves nothing; a time-stamp does.
+    """
+
+    commitment: str
+    model_fingerprint: str
+    layer0_digest: str
+    vocab_size: int
+    hidden_size: int
+    parameters: Parameters
+    owner: str = ""
+    family: str = ""
+    made_utc: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            _check(self)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _malformed(str(error) or type(error).__name__) from error
+
+    @classmethod
+    def of(cls, key: Key, family: str = "", made_utc: str = "") -> Commitment:
+        """The commitment to `key`.
+
+        Raises:
+            CommitmentError: the family is no name, or the time is not ISO 8601 with its zone.
+        """
+        return cls(
+            commitment=key.commitment,
+            model_fingerprint=key.model_fingerprint,
+            layer0_digest=key.layer0_digest,
+            vocab_size=key.vocab_size,
+            hidden_size=key.hidden_size,
+            parameters=key.parameters,
+            owner=key.owner,
+            family=family,
+            made_utc=made_utc,
+        )
+
+    def opens(self, key: Key) -> bool:
+        """Whether `key` is the one committed to, and all that the document says of it is so."""
+        return self == Commitment.of(key, self.family, self.made_utc)
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of the document: what is notarised or time-stamped."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON, UTF-8: sorted names, no spaces."""
+        return canonical(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "scheme": SCHEME,
+                "commitment": self.commitment,
+                "model_fingerprint": self.model_fingerprint,
+                "layer0_digest": self.layer0_digest,
+                "vocab_size": self.vocab_size,
+                "hidden_size": self.hidden_size,
+                "parameters": self.parameters.to_dict(),
+                "owner": self.owner,
+                "family": self.family,
+                "made_utc": self.made_utc,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Commitment:
+        """The document that `to_bytes` wrote.
+
+        Raises:
+            CommitmentError: not a commitment, another version, a field out of its range, or one byte more or less than
+                the canonical form: the digest is over bytes, so two spellings must not mean the same.
+        """
+        if len(data) > MAX_BYTES:
+            raise _malformed(f"{len(data)} bytes", expected=f"at most {MAX_BYTES} bytes")
+        try:
+            values: dict[str, Any] = json.loads(data.decode("utf-8"))
+            _check_kind(values)
+            document = cls(
+                commitment=values["commitment"],
+                model_fingerprint=values["model_fingerprint"],
+                layer0_digest=values["layer0_digest"],
+                vocab_size=values["vocab_size"],
+                hidden_size=values["hidden_size"],
+                parameters=Parameters.from_dict(values["parameters"]),
+                owner=values["owner"],
+                family=values["family"],
+                made_utc=values["made_utc"],
+            )
+            same = document.to_bytes() == data
+        except ParameterError as error:
+            raise _malformed(error.problem) from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise _malformed(type(error).__name__) from error
+        if not same:
+            raise _malformed("another spelling of the same values", expected="canonical JSON, byte for byte")
+        return document
+
+
+def _malformed(found: str, expected: str | None = None) -> CommitmentError:
+    return CommitmentError(
+        "these bytes are not the public commitment of a key",
+        expected=expected,
+        found=found,
+        advice="Use the file as it was exported, without opening it in an editor",
+    )
+
+
+def _check_kind(values: dict[str, Any]) -> None:
+    if values["format"] != FORMAT:
+        raise _malformed(f"format {values['format']!r}"[:80], expected=f"format {FORMAT!r}")
+    if type(values["version"]) is not int or values["version"] != VERSION or values["scheme"] != SCHEME:
+        raise CommitmentError(
+            "the commitment has another version",
+            expected=f"version {VERSION} of {SCHEME}",
+            found=f"version {values['version']!r} of {values['scheme']!r}"[:80],
+            advice="Export the commitment anew from the vault, or use the program version that wrote it",
+        )
+
+
+def _check(document: Commitment) -> None:
+    for name in ("commitment", "model_fingerprint", "layer0_digest"):
+        text = getattr(document, name)
+        if len(bytes.fromhex(text)) != 32 or text != text.lower() or len(text) != 64:
+            raise ValueError(f"{name} is not a SHA-256")
+    for name, top in (("vocab_size", 2**31), ("hidden_size", 2**24)):
+        value = getattr(document, name)
+        if type(value) is not int or not 0 < value < top:
+            raise ValueError(f"{name} is out of range")
+    if not isinstance(document.parameters, Parameters):
+        raise TypeError("the parameters are not parameters")
+    for name, longest in (("owner", MAX_NAME), ("family", MAX_FAMILY)):
+        text = getattr(document, name)
+        if not isinstance(text, str) or len(text) > longest:
+            raise ValueError(f"{name} is no name of at most {longest} characters")
+        text.encode("utf-8")
+    if not isinstance(document.made_utc, str) or len(document.made_utc) > 40:
+        raise ValueError("made_utc is no time")
+    if document.made_utc and datetime.fromisoformat(document.made_utc).tzinfo is None:
+        raise ValueError("made_utc names no time zone")

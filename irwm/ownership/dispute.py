@@ -1,0 +1,277 @@
+"""Two claims on one model (the paper's "Multiple Claims of Ownership"): every key tested on every model.
+
+A claimant brings the original he says he trained, the key made for it, and the copy he released. A thief can bring the
+same: he marks our release once more (M12), or calls an altered copy of it his original and marks that (Mo', M1'). What
+gives him away is that *our* mark is in what he calls his original, while his is not in ours. `rules` says who can show
+what; this module makes the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from irwm.checkpoint import Checkpoint
+from irwm.detection import detect
+from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printable
+from irwm.finding import FOUND, NOT_FOUND, Finding
+from irwm.keys import Key
+from irwm.lineage import DERIVED
+from irwm.ownership.rules import Ruling, rule
+from irwm.ownership.search import Standing, standing
+from irwm.verdict import log10_risk
+
+ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
+MOST_CLAIMS = 20
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """What one claimant brings.
+
+    Attributes:
+        claimant: a name, another for every claim.
+        original: the unmarked model that the claimant says is the original.
+        key: the key made for it.
+        released: the claimant's own marked copy, where there is one.
+        committed_utc: when an independent authority dated the key's commitment (`read_response`, trusted), ISO 8601
+            with its zone; None where nobody did.
+    """
+
+    claimant: str
+    original: Checkpoint
+    key: Key
+    released: Checkpoint | None = None
+    committed_utc: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """One claimant's key on one model.
+
+    Attributes:
+        claimant: whose key.
+        model: the model's name, "original of …", "release of …" or the exhibit's.
+        kind: "original", "release" or "exhibit".
+        brought_by: the claimant whose original or release it is; "" for an exhibit.
+        finding: the finding, paid for all comparisons of the dispute; None where the key was refused.
+        refused: why the key does not fit its own claimant's original; "" where it does.
+    """
+
+    __test__ = False  # no test case, whatever a collector of tests thinks of the name
+
+    claimant: str
+    model: str
+    kind: str
+    brought_by: str
+    finding: Finding | None
+    refused: str = ""
+
+    @property
+    def found(self) -> bool:
+        return self.finding is not None and self.finding.verdict == FOUND
+
+    @property
+    def absent(self) -> bool:
+        """Whether the mark is known not to be there; inconclusive is neither."""
+        return self.finding is not None and self.finding.verdict == NOT_FOUND
+
+    @property
+    def related(self) -> bool:
+        """Whether the model and the original of the key's claimant descend from each other or from one base."""
+        return self.finding is not None and self.finding.lineage.status == DERIVED
+
+    @property
+    def log10_risk(self) -> float:
+        """Corrected odds that a model without the mark reads so; 0 where nothing was read."""
+        return 0.0 if self.finding is None else log10_risk(self.finding.reading, self.finding.comparisons)
+
+    def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing:
+        """What it is worth against a claimant who searched for his key."""
+        return standing(self.log10_risk, committed_utc, seen_utc)
+
+    def to_dict(self) -> dict[str, Any]:
+        finding = self.finding
+        return {
+            "claimant": self.claimant,
+            "model": self.model,
+            "kind": self.kind,
+            "brought_by": self.brought_by,
+            "verdict": finding.verdict if finding else "refused",
+            "reason": finding.reason if finding else self.refused,
+            "count": finding.count if finding else None,
+            "present": finding.present if finding else None,
+            "log10_risk": self.log10_risk,
+            "lineage": finding.lineage.status if finding else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a dispute came to.
+
+    Attributes:
+        tests: every key on every model, by claimant and model.
+        comparisons: how many tests each finding pays for.
+        rulings: one for every two claimants.
+        remarks: a sentence for each claim that fails by itself, whoever stands against it.
+        winner: the claimant for whom every ruling against another went, or None.
+        sentence: the outcome in plain words.
+    """
+
+    tests: tuple[Test, ...]
+    comparisons: int
+    rulings: tuple[Ruling, ...]
+    remarks: tuple[str, ...]
+    winner: str | None
+    sentence: str
+
+    def test(self, claimant: str, model: str) -> Test:
+        """The test of a claimant's key on a model, by their names."""
+        return next(each for each in self.tests if (each.claimant, each.model) == (claimant, model))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "tests": [each.to_dict() for each in self.tests],
+            "comparisons": self.comparisons,
+            "rulings": [each.to_dict() for each in self.rulings],
+            "remarks": list(self.remarks),
+            "winner": self.winner,
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Model:
+    name: str
+    kind: str
+    brought_by: str
+    checkpoint: Checkpoint
+
+
+def resolve(
+    claims: Sequence[Claim],
+    exhibits: Iterable[tuple[str, Checkpoint]] = (),
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Test every claimant's key on every model and say who can show what.
+
+    Args:
+        claims: two or more; their order does not matter.
+        exhibits: models in dispute that nobody calls his own, each with a name.
+        device, seed: as for `irwm.detect`.
+        progress: called with tests done, tests in all and what is being tested.
+        cancelled: asked between tests; true stops the work with CancelledError.
+
+    Raises:
+        ParameterError: fewer than two claims or too many, two of one name, or a date without a zone.
+        CheckpointError: a model cannot be read.
+    """
+    claims = sorted(claims, key=lambda claim: claim.claimant)
+    models = [*_brought(claims), *(_Model(name, EXHIBIT, "", model) for name, model in exhibits)]
+    _check(claims, models)
+    tests: list[Test] = []
+    total = len(claims) * len(models)
+    for test in _tests(claims, models, total, device, seed):
+        tests.append(test)
+        if progress:
+            progress(len(tests), total, f"the key of {test.claimant} on the {test.model}")
+        if cancelled and cancelled():
+            raise CancelledError("the dispute was stopped; nothing was decided")
+    return decide(claims, tests)
+
+
+def decide(claims: Sequence[Claim], tests: Sequence[Test]) -> Outcome:
+    """What the tests of a dispute come to; with another date in a claim nothing has to be tested anew.
+
+    Raises:
+        ParameterError: a date cannot be used.
+    """
+    claims = sorted(claims, key=lambda claim: claim.claimant)
+    _check_dates(claims)
+    rulings = tuple(
+        rule((one.claimant, one.committed_utc), (other.claimant, other.committed_utc), tests)
+        for i, one in enumerate(claims)
+        for other in claims[i + 1 :]
+    )
+    return Outcome(
+        tests=tuple(tests),
+        comparisons=len(tests),
+        rulings=rulings,
+        remarks=tuple(_remarks(claims, tests)),
+        winner=_winner(claims, rulings),
+        sentence=" ".join(each.sentence for each in rulings),
+    )
+
+
+def _brought(claims: Sequence[Claim]) -> Iterator[_Model]:
+    for claim in claims:
+        who = printable(claim.claimant)
+        yield _Model(f"original of {who}", ORIGINAL, claim.claimant, claim.original)
+        if claim.released is not None:
+            yield _Model(f"release of {who}", RELEASE, claim.claimant, claim.released)
+
+
+def _check(claims: Sequence[Claim], models: Sequence[_Model]) -> None:
+    if not 2 <= len(claims) <= MOST_CLAIMS:
+        raise ParameterError("a dispute has claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
+    for what, names in (("claimants", [c.claimant for c in claims]), ("models", [m.name for m in models])):
+        if len(set(names)) != len(names) or not all(name.strip() for name in names):
+            raise ParameterError(f"the {what} of a dispute need names, each its own", found=", ".join(names)[:200])
+    _check_dates(claims)
+
+
+def _check_dates(claims: Sequence[Claim]) -> None:
+    for claim in claims:
+        try:
+            standing(0.0, claim.committed_utc)
+        except ValueError as error:
+            raise ParameterError(f"the date of {printable(claim.claimant)} cannot be used", found=str(error)) from error
+
+
+def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
+    for claim in claims:
+        refused = ""
+        # His own original first: a key that was not made for it is refused before it accuses anybody.
+        own_first = sorted(models, key=lambda model: (model.brought_by, model.kind) != (claim.claimant, ORIGINAL))
+        for model in own_first:
+            finding = None
+            if not refused:
+                try:
+                    finding = detect(
+                        model.checkpoint, claim.original, claim.key, device=device, seed=seed, keys_tried=total
+                    )
+                except KeyMismatchError as error:
+                    refused = str(error)
+            yield Test(claim.claimant, model.name, model.kind, model.brought_by, finding, refused)
+
+
+def _remarks(claims: Sequence[Claim], tests: Sequence[Test]) -> Iterator[str]:
+    for claim in claims:
+        who = printable(claim.claimant)
+        own = [each for each in tests if each.claimant == claim.claimant]
+        if own[0].refused:
+            yield f"The key of {who} does not fit the original that {who} brings, so it shows nothing: {own[0].refused}"
+            continue
+        for each in own:
+            if each.brought_by != claim.claimant:
+                continue
+            if each.kind == RELEASE and not each.found:
+                state = "is not" if each.absent else "cannot be shown to be"
+                yield f"The mark of {who} {state} in the release that {who} brings."
+            if each.kind == ORIGINAL and each.found:
+                yield f"The original that {who} brings carries {who}'s own mark, so it is not the unmarked original."
+
+
+def _winner(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> str | None:
+    for claim in claims:
+        met = [each for each in rulings if claim.claimant in each.claimants]
+        if all(each.winner == claim.claimant for each in met):
+            return claim.claimant
+    return None

@@ -1,0 +1,291 @@
+"""Who can show what when two claims meet: the rules of a dispute, each with its numbers and its sentence.
+
+In this order: a key that does not fit its own original shows nothing; whose "original" carries the other's mark made it
+from the other's release; whose release does, while the other's is free of his, made that from it; where one model
+carries both marks, or the originals are related, the earlier time-stamped commitment decides; where the originals have
+nothing to do with each other, the mark in the exhibit does. All else stays undecided, with what would decide it. A mark
+counts only if a search for a key could not have found it (`search.Standing`), and no rule looks at the order of the
+claimants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from irwm.errors import printable
+from irwm.ownership.search import Standing
+
+UNFIT, ORIGINAL_MARKED, EARLIER = "key does not fit", "original carries the other's mark", "earlier commitment"
+RELEASE_MARKED = "release carries the other's mark"
+ONLY_ONE, UNDECIDED = "only one mark is shown", "undecided"
+
+# Claimant and time-stamped commitment's date.
+Party = tuple[str, str | None]
+
+
+class Tested(Protocol):
+    """What the rules read of `dispute.Test`."""
+
+    @property
+    def claimant(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def brought_by(self) -> str: ...
+    @property
+    def refused(self) -> str: ...
+    @property
+    def found(self) -> bool: ...
+    @property
+    def absent(self) -> bool: ...
+    @property
+    def related(self) -> bool: ...
+    @property
+    def log10_risk(self) -> float: ...
+    def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What two claims against each other came to.
+
+    Attributes:
+        claimants: the two, by name.
+        rule: which rule decided, or "undecided".
+        winner: for whom, or None.
+        sentence: the result in plain words, with its numbers.
+        would_decide: what would decide it; "" where it is decided.
+        margin_bits: evidence that the decision rests on, less what a search could have forged; None for a date alone.
+    """
+
+    claimants: tuple[str, str]
+    rule: str
+    winner: str | None
+    sentence: str
+    would_decide: str = ""
+    margin_bits: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"claimants": list(self.claimants)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two, with the tests of his key."""
+
+    name: str
+    committed_utc: str | None
+    against: str  # the other's name
+    tests: tuple[Tested, ...]
+
+    @property
+    def who(self) -> str:
+        return printable(self.name)
+
+    @property
+    def unfit(self) -> bool:
+        return any(each.refused for each in self.tests)
+
+    @property
+    def in_their_original(self) -> Tested:
+        return next(t for t in self.tests if t.kind == "original" and t.brought_by == self.against)
+
+    @property
+    def own_release(self) -> Tested | None:
+        return next((t for t in self.tests if t.kind == "release" and t.brought_by == self.name), None)
+
+    @property
+    def in_their_release(self) -> Tested | None:
+        return next((t for t in self.tests if t.kind == "release" and t.brought_by == self.against), None)
+
+    @property
+    def exhibits(self) -> tuple[Tested, ...]:
+        return tuple(each for each in self.tests if each.kind == "exhibit")
+
+    @property
+    def time(self) -> datetime | None:
+        return None if self.committed_utc is None else datetime.fromisoformat(self.committed_utc)
+
+    def bits(self, test: Tested) -> float:
+        """Evidence less what a search could have gained, whatever the dates: the other's commitment says that his
+        model was there by then, not that it was not there, to be searched against, long before."""
+        return test.standing(None, None).margin_bits
+
+    def shows(self, test: Tested) -> bool:
+        return test.found and self.bits(test) >= 0
+
+    def shown(self) -> set[str]:
+        """Models that carry his mark."""
+        return {each.model for each in self.tests if self.shows(each)}
+
+
+def rule(one: Party, other: Party, tests: Sequence[Tested]) -> Ruling:
+    """The ruling between two claimants.
+
+    Args:
+        one, other: name and date of each.
+        tests: every key on every model.
+    """
+    a, b = sorted((one, other), key=lambda party: party[0])
+    sides = (_side(a, b, tests), _side(b, a, tests))
+    for step in (_unfit, _original_marked, _release_marked, _by_date, _only_one):
+        ruling = step(*sides)
+        if ruling is not None:
+            return ruling
+    return _undecided(*sides)
+
+
+def _side(party: Party, other: Party, tests: Sequence[Tested]) -> _Side:
+    """A third claimant's models are not looked at here: each two claims are ruled by what the two bring."""
+    kept = [t for t in tests if t.claimant == party[0] and t.brought_by in (party[0], other[0], "")]
+    kept.sort(key=lambda test: (test.kind, test.model))
+    return _Side(*party, other[0], tuple(kept))
+
+
+def _unfit(a: _Side, b: _Side) -> Ruling | None:
+    if not (a.unfit or b.unfit):
+        return None
+    if a.unfit and b.unfit:
+        return _open(a, b, "Neither key fits the original that its claimant brings, so neither shows anything.", "keys")
+    bad, good = (a, b) if a.unfit else (b, a)
+    said = f"The key of {bad.who} was not made for the original that {bad.who} brings, so {bad.who} shows nothing."
+    at_stake = [t for t in good.tests if t.brought_by != good.name and good.shows(t)]
+    if not at_stake:
+        would = f"the key that was made for the original of {bad.who}, or a model in dispute that carries a mark"
+        return Ruling((a.name, b.name), UNFIT, None, said, _would(would))
+    best = min(at_stake, key=lambda t: t.log10_risk)
+    said += f" The {best.model} carries the mark of {good.who} ({_odds(best)})."
+    return Ruling((a.name, b.name), UNFIT, good.name, said, margin_bits=good.bits(best))
+
+
+def _original_marked(a: _Side, b: _Side) -> Ruling | None:
+    mine, theirs = a.in_their_original, b.in_their_original
+    shown = [side for side, test in ((a, mine), (b, theirs)) if side.shows(test)]
+    if not shown:
+        return None
+    if len(shown) == 2:
+        said = (
+            f"What {a.who} calls the original carries the mark of {b.who}, and what {b.who} calls the original that of "
+            f"{a.who}. Both cannot be: one of the originals, or one of the keys, is not what it is said to be."
+        )
+        return _open(a, b, said, "originals whose dates others can vouch for")
+    (side,) = shown
+    test, other = side.in_their_original, b if side is a else a
+    back = other.in_their_original
+    reverse = "is not in" if back.absent else "is not shown in"
+    said = (
+        f"What {other.who} calls the original carries the mark of {side.who} ({_odds(test)}), so it was made from a "
+        f"copy that {side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
+    )
+    return Ruling((a.name, b.name), ORIGINAL_MARKED, side.name, said, margin_bits=side.bits(test))
+
+
+def _release_marked(a: _Side, b: _Side) -> Ruling | None:
+    """Nobody can put his mark into what the other brings; so a one-sided find there tells who worked on whose copy."""
+    for side, other in ((a, b), (b, a)):
+        own, test, back = side.own_release, side.in_their_release, other.in_their_release
+        if own is None or test is None or back is None:
+            return None
+        if side.shows(own) and side.shows(test) and back.absent:
+            said = (
+                f"What {other.who} released carries the mark of {side.who} ({_odds(test)}), and what {side.who} "
+                f"released does not carry that of {other.who}. So {other.who} worked on a copy of {side.who}."
+            )
+            return Ruling((a.name, b.name), RELEASE_MARKED, side.name, said, margin_bits=side.bits(test))
+    return None
+
+
+def _by_date(a: _Side, b: _Side) -> Ruling | None:
+    """Where one model carries both marks; or where the originals are related and the marks do not speak against it."""
+    both = sorted(a.shown() & b.shown())
+    earlier = _earlier(a, b)
+    if earlier is None:
+        return None
+    later = b if earlier is a else a
+    if both:
+        where = f"The {both[0]} carries both marks, and neither original carries the other's."
+    elif _related(a, b) and any(map(earlier.shows, earlier.exhibits)) and not any(t.found for t in later.exhibits):
+        where = f"The two originals are related, and what is in dispute carries the mark of {earlier.who} alone."
+    else:
+        return None
+    date = f"{later.who} has none" if later.time is None else f"that of {later.who} on {later.committed_utc}"
+    said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; {date}."
+    said += " That dates the mark and the original it was made for; it does not say who trained the model."
+    best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
+    return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
+
+
+def _only_one(a: _Side, b: _Side) -> Ruling | None:
+    if _related(a, b):
+        return None  # the one whose mark is missing may be the one whose mark was taken off
+    for side, other in ((a, b), (b, a)):
+        mine = [t for t in side.exhibits if side.shows(t)]
+        if mine and all(t.absent or not t.related for t in other.exhibits) and not any(t.found for t in other.exhibits):
+            best = min(mine, key=lambda t: t.log10_risk)
+            said = (
+                f"The {best.model} carries the mark of {side.who} ({_odds(best)}) and not that of {other.who}, whose "
+                f"original has nothing to do with that of {side.who}."
+            )
+            return Ruling((a.name, b.name), ONLY_ONE, side.name, said, margin_bits=side.bits(best))
+    return None
+
+
+def _undecided(a: _Side, b: _Side) -> Ruling:
+    both = sorted(a.shown() & b.shown())
+    dates = "a commitment that an authority time-stamped before the other's"
+    if both:
+        said = f"The {both[0]} carries both marks, neither original carries the other's, and "
+        said += "no date says which came first." if a.time == b.time else "the dates do not decide."
+        return _open(a, b, said, dates)
+    weak = [(side, t) for side in (a, b) for t in side.tests if t.found and not side.shows(t)]
+    if weak:
+        side, test = weak[0]
+        said = f"The mark of {side.who} is found in the {test.model} ({_odds(test)}), "
+        said += "but a key searched for after the fact could show as much."
+        return _open(a, b, said, f"a commitment of {side.who} that was time-stamped before that model appeared")
+    said = f"Neither original carries the other's mark. {_carried(a, b)}"
+    if not _related(a, b):
+        return _open(a, b, said, "a model in dispute that carries one of the marks")
+    said += " The originals are related, and no mark says which of them came first."
+    return _open(a, b, said, f"{dates}, or records of the training")
+
+
+def _carried(a: _Side, b: _Side) -> str:
+    sentences = []
+    for side, other in ((a, b), (b, a)):
+        beyond = sorted(side.shown() - {t.model for t in side.tests if t.brought_by == side.name})
+        if beyond:
+            sentences.append(
+                f"The mark of {side.who} is in the {' and the '.join(beyond)}; that of {other.who} is not."
+            )
+    return " ".join(sentences) or "No model outside each claimant's own carries a mark."
+
+
+def _related(a: _Side, b: _Side) -> bool:
+    return a.in_their_original.related or b.in_their_original.related
+
+
+def _earlier(a: _Side, b: _Side) -> _Side | None:
+    """Whose commitment is dated and earlier; a dated one comes before one that nobody dated."""
+    if a.time == b.time:
+        return None
+    if a.time is None or b.time is None:
+        return b if a.time is None else a
+    return a if a.time < b.time else b
+
+
+def _open(a: _Side, b: _Side, said: str, would: str) -> Ruling:
+    return Ruling((a.name, b.name), UNDECIDED, None, said, _would(would))
+
+
+def _would(what: str) -> str:
+    return f"What would decide it: {what}."
+
+
+def _odds(test: Tested) -> str:
+    return f"odds of 10^{test.log10_risk:.1f} by chance"

@@ -1,0 +1,262 @@
+"""Time-stamps by file (RFC 3161): an independent authority signs that a digest existed at a time.
+
+`request` makes the file that is sent to any authority, `read_response` checks what came back, without a network: the
+answer must be granted, over this digest, to this request, and signed by the certificate inside, which must be one for
+time-stamping and have been valid then. Whether that certificate is anybody's is another question: anyone can make one.
+Only a chain to a root that the reader gives makes a time-stamp `trusted`. Revocation is not looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from datetime import UTC
+
+from cryptography import x509
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from rfc3161_client import (
+    TimeStampResponse,
+    TimeStampTokenInfo,
+    VerificationError,
+    VerifierBuilder,
+    decode_timestamp_response,
+)
+
+from irwm.errors import IrwmError, printable
+from irwm.ownership import cms, der
+
+MAX_REQUEST_BYTES = 4 << 10
+MAX_RESPONSE_BYTES = 256 << 10
+MAX_ROOTS_BYTES = 4 << 20
+NONCE_BYTES = 8
+_STATUS = ("granted", "granted with changes", "rejected", "waiting", "revocation warning", "revocation notice")
+
+
+class TimestampError(IrwmError):
+    """A time-stamp request or response that dates nothing: the message says what does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A verified time-stamp.
+
+    Attributes:
+        time_utc: when the authority signed, ISO 8601, UTC.
+        authority: the name in the signing certificate.
+        trusted: whether that certificate leads to one of the roots given. Without it the time is only what an unknown
+            signer says.
+        serial: the authority's number of this time-stamp.
+        accuracy_s: how far the authority says it may be off, seconds; 0 where it says nothing.
+    """
+
+    time_utc: str
+    authority: str
+    trusted: bool
+    serial: int
+    accuracy_s: float = 0.0
+
+
+def request(digest_hex: str, nonce: int | None = None) -> bytes:
+    """A time-stamp request (TimeStampReq, DER) over a SHA-256, which asks for the authority's certificate.
+
+    Args:
+        digest_hex: hex SHA-256, `Commitment.digest`.
+        nonce: a number nobody else uses, 64 bits from the operating system if None.
+
+    Raises:
+        TimestampError: not a SHA-256, or a nonce that is negative or too long.
+    """
+    digest = _digest(digest_hex)
+    if nonce is None:
+        nonce = int.from_bytes(os.urandom(NONCE_BYTES), "big")
+    if not 0 <= nonce < 2**160:
+        raise TimestampError("the request's nonce is out of range", expected="0 to 2^160", found=str(nonce)[:60])
+    algorithm = der.encode(der.SEQUENCE, der.encode_oid(cms.SHA256), der.encode(der.NULL))
+    return der.encode(
+        der.SEQUENCE,
+        der.encode_integer(1),
+        der.encode(der.SEQUENCE, algorithm, der.encode(der.OCTETS, digest)),
+        der.encode_integer(nonce),
+        der.encode(der.BOOLEAN, b"\xff"),
+    )
+
+
+def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: bytes | None = None) -> Timestamp:
+    """What a time-stamp response proves about a digest.
+
+    Args:
+        request: the request as it was sent.
+        response: the authority's answer (TimeStampResp, DER).
+        digest_hex: hex SHA-256 that must be the one dated.
+        roots_pem: certificates that the reader trusts, PEM; None to leave the authority unproven.
+
+    Raises:
+        TimestampError: the answer is no answer to this request over this digest, it was altered, or its certificate is
+            missing, no time-stamping certificate or was not valid then.
+    """
+    digest = _digest(digest_hex)
+    nonce = _read_request(request, digest)
+    roots = _roots(roots_pem)
+    if len(response) > MAX_RESPONSE_BYTES:
+        raise _refused("it is too large", f"at most {MAX_RESPONSE_BYTES} bytes", f"{len(response)} bytes")
+    token, parsed = _take_apart(response)
+    info = parsed.tst_info
+    _check_info(info, digest, nonce)
+    with warnings.catch_warnings():
+        # Old certificates break rules that newer library versions warn of; they are judged here all the same.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        try:
+            certificate = cms.signing_certificate(token)
+            _check_certificate(certificate, info)
+            _check_names(certificate, parsed)
+        except (KeyError, IndexError, TypeError, ValueError, x509.ExtensionNotFound) as error:
+            raise _refused("its signature does not stand", found=_words(error)) from error
+        trusted = bool(roots) and _leads_to(roots, parsed, digest)
+    accuracy = info.accuracy
+    seconds = ((accuracy.seconds or 0) + (accuracy.millis or 0) / 1e3 + (accuracy.micros or 0) / 1e6) if accuracy else 0
+    return Timestamp(
+        time_utc=info.gen_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        authority=printable(certificate.subject.rfc4514_string()),
+        trusted=trusted,
+        serial=info.serial_number,
+        accuracy_s=float(seconds),
+    )
+
+
+def _digest(digest_hex: str) -> bytes:
+    try:
+        digest = bytes.fromhex(digest_hex)
+    except (TypeError, ValueError):
+        digest = b""
+    if len(digest) != 32 or digest.hex() != digest_hex:
+        raise TimestampError(
+            "this is no digest to date", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80]
+        )
+    return digest
+
+
+def _read_request(request: bytes, digest: bytes) -> int | None:
+    """The request's nonce, once it is known to ask for `digest`."""
+    try:
+        if len(request) > MAX_REQUEST_BYTES:
+            raise ValueError(f"{len(request)} bytes")
+        version, imprint, *rest = der.value(request).children()
+        algorithm, hashed = imprint.expect(der.SEQUENCE).children()
+        if version.integer() != 1 or algorithm.children()[0].oid() != cms.SHA256:
+            raise ValueError("another version or another hash")
+        nonce = next((each.integer() for each in rest if each.tag == der.INTEGER), None)
+        asked = hashed.expect(der.OCTETS).content
+    except (IndexError, ValueError) as error:
+        raise TimestampError(
+            "this is not a time-stamp request over a SHA-256",
+            found=_words(error),
+            advice="Give the request file that was sent to the authority",
+        ) from error
+    if asked != digest:
+        raise TimestampError(
+            "the time-stamp request was made for another document",
+            expected=f"SHA-256 {digest.hex()}",
+            found=f"SHA-256 {asked.hex()}",
+            advice="Choose the request that was made from this commitment",
+        )
+    return nonce
+
+
+def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
+    """Our reading of the token and the library's reading of the same bytes."""
+    try:
+        status, *tokens = der.value(response).children()
+        code, *_ = status.expect(der.SEQUENCE).children()
+        number = code.integer()
+    except (IndexError, ValueError) as error:
+        raise _refused("these bytes are none", found=_words(error)) from error
+    if number != 0:
+        said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
+        raise _refused("the authority did not grant it", "granted", said + _why(response))
+    try:
+        (held,) = tokens
+        token = cms.take_apart(held)
+        parsed = decode_timestamp_response(der.encode(der.SEQUENCE, status.raw, token.sorted))
+        _ = parsed.tst_info
+    except (IndexError, TypeError, ValueError, OverflowError) as error:
+        raise _refused("its token cannot be read", found=_words(error)) from error
+    return token, parsed
+
+
+def _why(response: bytes) -> str:
+    """What the authority wrote beside its refusal."""
+    try:
+        said = decode_timestamp_response(response).status_string
+    except (TypeError, ValueError):
+        return ""
+    return "".join(f"; {printable(str(each), 100)}" for each in said[:3])
+
+
+def _check_info(info: TimeStampTokenInfo, digest: bytes, nonce: int | None) -> None:
+    imprint = info.message_imprint
+    if imprint.hash_algorithm.dotted_string != cms.SHA256 or imprint.message != digest:
+        raise _refused("it dates another document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
+    if nonce is not None and info.nonce != nonce:
+        raise _refused(
+            "it answers another request", f"nonce {nonce:x}", "none" if info.nonce is None else f"{info.nonce:x}"
+        )
+
+
+def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    if not usage.critical or list(usage.value) != [ExtendedKeyUsageOID.TIME_STAMPING]:
+        raise ValueError("its certificate is not for time-stamping, and for that alone (RFC 3161, 2.3)")
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not first <= info.gen_time.astimezone(UTC) <= last:
+        raise ValueError(
+            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, the time is {info.gen_time}"
+        )
+
+
+def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> None:
+    """The chain is found by issuer and number: they must lead to the certificate whose key and purpose were checked."""
+    name = (certificate.issuer, certificate.serial_number)
+    inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
+    signers = [(each.issuer, each.serial_number) for each in parsed.signed_data.signer_infos]
+    if signers != [name] or [(each.issuer, each.serial_number) for each in inside].count(name) != 1:
+        raise ValueError("the signature names another certificate than the one that made it")
+
+
+def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
+    """Whether the signing certificate leads to one of the roots, all valid at the time."""
+    builder = VerifierBuilder(roots=roots)
+    try:
+        return builder.build().verify(parsed, digest)
+    except (VerificationError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _roots(pem: bytes | None) -> list[x509.Certificate]:
+    if pem is None:
+        return []
+    try:
+        if len(pem) > MAX_ROOTS_BYTES:
+            raise ValueError(f"{len(pem)} bytes")
+        return list(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
+    except ValueError as error:
+        raise TimestampError(
+            "these are no certificates to trust",
+            expected="one or more certificates in PEM form",
+            found=_words(error),
+            advice="Give the root certificate that the authority publishes",
+        ) from error
+
+
+def _refused(problem: str, expected: str | None = None, found: str | None = None) -> TimestampError:
+    return TimestampError(
+        f"the time-stamp response cannot be used: {problem}",
+        expected=expected,
+        found=found,
+        advice="Give the answer as the authority sent it, with the request it belongs to",
+    )
+
+
+def _words(error: Exception) -> str:
+    return printable(str(error) or type(error).__name__, 200)

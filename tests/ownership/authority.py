@@ -1,0 +1,125 @@
+"""A time-stamping authority of our own: certificates made here, answers by the openssl program's `ts -reply`."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from irwm.ownership import der
+
+CONFIG = """
+[tsa]
+default_tsa = here
+[here]
+serial = {folder}/serial
+signer_cert = {folder}/tsa.pem
+{chain}
+signer_key = {folder}/tsa.key
+signer_digest = sha256
+default_policy = 1.2.3.4.1
+digests = sha256
+accuracy = secs:1
+tsa_name = yes
+ess_cert_id_alg = sha256
+"""
+YEAR = timedelta(days=365)
+TIME_STAMPING, CODE_SIGNING = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A root and a time-stamping certificate below it, in a folder of their own."""
+
+    folder: Path
+
+    @property
+    def root(self) -> bytes:
+        return (self.folder / "root.pem").read_bytes()
+
+    def answer(self, query: bytes) -> bytes:
+        """The response to a request: granted, or a refusal if the authority does not like the request."""
+        return _openssl(self.folder, "ts", "-reply", "-config", "ts.cnf", data=query, ok=(0, 1))
+
+    def sign(self, tst_info: bytes) -> bytes:
+        """A response whose token is signed with whatever certificate this is, without the program's own checks."""
+        kind = "1.2.840.113549.1.9.16.1.4"
+        command = ("cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", kind, "-outform", "DER")
+        token = _openssl(self.folder, *command, "-signer", "tsa.pem", "-inkey", "tsa.key", data=tst_info)
+        return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, der.encode_integer(0)), token)
+
+
+def _openssl(folder: Path, *arguments: str, data: bytes, ok: tuple[int, ...] = (0,)) -> bytes:
+    (folder / "in").write_bytes(data)
+    given = ("-queryfile", "in") if arguments[0] == "ts" else ("-in", "in")
+    command = ["openssl", *arguments, *given, "-out", "out"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)
+    assert done.returncode in ok, done.stderr.decode()
+    return (folder / "out").read_bytes()
+
+
+def make_authority(
+    folder: Path,
+    name: str = "Test Time-stamps",
+    *,
+    starts: datetime | None = None,
+    lasts: timedelta = YEAR,
+    usages: tuple[x509.ObjectIdentifier, ...] = (TIME_STAMPING,),
+    critical: bool = True,
+    with_root: bool = False,
+) -> Authority:
+    """An authority in a new folder.
+
+    Args:
+        starts, lasts: when its certificate is valid; from yesterday on for a year.
+        usages, critical: what the certificate says it is for.
+        with_root: whether answers bring the root's certificate along.
+    """
+    folder.mkdir()
+    starts = starts or datetime.now(UTC) - timedelta(days=1)
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root_name, own_name = _name(f"{name} Root"), _name(name)
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    root = _certificate(root_name, root_name, root_key, long_ago, YEAR * 80)
+    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    signed_root = root.sign(root_key, hashes.SHA256())
+    leaf = _certificate(own_name, root_name, key, starts, lasts)
+    leaf = leaf.add_extension(x509.ExtendedKeyUsage(usages), critical=critical)
+    files = {
+        "root.pem": signed_root.public_bytes(Encoding.PEM),
+        "tsa.pem": leaf.sign(root_key, hashes.SHA256()).public_bytes(Encoding.PEM),
+        "tsa.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "serial": b"01\n",
+        "ts.cnf": CONFIG.format(folder=folder, chain=f"certs = {folder}/root.pem" if with_root else "").encode(),
+    }
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    return Authority(folder)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _certificate(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    starts: datetime,
+    lasts: timedelta,
+) -> x509.CertificateBuilder:
+    return x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=subject,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=starts,
+        not_valid_after=starts + lasts,
+    )

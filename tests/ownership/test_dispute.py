@@ -1,0 +1,304 @@
+"""Both of the paper's ownership attacks and the stronger ones, played through with real keys, models and files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+import torch
+
+import irwm
+from irwm.errors import CancelledError, KeyMismatchError, ParameterError
+from irwm.insertion import marked_rows
+from irwm.ownership import Claim, Commitment, Outcome, decide, read_response, request, resolve, rules, standing
+from tests.copies import with_noise, write_embedding
+from tests.ownership.authority import Authority
+
+EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class World:
+    """What an owner has, and a folder for what a thief makes of it."""
+
+    original: irwm.Checkpoint
+    key: irwm.Key
+    release: irwm.Checkpoint
+    folder: Path
+
+    def claim(self, committed_utc: str | None = None, released: bool = True) -> Claim:
+        return Claim("Owner", self.original, self.key, self.release if released else None, committed_utc)
+
+    def marked(self, model: irwm.Checkpoint, key: irwm.Key, name: str) -> irwm.Checkpoint:
+        return irwm.open_checkpoint(irwm.insert(model, key, self.folder / name).path)
+
+
+def key_of(model: irwm.Checkpoint, owner: str, number: int) -> irwm.Key:
+    return irwm.generate_key(model, secret=bytes([number]) * 32, owner=owner)
+
+
+def one(outcome: Outcome) -> rules.Ruling:
+    (ruling,) = outcome.rulings
+    return ruling
+
+
+def made(folder: Path, path: Path) -> World:
+    original = irwm.open_checkpoint(path)
+    key = key_of(original, "Owner", 1)
+    return World(original, key, irwm.open_checkpoint(irwm.insert(original, key, folder / "M1").path), folder)
+
+
+@pytest.fixture(scope="module")
+def world(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return made(tmp_path_factory.mktemp("gemma"), gemma_path)
+
+
+@pytest.fixture(scope="module")
+def demo_world(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return made(tmp_path_factory.mktemp("demo"), demo_path)
+
+
+@pytest.fixture(scope="module")
+def thief_s_key(world: World) -> irwm.Key:
+    """Of the owner's release, which is all that the thief has."""
+    return key_of(world.release, "Thief", 2)
+
+
+@pytest.fixture(scope="module")
+def twice(world: World, thief_s_key: irwm.Key) -> irwm.Checkpoint:
+    """M12: the owner's release, marked once more by the thief."""
+    return world.marked(world.release, thief_s_key, "M12")
+
+
+@pytest.fixture(scope="module")
+def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
+    """A thief's key of the unmarked original, which is public, and its mark written over the owner's release."""
+    key = key_of(world.original, "Thief", 3)
+    choices = key.choices()
+    embedding = world.release.embedding()
+    embedding[torch.from_numpy(choices.marked_rows)] = marked_rows(world.original, key, choices).float()
+    return key, write_embedding(world.release, embedding, world.folder / "M12-of-public")
+
+
+def test_both_marks_are_read_in_a_model_that_was_marked_twice(
+    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+) -> None:
+    assert irwm.detect(twice, world.original, world.key, keys_tried=2).verdict == "found"
+    assert irwm.detect(twice, world.release, thief_s_key, keys_tried=2).verdict == "found"
+
+
+def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
+    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+) -> None:
+    """The paper's first attack, M12."""
+    claims = [world.claim(), Claim("Thief", world.release, thief_s_key, twice)]
+    outcome = resolve(claims, [("leak", twice)])
+    assert outcome.to_dict() == resolve(claims[::-1], [("leak", twice)]).to_dict()
+    ruling = one(outcome)
+    assert (outcome.winner, ruling.rule) == ("Owner", rules.ORIGINAL_MARKED)
+    assert ruling.margin_bits is not None
+    assert ruling.margin_bits > 50  # without any date
+    assert outcome.test("Owner", "leak").found
+    assert outcome.test("Thief", "leak").found
+    assert outcome.test("Owner", "original of Thief").found
+    assert not outcome.test("Thief", "original of Owner").found
+    assert "What Thief calls the original carries the mark of Owner" in outcome.sentence
+    assert outcome.remarks == ()
+
+
+def computed_back(world: World, noise: float) -> Outcome:
+    """The paper's second attack: his own mark subtracted gives Mo', his mark on that gives M1'."""
+    key = key_of(world.release, "Thief", 2)
+    choices = key.choices()
+    embedding, rows = world.release.embedding(), torch.from_numpy(choices.marked_rows)
+    embedding[rows] = 2 * embedding[rows] - marked_rows(world.release, key, choices).float()
+    back = write_embedding(world.release, with_noise(embedding, noise), world.folder / "Mo-back")
+    with pytest.raises(KeyMismatchError):  # the key whose mark he took off was made for another model
+        irwm.detect(world.release, back, key)
+    key = key_of(back, "Thief", 4)
+    return resolve([world.claim(), Claim("Thief", back, key, world.marked(back, key, "M1-back"))])
+
+
+@pytest.mark.parametrize(("model", "noise"), [("world", 0.0), ("demo_world", 0.1)], ids=["gemma", "demo, with noise"])
+def test_an_original_computed_back_from_our_release_carries_our_mark(
+    request: pytest.FixtureRequest, model: str, noise: float
+) -> None:
+    outcome = computed_back(request.getfixturevalue(model), noise)
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
+    assert outcome.test("Owner", "original of Thief").found
+    assert outcome.test("Owner", "release of Thief").found
+    assert outcome.test("Thief", "release of Thief").found
+    assert not outcome.test("Thief", "release of Owner").found
+
+
+def test_a_mark_over_ours_gives_itself_away_by_our_release(
+    world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]
+) -> None:
+    """The stronger attack on an original that is public: nothing of ours is in it. But our mark is in his release."""
+    key, both = of_public
+    outcome = resolve([world.claim(LATE), Claim("Thief", world.original, key, both, EARLY)])
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.RELEASE_MARKED)
+
+
+@pytest.fixture(scope="module")
+def undated(world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]) -> tuple[list[Claim], Outcome]:
+    """Both marks in one leaked model, and nothing else to go by."""
+    key, both = of_public
+    claims = [world.claim(released=False), Claim("Thief", world.original, key)]
+    return claims, resolve(claims, [("leak", both)])
+
+
+def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: str | None) -> Outcome:
+    """The same tests under other dates, which must not depend on who is named first."""
+    claims = [replace(claims[0], committed_utc=ours), replace(claims[1], committed_utc=theirs)]
+    outcome = decide(claims, tested.tests)
+    assert outcome.to_dict() == decide(claims[::-1], tested.tests).to_dict()
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "winner"),
+    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Thief"), (EARLY, None, "Owner"), (None, EARLY, "Thief")],
+)
+def test_where_one_model_carries_both_marks_the_earlier_commitment_decides(
+    undated: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str
+) -> None:
+    outcome = dated(*undated, ours, theirs)
+    assert (outcome.winner, one(outcome).rule) == (winner, rules.EARLIER)
+    assert "does not say who trained the model" in outcome.sentence
+
+
+@pytest.mark.parametrize("date", [None, EARLY])
+def test_without_two_dates_that_differ_it_stays_open_and_says_what_would_decide(
+    undated: tuple[list[Claim], Outcome], date: str | None
+) -> None:
+    outcome = dated(*undated, date, date)
+    assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
+    assert "carries both marks" in outcome.sentence
+    assert "time-stamped before" in one(outcome).would_decide
+
+
+@pytest.fixture(scope="module")
+def rival(world: World) -> Claim:
+    """Who marked the same public original, and now says that our release derives from his."""
+    key = key_of(world.original, "Rival", 5)
+    return Claim("Rival", world.original, key, world.marked(world.original, key, "rival"))
+
+
+@pytest.fixture(scope="module")
+def contested(world: World, rival: Claim) -> tuple[list[Claim], Outcome]:
+    claims = [world.claim(), rival]
+    return claims, resolve(claims, [("leak", world.release)])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "winner"), [(None, None, None), (EARLY, LATE, "Owner"), (LATE, EARLY, None), (None, EARLY, None)]
+)
+def test_a_rival_s_key_is_not_in_our_release(
+    contested: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
+) -> None:
+    """His mark may have been taken off, for all anybody can see, so only a date beside our mark decides for us; and
+    never anything for him."""
+    outcome = dated(*contested, ours, theirs)
+    assert not outcome.test("Rival", "leak").found
+    assert not outcome.test("Owner", "release of Rival").found
+    assert outcome.test("Owner", "leak").found
+    assert outcome.winner == winner
+    if winner is None:
+        assert "The mark of Owner is in the leak; that of Rival is not." in outcome.sentence
+        assert "no mark says which of them came first" in outcome.sentence
+
+
+def test_a_rival_with_another_model_has_nothing_to_show(world: World, tiny_path: Path) -> None:
+    stranger = irwm.open_checkpoint(tiny_path)
+    key = key_of(stranger, "Rival", 6)
+    claims = world.claim(), Claim("Rival", stranger, key, None, EARLY)
+    outcome = resolve(claims, [("leak", world.release)])
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ONLY_ONE)
+
+
+def test_a_key_that_does_not_fit_its_own_original_is_named(
+    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+) -> None:
+    """He shows the true original, to hide that his key was made on our release."""
+    outcome = resolve([world.claim(), Claim("Thief", world.original, thief_s_key, twice)])
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
+    (remark,) = outcome.remarks
+    assert "The key of Thief does not fit the original that Thief brings" in remark
+    assert outcome.test("Thief", "release of Owner").finding is None
+
+
+def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.Key) -> None:
+    claims = [Claim(name, world.original, thief_s_key) for name in ("One", "Other")]
+    outcome = resolve(claims, [("leak", world.release)])
+    assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
+    assert len(outcome.remarks) == 2
+
+
+def test_an_altered_key_is_refused_on_its_own_original(world: World) -> None:
+    for change in ({"attempt": world.key.attempt + 1}, {"scale": 1.0}, {"layer0_digest": "0" * 64}):
+        outcome = resolve([world.claim(), Claim("Thief", world.original, replace(world.key, **change))])
+        assert one(outcome).rule == rules.UNFIT
+        assert not outcome.test("Owner", "release of Owner").refused
+
+
+def test_a_release_without_its_owner_s_mark_is_named(world: World, rival: Claim) -> None:
+    outcome = resolve([world.claim(), replace(rival, released=world.original)])
+    assert outcome.remarks == ("The mark of Rival is not in the release that Rival brings.",)
+
+
+def test_every_finding_pays_for_every_key_on_every_model(contested: tuple[list[Claim], Outcome]) -> None:
+    outcome = contested[1]
+    assert outcome.comparisons == 2 * 5 == len(outcome.tests)
+    assert {test.finding.keys_tried for test in outcome.tests if test.finding} == {10}
+
+
+def test_three_claims_are_ruled_two_by_two(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
+    steps: list[tuple[int, int, str]] = []
+    claims = [world.claim(EARLY, released=False), Claim("Thief", world.release, thief_s_key), rival]
+    outcome = resolve(claims, progress=lambda *step: steps.append(step))
+    by_pair = {ruling.claimants: ruling for ruling in outcome.rulings}
+    assert by_pair["Owner", "Thief"].winner == "Owner"
+    assert by_pair["Owner", "Rival"].winner is None
+    assert by_pair["Rival", "Thief"].winner is None
+    assert outcome.winner is None
+    assert [step[:2] for step in steps] == [(i + 1, 12) for i in range(12)]
+
+
+def test_a_dispute_can_be_stopped(world: World, rival: Claim) -> None:
+    with pytest.raises(CancelledError):
+        resolve([world.claim(), rival], cancelled=lambda: True)
+
+
+def test_a_dispute_needs_claimants_with_names_and_dates_with_zones(world: World, rival: Claim) -> None:
+    wrong = [
+        ([rival], ()),
+        ([rival, rival], ()),
+        ([rival, replace(rival, claimant=" ")], ()),
+        ([world.claim("2026-01-01T00:00:00"), rival], ()),
+        ([world.claim("soon"), rival], ()),
+        ([world.claim(), rival], [("original of Owner", world.release)]),
+    ]
+    for claims, exhibits in wrong:
+        with pytest.raises(ParameterError):
+            resolve(claims, exhibits)
+
+
+def test_a_key_committed_after_the_suspect_appeared_came_too_late(
+    world: World, authority: Authority, contested: tuple[list[Claim], Outcome]
+) -> None:
+    """A date from an authority, compared with the day on which the suspect was first seen."""
+    document = Commitment.of(world.key)
+    query = request(document.digest)
+    stamp = read_response(query, authority.answer(query), document.digest, authority.root)
+    risk = contested[1].test("Owner", "leak").log10_risk
+    day, at = timedelta(days=1), datetime.fromisoformat(stamp.time_utc)
+    before = standing(risk, stamp.time_utc, (at + day).isoformat())
+    late = standing(risk, stamp.time_utc, (at - day).isoformat())
+    assert (before.status, before.search_bits) == ("committed before", 0.0)
+    assert (late.status, late.search_bits) == ("committed too late", 80.0)
+    assert before.margin_bits - late.margin_bits == 80.0
+    assert dated(*contested, stamp.time_utc, (at + day).isoformat()).winner == "Owner"

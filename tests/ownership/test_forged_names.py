@@ -1,0 +1,120 @@
+"""A false accuser rewrites the tokenizer beside the original, of which no key knows anything.
+
+His key is honest and may have been time-stamped before the victim's model existed. The names then say which of the
+victim's rows are read as which, and which are "gone": both are choices, made after the fact, and each alone makes an
+untouched model read as marked beyond any doubt. So names are believed only where the rows bear them out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+import irwm
+from benchmarks.forgery import renamed
+from irwm import statistic as stat
+from irwm.alignment import align, misplaced
+from irwm.condition import permute_rows
+from irwm.invariant import invariant
+from irwm.probability import LN10, binomial_tail_log
+
+
+@pytest.mark.parametrize("positions", [50, 400])
+def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path: Path, positions: int) -> None:
+    victim = irwm.open_checkpoint(demo_path)
+    params = irwm.Parameters(positions=positions, required_positions=positions // 2, permutations=299)
+    key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
+    honest = irwm.detect(victim, victim, key)
+    unfit = honest.marked_rows[honest.ranks >= 0.2]
+    kept = positions - unfit.size
+    if positions == 400:
+        assert kept * np.log10(0.2) < -40  # what it would be worth to be believed
+    forged = irwm.detect(victim, renamed(victim, unfit, tmp_path / "model"), key)
+    assert forged.present == positions
+    assert forged.verdict != "found"
+    assert forged.count == honest.count
+
+
+def exchanged(model: irwm.Checkpoint, key: irwm.Key) -> dict[int, int]:
+    """Which of its marked rows each position should read to fit the key best, among rows that look alike enough.
+
+    Rows so moved are told from others by their resemblance, but a long key's own rows are the measure: where most of
+    what it reads was moved, little resemblance is usual.
+    """
+    choices = key.choices()
+    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
+    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+    rows = model.embedding(choices.marked_rows).double().numpy()
+    shuffled = stat.normalised(rows)
+    cost = np.stack([np.linalg.norm(weights @ shuffled[:, order].T, axis=0) for order in choices.row_permutations])
+    centred = rows - np.median(model.embedding(range(0, model.vocab_size, 7)).double().numpy(), axis=0)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    cosines = centred @ centred.T
+    cost[(cosines < 0.08) | (cosines > 0.184)] = 1e6
+    ours, theirs = linear_sum_assignment(cost**2)
+    tokens = choices.marked_rows
+    return dict(zip(tokens[ours].tolist(), tokens[theirs].tolist(), strict=True))
+
+
+def with_names(model: irwm.Checkpoint, moved: dict[int, int], folder: Path) -> irwm.Checkpoint:
+    """The model whose tokenizer gives row i the string that the model's own has for row moved[i]."""
+    shutil.copytree(model.path, folder)
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    named = {i: token for token, i in tokenizer["model"]["vocab"].items()}
+    tokenizer["model"]["vocab"] = {named[moved.get(i, i)]: i for i in named}
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
+    (folder / "vocab.txt").unlink()
+    return irwm.open_checkpoint(folder)
+
+
+def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) -> int:
+    """Positions below .2 where the names are believed: the bare arithmetic on the rows that they lead to."""
+    choices = key.choices()
+    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
+    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+    read = model.embedding(rows[choices.marked_rows]).double().numpy()
+    shuffled = stat.normalised(np.take_along_axis(read, choices.row_permutations, axis=1))
+    null = stat.null_lengths(weights, shuffled, irwm.keystream.null_permutations(0, 299, model.hidden_size))
+    return int((stat.ranks(stat.lengths(weights, shuffled), null) < 0.2).sum())
+
+
+def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Path, tmp_path: Path) -> None:
+    victim = irwm.open_checkpoint(minilm_path)
+    params = irwm.Parameters(positions=540, required_positions=300)
+    key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
+    choices = key.choices()
+    forged = with_names(victim, exchanged(victim, key), tmp_path / "model")
+    alignment = align(victim, forged)
+    assert alignment.aligned  # so few of 30 522 rows do not show in a sample
+    assert not alignment.settled
+    believed = count_where(victim, key, alignment.rows)
+    assert believed > 450
+    assert binomial_tail_log(believed, 540, 0.2) / LN10 < -200
+    tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
+    assert misplaced(victim, forged, alignment, tokens)  # so detection looks for every row
+
+
+def test_a_recipient_is_not_framed_by_names(demo_path: Path, tmp_path: Path) -> None:
+    """An owner drops the names of all rows that speak against the recipient he wants to accuse."""
+    original = irwm.open_checkpoint(demo_path)
+    params = irwm.parameters.many_recipients(original.hidden_size)
+    keys = [irwm.generate_key(original, params, bytes(32), "Owner", name) for name in ("Leaker", "Innocent")]
+    suspect = irwm.open_checkpoint(irwm.insert(original, keys[0], tmp_path / "leaked").path)
+    tokens = np.arange(original.vocab_size)
+    rows = original.embedding().double().numpy()
+    innocent = keys[1].noise(original, keys[1].choices()).over(rows, tokens) - rows
+    against = ((suspect.embedding().double().numpy() - rows) * innocent).sum(axis=1) < 0
+    assert against.sum() > 1000
+    forged = renamed(original, np.flatnonzero(against), tmp_path / "forged")
+    honest = irwm.trace(suspect, original, keys)
+    framed = irwm.trace(suspect, forged, keys)
+    assert [each.named for each in honest] == [True, False]
+    assert [each.named for each in framed] == [True, False]
+    assert abs(framed[1].z - honest[1].z) < 0.5

@@ -1,0 +1,141 @@
+"""What a search can forge: with permutations to choose from, anything; with keys as they are, luck, and counted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+import irwm
+from benchmarks.forgery import best_permutations, read, whole_keys
+from irwm.derivation import canonical
+from irwm.errors import KeyFormatError, KeyMismatchError
+from irwm.keys import rows_digest
+from irwm.ownership import standing
+from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
+from irwm.row_pool import RowPool
+
+TRIES = 300  # per row; docs/ownership.md has a million in all
+
+
+@pytest.fixture(scope="module")
+def model(gemma_path: Path) -> irwm.Checkpoint:
+    """Unmarked, so that whatever is found in it is forged."""
+    return irwm.open_checkpoint(gemma_path)
+
+
+@pytest.fixture(scope="module")
+def key(model: irwm.Checkpoint) -> irwm.Key:
+    return irwm.generate_key(model, secret=bytes(32), owner="Forger")
+
+
+def test_whole_keys_that_are_tried_find_what_chance_gives(model: irwm.Checkpoint) -> None:
+    n = 200
+    risks = whole_keys(model, irwm.Parameters(positions=20, required_positions=12, permutations=199), n)
+    assert kstest(10**risks, "uniform").pvalue > 0.001
+    best = float(risks.min())
+    assert best > -math.log10(n) - 3
+    assert evidence_bits(best) <= math.log2(n) + 10
+    assert evidence_bits(best) >= math.log2(n) - 4  # a search does gain that much, which is why it is subtracted
+
+
+@pytest.mark.parametrize("statistic", ["sum", "joint"])
+def test_permutations_that_could_be_chosen_would_pass_any_rule_on_any_model(
+    model: irwm.Checkpoint, key: irwm.Key, statistic: str
+) -> None:
+    """Under the paper's free choice a forged key passes the paper's rule at all 50 positions, and ours as well."""
+    assert not read(model, key, statistic).passes
+    forged = read(model, key, statistic, best_permutations(model, key, statistic, TRIES))
+    assert forged.passes
+    assert forged.count == 50
+    assert forged.log10_p < -50
+
+
+def test_no_key_holds_a_permutation(key: irwm.Key) -> None:
+    values = json.loads(key.to_bytes())
+    chosen = [list(range(key.hidden_size))] * 50
+    for name in ("row_permutations", "constraint_permutations", "marked_rows", "query_tokens", "choices"):
+        assert name not in values
+        with pytest.raises(KeyFormatError):
+            irwm.Key.from_bytes(canonical(values | {name: chosen}))
+
+
+def altered(key: irwm.Key) -> dict[str, irwm.Key]:
+    pool = RowPool(key.pool.size, ((0, 7),))
+    return {
+        "secret": replace(key, secret=bytes([1]) * 32),
+        "owner": replace(key, owner="Somebody else"),
+        "recipient": replace(key, recipient="Somebody"),
+        "attempt": replace(key, attempt=key.attempt + 1),
+        "scale": replace(key, scale=key.scale * 1.001),
+        "pool": replace(key, pool=pool),
+        "parameters": replace(key, parameters=replace(key.parameters, rank_threshold=0.3)),
+        "fingerprint": replace(key, model_fingerprint="0" * 64),
+        "rows": replace(key, rows_digest="0" * 64),
+        "layer 0": replace(key, layer0_digest="0" * 64),
+    }
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["secret", "owner", "recipient", "attempt", "scale", "pool", "parameters", "fingerprint", "rows", "layer 0"],
+)
+def test_a_key_with_a_field_altered_is_refused(model: irwm.Checkpoint, key: irwm.Key, field: str) -> None:
+    forged = irwm.Key.from_bytes(altered(key)[field].to_bytes())  # well-formed, all the same
+    with pytest.raises(KeyMismatchError):
+        irwm.detect(model, model, forged)
+
+
+@pytest.mark.parametrize("field", ["secret", "owner", "recipient", "pool", "parameters"])
+def test_with_its_digest_made_to_fit_it_is_another_whole_key(model: irwm.Checkpoint, key: irwm.Key, field: str) -> None:
+    """Every choice has changed with the field: this is one more try of a search, and chooses nothing."""
+    forged = altered(key)[field]
+    choices, before = forged.choices(), key.choices()
+    digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
+    assert not np.array_equal(choices.row_permutations, before.row_permutations)
+    assert set(choices.marked_rows) != set(before.marked_rows)
+    forged = replace(forged, rows_digest=digest)
+    try:
+        finding = irwm.detect(model, model, forged)
+    except KeyMismatchError:  # its stable try is another one now
+        return
+    assert finding.verdict != "found"
+
+
+TIMES = ("2025-06-01T00:00:00Z", "2025-06-01T03:00:00+02:00", "2025-06-02T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("committed", "seen", "status"),
+    [
+        (TIMES[0], TIMES[1], COMMITTED),
+        (TIMES[1], TIMES[0], LATE),
+        (TIMES[0], TIMES[0], LATE),
+        (TIMES[0], None, UNDATED),
+        (None, TIMES[0], UNCOMMITTED),
+        (None, None, UNCOMMITTED),
+    ],
+)
+def test_only_a_date_before_the_suspect_s_ends_the_search(committed: str, seen: str, status: str) -> None:
+    assert standing(-30.0, committed, seen).status == status
+    assert (standing(-30.0, committed, seen).search_bits == 0) == (status == COMMITTED)
+
+
+@given(st.floats(-5000, 0))
+def test_what_is_left_is_the_evidence_less_the_search(log10: float) -> None:
+    stands = standing(log10)
+    assert stands.margin_bits == stands.evidence_bits - 80
+    assert stands.evidence_bits == pytest.approx(-log10 / math.log10(2))
+
+
+@pytest.mark.parametrize("time", ["2025-06-01", "2025-06-01T00:00:00", "June", ""])
+def test_a_time_without_a_zone_is_no_date(time: str) -> None:
+    with pytest.raises(ValueError, match=r"zone|isoformat"):
+        standing(-30.0, time)

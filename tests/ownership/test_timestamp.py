@@ -1,0 +1,250 @@
+"""Time-stamps by file, answered by a real authority's program, and everything that must not pass for one."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from irwm.ownership import TimestampError, der, read_response, request
+from irwm.ownership.cms import take_apart
+from tests.ownership.authority import CODE_SIGNING, TIME_STAMPING, YEAR, Authority, make_authority
+
+DIGEST = hashlib.sha256(b"a commitment").hexdigest()
+OTHER = hashlib.sha256(b"another").hexdigest()
+QUERY = request(DIGEST, nonce=0x1234567890ABCDEF)
+
+
+@pytest.fixture(scope="module")
+def answer(authority: Authority) -> bytes:
+    return authority.answer(QUERY)
+
+
+def token_of(response: bytes) -> der.Value:
+    return der.value(response).children()[1]
+
+
+def with_token(token: bytes) -> bytes:
+    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, der.encode_integer(0)), token)
+
+
+def test_a_time_stamp_says_when_and_by_whom(authority: Authority, answer: bytes) -> None:
+    stamp = read_response(QUERY, answer, DIGEST, authority.root)
+    assert stamp.trusted
+    assert stamp.authority == "CN=Test Time-stamps"
+    assert stamp.serial > 0
+    assert stamp.accuracy_s == 1.0
+    assert abs(datetime.fromisoformat(stamp.time_utc) - datetime.now(UTC)) < timedelta(hours=1)
+
+
+def test_without_a_root_the_authority_stays_unproven(answer: bytes) -> None:
+    assert not read_response(QUERY, answer, DIGEST).trusted
+
+
+def test_another_root_of_the_same_name_is_not_trusted(answer: bytes, tmp_path: Path) -> None:
+    assert not read_response(QUERY, answer, DIGEST, make_authority(tmp_path / "namesake").root).trusted
+
+
+def test_one_right_root_among_others_is_enough(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+    roots = make_authority(tmp_path / "other", "Another").root + authority.root + authority.root
+    assert read_response(QUERY, answer, DIGEST, roots).trusted
+
+
+def test_an_answer_with_its_chain_in_any_order_is_read(tmp_path: Path) -> None:
+    """The openssl program writes the chain as it comes, which is not DER's order; both orders must do."""
+    authority = make_authority(tmp_path / "chain", with_root=True)
+    response = authority.answer(QUERY)
+    token = take_apart(token_of(response))
+    assert len(token.certificates) == 2
+    backwards = token.sorted.replace(b"".join(token.certificates), b"".join(reversed(token.certificates)))
+    assert backwards != token.sorted
+    for each in (token.sorted, backwards):
+        assert read_response(QUERY, with_token(each), DIGEST, authority.root).trusted
+
+
+def test_two_requests_differ_by_their_nonce() -> None:
+    assert request(DIGEST) != request(DIGEST)
+    assert request(DIGEST, nonce=5) == request(DIGEST, nonce=5)
+
+
+@pytest.mark.parametrize("nonce", [0, 1, 127, 128, 255, 256, 2**63, 2**64 - 1, 2**160 - 1])
+def test_every_nonce_comes_back(authority: Authority, nonce: int) -> None:
+    query = request(DIGEST, nonce=nonce)
+    assert read_response(query, authority.answer(query), DIGEST, authority.root).trusted
+
+
+@pytest.mark.parametrize("digest", ["", "ab", DIGEST.upper(), DIGEST + "00", "zz" * 32, " " + DIGEST, None])
+def test_what_is_no_digest_is_not_sent_anywhere(digest: str) -> None:
+    with pytest.raises(TimestampError, match="no digest"):
+        request(digest)
+
+
+@pytest.mark.parametrize("nonce", [-1, 2**160])
+def test_a_nonce_out_of_range_is_refused(nonce: int) -> None:
+    with pytest.raises(TimestampError, match="nonce"):
+        request(DIGEST, nonce)
+
+
+def test_an_answer_does_not_date_another_document(authority: Authority, answer: bytes) -> None:
+    with pytest.raises(TimestampError, match="made for another document"):
+        read_response(QUERY, answer, OTHER, authority.root)
+    with pytest.raises(TimestampError, match="it dates another document") as caught:
+        read_response(request(OTHER), answer, OTHER, authority.root)
+    assert caught.value.expected == f"SHA-256 {OTHER}"
+    assert caught.value.found == DIGEST
+
+
+def test_an_answer_to_another_request_is_refused(authority: Authority, answer: bytes) -> None:
+    with pytest.raises(TimestampError, match="another request") as caught:
+        read_response(request(DIGEST, nonce=99), answer, DIGEST, authority.root)
+    assert caught.value.expected == "nonce 63"
+
+
+def test_no_flipped_bit_changes_what_a_time_stamp_says(authority: Authority, answer: bytes) -> None:
+    """Outside what is signed a bit may be without meaning; it must then say exactly the same."""
+    said = read_response(QUERY, answer, DIGEST, authority.root)
+    refused = 0
+    for place in range(len(answer)):
+        forged = bytearray(answer)
+        forged[place] ^= 1 << place % 8
+        try:
+            stamp = read_response(QUERY, bytes(forged), DIGEST, authority.root)
+        except TimestampError:
+            refused += 1
+        else:
+            assert stamp == said or not stamp.trusted, place
+            assert stamp.time_utc == said.time_utc, place
+    assert refused > 0.95 * len(answer)
+
+
+def test_a_moved_time_is_refused(authority: Authority, answer: bytes) -> None:
+    year = str(datetime.now(UTC).year).encode()
+    content = take_apart(token_of(answer)).content
+    forged = content.replace(b"\x18\x0f" + year, b"\x18\x0f2001")
+    assert forged != content
+    with pytest.raises(TimestampError, match="changed after it was signed"):
+        read_response(QUERY, answer.replace(content, forged), DIGEST, authority.root)
+
+
+def test_an_answer_without_its_certificate_is_refused(authority: Authority, answer: bytes) -> None:
+    kind, wrapped = token_of(answer).children()
+    (signed,) = wrapped.children()
+    kept = b"".join(part.raw for part in signed.children() if part.tag != der.TAG_0)
+    stripped = der.encode(der.SEQUENCE, kind.raw, der.encode(der.TAG_0, der.encode(der.SEQUENCE, kept)))
+    with pytest.raises(TimestampError, match="certificate of the signer is not inside"):
+        read_response(QUERY, with_token(stripped), DIGEST, authority.root)
+
+
+def test_the_certificate_of_another_does_not_stand_in(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+    stranger = make_authority(tmp_path / "stranger")
+    other = take_apart(token_of(stranger.answer(QUERY))).certificates[0]
+    kind, wrapped = token_of(answer).children()
+    (signed,) = wrapped.children()
+    parts = [der.encode(der.TAG_0, other) if part.tag == der.TAG_0 else part.raw for part in signed.children()]
+    swapped = der.encode(der.SEQUENCE, kind.raw, der.encode(der.TAG_0, der.encode(der.SEQUENCE, *parts)))
+    with pytest.raises(TimestampError, match="not inside"):
+        read_response(QUERY, with_token(swapped), DIGEST, stranger.root)
+
+
+@pytest.mark.parametrize("starts", [datetime.now(UTC) - 3 * YEAR, datetime.now(UTC) + YEAR], ids=["past", "future"])
+def test_a_certificate_that_was_not_valid_then_dates_nothing(tmp_path: Path, starts: datetime) -> None:
+    authority = make_authority(tmp_path / "tsa", starts=starts)
+    with pytest.raises(TimestampError, match="is valid from"):
+        read_response(QUERY, authority.answer(QUERY), DIGEST, authority.root)
+
+
+@pytest.mark.parametrize(
+    ("usages", "critical"),
+    [((CODE_SIGNING,), True), ((TIME_STAMPING, CODE_SIGNING), True), ((TIME_STAMPING,), False)],
+    ids=["other use", "second use", "not critical"],
+)
+def test_a_certificate_for_anything_else_dates_nothing(
+    answer: bytes, tmp_path: Path, usages: tuple, critical: bool
+) -> None:
+    content = take_apart(token_of(answer)).content
+    wrong = make_authority(tmp_path / "wrong", usages=usages, critical=critical)
+    with pytest.raises(TimestampError, match="not for time-stamping"):
+        read_response(QUERY, wrong.sign(content), DIGEST, wrong.root)
+    right = make_authority(tmp_path / "right")  # the same way of signing, so that it is the certificate that fails
+    assert read_response(QUERY, right.sign(content), DIGEST, right.root).trusted
+
+
+def test_a_refusal_is_named_with_the_authority_s_words(authority: Authority) -> None:
+    sha1 = der.encode(der.SEQUENCE, der.encode_oid("1.3.14.3.2.26"), der.encode(der.NULL))
+    imprint = der.encode(der.SEQUENCE, sha1, der.encode(der.OCTETS, bytes(20)))
+    refused = authority.answer(der.encode(der.SEQUENCE, der.encode_integer(1), imprint))
+    with pytest.raises(TimestampError, match="did not grant it") as caught:
+        read_response(QUERY, refused, DIGEST, authority.root)
+    assert caught.value.found is not None
+    assert caught.value.found.startswith("rejected; Message digest algorithm")
+
+
+@pytest.mark.parametrize("status", [1, 2, 3, 4, 5, 6, -1])
+def test_anything_but_granted_is_refused(answer: bytes, status: int) -> None:
+    code = der.encode(der.INTEGER, status.to_bytes(1, "big", signed=True))
+    other = der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, code), token_of(answer).raw)
+    with pytest.raises(TimestampError, match="did not grant it"):
+        read_response(QUERY, other, DIGEST)
+
+
+@pytest.mark.parametrize("response", [b"", b"0", b"\x30\x80\x00\x00", b"<html>502</html>", b"0\x84\xff\xff\xff\xff"])
+def test_what_is_no_answer_is_refused(response: bytes) -> None:
+    with pytest.raises(TimestampError, match="cannot be used"):
+        read_response(QUERY, response, DIGEST)
+
+
+def test_an_answer_of_a_megabyte_is_refused_unread() -> None:
+    with pytest.raises(TimestampError, match="too large"):
+        read_response(QUERY, bytes(1 << 20), DIGEST)
+
+
+@pytest.mark.parametrize("query", [b"", b"hello", QUERY[:-1], QUERY + b"\0", b"\x30\x03\x02\x01\x01", bytes(5000)])
+def test_what_is_no_request_is_refused(answer: bytes, query: bytes) -> None:
+    with pytest.raises(TimestampError, match="not a time-stamp request"):
+        read_response(query, answer, DIGEST)
+
+
+@pytest.mark.parametrize("roots", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", b"\0"])
+def test_what_is_no_root_is_refused(answer: bytes, roots: bytes) -> None:
+    with pytest.raises(TimestampError, match="no certificates to trust"):
+        read_response(QUERY, answer, DIGEST, roots)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hostile_bytes_end_in_one_kind_of_error(answer: bytes, authority: Authority, data: st.DataObject) -> None:
+    """Bytes of any kind, and real answers with a piece cut out, doubled or overwritten."""
+    kind = data.draw(st.sampled_from(["bytes", "cut", "insert", "overwrite"]))
+    if kind == "bytes":
+        hostile = data.draw(st.binary(max_size=300))
+    else:
+        start = data.draw(st.integers(0, len(answer)))
+        piece = data.draw(st.binary(max_size=40))
+        stop = start if kind == "insert" else min(len(answer), start + data.draw(st.integers(1, 40)))
+        hostile = answer[:start] + (b"" if kind == "cut" else piece) + answer[stop:]
+    try:
+        stamp = read_response(QUERY, hostile, DIGEST, authority.root)
+    except TimestampError:
+        return
+    assert stamp.time_utc == read_response(QUERY, answer, DIGEST, authority.root).time_utc
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_a_request_end_in_one_kind_of_error(query: bytes) -> None:
+    with pytest.raises(TimestampError):
+        read_response(query, b"", DIGEST)
+
+
+@given(st.integers(0, 2**200))
+def test_integers_survive_der(number: int) -> None:
+    assert der.value(der.encode_integer(number), der.INTEGER).integer() == number
+
+
+@given(st.integers(0, 2), st.integers(0, 39), st.lists(st.integers(0, 2**60), max_size=6))
+def test_object_identifiers_survive_der(first: int, second: int, rest: list[int]) -> None:
+    dotted = ".".join(map(str, [first, second, *rest]))
+    assert der.value(der.encode_oid(dotted), der.OID).oid() == dotted

@@ -169,7 +169,7 @@ class _Task:
         if not holds_embedding(self.suspect):
             faults += (NO_EMBEDDING,)
         warnings = self._several_tensors()
-        rows, lost = _suspect_rows(self.suspect, self.model, self.alignment, self.choices.marked_rows)
+        rows, lost = restored_rows(self.suspect, self.model, self.alignment, self.choices.marked_rows)
         spoiled = int((~np.isfinite(rows).all(axis=1)).sum()) - lost.size
         if spoiled:
             faults += (f"NaN or Inf in {spoiled} of the marked rows",)
@@ -274,7 +274,7 @@ def reading_of(
     )
 
 
-def _suspect_rows(
+def restored_rows(
     suspect: Checkpoint, model: Checkpoint, alignment: Alignment, marked: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(l, d) rows of the suspect in the original's coordinates, NaN where gone, and the ids that are gone."""

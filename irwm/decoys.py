@@ -1,0 +1,315 @@
+"""Error rates measured on the suspect itself: thousands of wrong keys, read on its aligned rows as the right one was.
+
+A wrong key names other rows, other orders and other equations than were ever written. Making whole keys by the ten
+thousand would take hours on a large model, so what is dear is shared and what makes ranks independent is not:
+
+* a *bank* of the suspect's rows in the original's coordinates (and, for a key with noise, in its bases), the marked
+  rows of the right key left out;
+* some fifty *maps*, each from constraint permutations of its own over the original's A, with the condition limit of the
+  key (Algorithm 2) and the statistic of the verdict (`joint`);
+* on each map some hundred *decoys* of as many positions as the key has, each with rows of its own from the bank and an
+  order of its own for each of them.
+
+All decoys of a map are ranked among the same N random orders, as all positions of a key are. Each row of the bank has
+been shuffled before, so that the effective orders differ from row to row; what a decoy does to it is shuffle it once
+more. The N + 1 orders that a rank compares are therefore independent and uniform, and the rank of a position is exactly
+uniform, if nothing of this key's kind is in the suspect.
+
+Every choice follows from a public seed, and comparisons too close for float32 are made again in float64: the same seed
+gives the same ranks on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaincc
+
+from irwm import keystream
+from irwm import statistic as stat
+from irwm.alignment import with_embedding
+from irwm.basis import Basis
+from irwm.checkpoint import Checkpoint
+from irwm.condition import well_conditioned
+from irwm.detection import restored_rows
+from irwm.errors import ConditionError
+from irwm.finding import Finding
+from irwm.invariant import invariant
+from irwm.keys import Key
+from irwm.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
+from irwm.probability import LN10, binomial_tail_log, fisher_log10
+from irwm.verdict import COMBINATIONS
+
+Progress = Callable[[int, int, str], None]
+
+NUMBER = 10_000
+# Decoys that share a map and its null orders. More would be cheaper still, and depend on each other more.
+PER_MAP = 200
+# Rows of the suspect that decoys draw from, in all and on one map.
+BANK_ROWS, MAP_ROWS = 2048, 512
+# Bounds on what one run costs where a key's own settings are far above the paper's; both are stated in the result.
+MOST_POSITIONS, MOST_PERMUTATIONS = 500, 1000
+DOING = "Ranking decoy keys on the suspect"
+_CHUNK_FLOATS = 16 << 20
+# Close comparisons made again at once.
+_PAIRS = 256
+# Rounding of a float32 dot product in units of eps |W| |e|; far above what sums of a few thousand numbers show.
+_ROUNDING = 8.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoys:
+    """What wrong keys read on one suspect; arrays run over the decoys in the order they were made.
+
+    Attributes:
+        seed: the public seed that every choice follows from.
+        maps: sets of equations that the decoys share.
+        bank_rows: rows of the suspect that they drew from.
+        positions, permutations: l and N of each.
+        counts: (n,) int64, positions whose rank is below beta.
+        log10_p: (n,) log10 of Fisher's combination of the ranks.
+        log10_p_count: (n,) log10 of the binomial tail of the count.
+    """
+
+    seed: int
+    maps: int
+    bank_rows: int
+    positions: int
+    permutations: int
+    counts: NDArray[np.int64]
+    log10_p: NDArray[np.float64]
+    log10_p_count: NDArray[np.float64]
+
+    @property
+    def log10_risk(self) -> NDArray[np.float64]:
+        """(n,) log10 of each decoy's corrected odds, as `irwm.verdict.log10_risk` gives them for a single key."""
+        return np.minimum(0.0, np.minimum(self.log10_p, self.log10_p_count) + math.log10(COMBINATIONS))
+
+
+def decoys(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    key: Key,
+    finding: Finding,
+    number: int = NUMBER,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    per_map: int = PER_MAP,
+) -> Decoys | None:
+    """Rank `number` wrong keys on the suspect, as aligned for `finding`.
+
+    Args:
+        suspect, model, key: what the finding was made from.
+        finding: gives the alignment; its own numbers are not used.
+        number: decoys; rounded up to whole maps.
+        per_map: decoys that share a map and its null; part of what a seed means.
+        progress: called with decoys done, decoys in all and what is being done.
+
+    Returns:
+        The decoys, or None where none can be made: the suspect cannot be judged, too few of its rows are left, the key
+        has too few permutations, or its condition limit is met too seldom.
+    """
+    params = key.parameters
+    if not finding.judgeable or params.permutations < FEWEST_PERMUTATIONS:
+        return None
+    choices = key.choices()
+    noise = key.noise(model, choices)
+    suspect = with_embedding(suspect, finding.alignment.embedding)
+    usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
+    usable = usable[finding.alignment.rows[usable] >= 0]
+    picked = np.argsort(keystream.words(_stream(seed, "bank"), usable.size), kind="stable")[:BANK_ROWS]
+    tokens = np.sort(usable[picked])
+    rows, _ = restored_rows(suspect, model, finding.alignment, tokens)
+    a_m = invariant(
+        model, choices.query_tokens, choices.reference_tokens, device=device, added=noise.added(model)
+    ).cpu()  # fmt: skip
+    try:
+        return ranked(
+            rows, tokens, a_m.numpy(), params, key.scale, noise.basis, number, seed, device, progress, per_map
+        )
+    except ConditionError:  # the key met it on its own A; other draws over it need not
+        return None
+
+
+def ranked(
+    rows: NDArray[np.float64],
+    tokens: NDArray[np.int64],
+    a_m: NDArray[np.float64],
+    params: Parameters,
+    scale: float,
+    basis: Basis | None = None,
+    number: int = NUMBER,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    per_map: int = PER_MAP,
+) -> Decoys | None:
+    """`decoys` on given rows.
+
+    Args:
+        rows: (n, d) float64 rows of a suspect in the original's coordinates; those that are not finite are left out.
+        tokens: (n,) their tokens, which choose their bases.
+        a_m: (t, d) standardised invariant of the original.
+        scale: scale_wm as a number.
+        basis: of a key with noise.
+
+    Raises:
+        ConditionError: condition_limit was not reached.
+    """
+    sound = np.isfinite(rows).all(axis=1)
+    rows, tokens = rows[sound], tokens[sound]
+    bank = stat.normalised((basis or Basis()).into(rows, tokens))
+    bank = bank[np.isfinite(bank).all(axis=1)]
+    n, d = bank.shape
+    positions, size = min(params.positions, MOST_POSITIONS), min(params.permutations, MOST_PERMUTATIONS)
+    if n < max(positions, 1):
+        return None
+    shuffles = keystream.permutations(_stream(seed, "shuffles"), n, d)
+    shuffled = torch.as_tensor(np.take_along_axis(bank, shuffles, axis=1), device=device)
+    maps = -(-number // per_map)
+    ranks = np.empty((maps, per_map, positions))
+    for m in range(maps):
+        if progress is not None:
+            progress(m * per_map, maps * per_map, DOING)
+        one = _Map(_stream(seed, f"map/{m}"), a_m, params.condition_limit, scale, device)
+        ranks[m] = one.ranks(shuffled, per_map, positions, size)
+    if progress is not None:
+        progress(maps * per_map, maps * per_map, DOING)
+    return _combined(ranks.reshape(-1, positions), params, seed, maps, n, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """One set of equations and the decoys on it; `stream` is the key that its choices are derived from."""
+
+    stream: bytes
+    a_m: NDArray[np.float64]
+    limit: float
+    scale: float
+    device: str
+
+    def ranks(self, bank: torch.Tensor, number: int, positions: int, permutations: int) -> NDArray[np.float64]:
+        """(number, positions) ranks of the decoys' rows among `permutations` orders."""
+        t, d = self.a_m.shape
+        draw = lambda attempt: keystream.permutations(self._key(f"constraints/{attempt}"), t, d)  # noqa: E731
+        _, permuted = well_conditioned(self.a_m, draw, self.limit)
+        weights = torch.as_tensor(stat.joint_map(permuted, self.scale), device=self.device)
+        here = _first(self._key("rows"), 1, len(bank), max(MAP_ROWS, positions))[0]
+        bank = bank[torch.as_tensor(here, device=self.device)]
+        chosen = torch.as_tensor(_first(self._key("positions"), number, len(bank), positions), device=self.device)
+        observed = self._observed(weights, bank, chosen, positions)
+        null = torch.as_tensor(keystream.permutations(self._key("null"), permutations, d), device=self.device)
+        below = _below(weights, bank, chosen.reshape(-1), observed.reshape(-1), null)
+        return ((1 + below) / (1 + permutations)).reshape(observed.shape).cpu().numpy()
+
+    def _observed(
+        self, weights: torch.Tensor, bank: torch.Tensor, chosen: torch.Tensor, positions: int
+    ) -> torch.Tensor:
+        """(number, positions) float64 statistic of each decoy's rows in its own orders.
+
+        The order of a decoy's i-th row is that of the decoy followed by that of the place i: given the decoy's, those
+        of its rows are independent and uniform, for a fraction of the sorting.
+        """
+        d = bank.shape[1]
+        of_decoy = torch.as_tensor(keystream.permutations(self._key("decoys"), len(chosen), d), device=self.device)
+        of_place = torch.as_tensor(keystream.permutations(self._key("places"), positions, d), device=self.device)
+        found = torch.empty(chosen.shape, dtype=torch.float64, device=self.device)
+        step = max(1, _CHUNK_FLOATS // (positions * d))
+        for start in range(0, len(chosen), step):
+            these = slice(start, start + step)
+            order = of_decoy[these][:, of_place]
+            rows = bank[chosen[these]].gather(2, order)
+            found[these] = (rows @ weights.T).norm(dim=2)
+        return found
+
+    def _key(self, purpose: str) -> bytes:
+        return keystream.derive(self.stream, b"irwm", f"irwm/v2/decoys/{purpose}".encode("ascii"))
+
+
+def _below(
+    weights: torch.Tensor, bank: torch.Tensor, chosen: torch.Tensor, observed: torch.Tensor, null: torch.Tensor
+) -> torch.Tensor:
+    """(n,) int64: null values at or below `observed` (n,), each for its row of the bank `chosen` (n,).
+
+    Args:
+        weights: (t, d) float64 map.
+        bank: (b, d) float64 rows.
+        null: (N, d) orders; as the map's columns are gathered by them, their inverses act on the rows.
+    """
+    t, d = weights.shape
+    fast, columns = weights.float(), bank.float().T.contiguous()
+    room = _ROUNDING * torch.finfo(torch.float32).eps * float(weights.norm()) * float(bank.norm(dim=1).max())
+    limit = observed + 1e-9 * observed  # the tolerance of irwm.statistic.ranks
+    step = max(1, _CHUNK_FLOATS // (t * d))
+    lengths = torch.empty((len(null), len(bank)), dtype=torch.float32, device=observed.device)
+    for start in range(0, len(null), step):
+        orders = null[start : start + step]
+        outputs = (fast[:, orders].reshape(-1, d) @ columns).reshape(t, len(orders), -1)
+        torch.sum(outputs.square_(), dim=0, out=lengths[start : start + step])
+    ascending, order = lengths.sqrt_().T.contiguous().sort(dim=1)
+    place, seen = _by_row(chosen, len(bank))
+    below, upto = torch.empty_like(chosen), torch.empty_like(chosen)
+    for counts, bound in ((below, limit - room), (upto, limit + room)):
+        asked = torch.zeros((len(bank), int(seen.max()) + 1), dtype=torch.float32, device=observed.device)
+        asked[chosen, place] = bound.float()
+        counts.copy_(torch.searchsorted(ascending, asked, right=True)[chosen, place])
+    # What lies within rounding of the observed value is computed again.
+    whose = torch.repeat_interleave(torch.arange(len(chosen), device=chosen.device), upto - below)
+    first = torch.cumsum(upto - below, 0) - (upto - below)
+    at = below[whose] + torch.arange(len(whose), device=chosen.device) - first[whose]
+    which = order[chosen[whose], at]
+    for pairs in torch.arange(len(whose), device=chosen.device).split(_PAIRS):
+        rows = bank[chosen[whose[pairs]]]
+        exact = torch.einsum("tpd,pd->tp", weights[:, null[which[pairs]]], rows).norm(dim=0)
+        below.index_add_(0, whose[pairs], (exact <= limit[whose[pairs]]).long())
+    return below
+
+
+def _by_row(chosen: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n,) the how-manieth reading of its row each one is, and (rows,) how many readings a row has."""
+    seen = torch.bincount(chosen, minlength=rows)
+    by_row = torch.sort(chosen, stable=True).indices
+    starts = torch.cumsum(seen, 0) - seen
+    place = torch.empty_like(chosen)
+    place[by_row] = torch.arange(len(chosen), device=chosen.device) - starts[chosen[by_row]]
+    return place, seen
+
+
+def _combined(
+    ranks: NDArray[np.float64], params: Parameters, seed: int, maps: int, bank_rows: int, permutations: int
+) -> Decoys:
+    """The decoys' ranks (n, l) as counts and combined p-values."""
+    positions = ranks.shape[1]
+    counts = (ranks < params.rank_threshold).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        combined = np.log10(gammaincc(positions, -np.log(ranks).sum(axis=1)))
+    for i in np.flatnonzero(combined < -250.0):  # scipy's tail ends where doubles do
+        combined[i] = fisher_log10(ranks[i])
+    chance = chance_of_counting(replace(params, permutations=permutations))
+    tails = [binomial_tail_log(count, positions, chance) / LN10 for count in range(positions + 1)]
+    return Decoys(
+        seed=seed,
+        maps=maps,
+        bank_rows=bank_rows,
+        positions=positions,
+        permutations=permutations,
+        counts=counts.astype(np.int64),
+        log10_p=np.minimum(0.0, combined),
+        log10_p_count=np.array(tails)[counts],
+    )
+
+
+def _first(stream_key: bytes, count: int, size: int, most: int) -> NDArray[np.int64]:
+    """(count, min(most, size)) distinct places below `size` in each row."""
+    return keystream.permutations(stream_key, count, size)[:, :most]
+
+
+def _stream(seed: int, purpose: str) -> bytes:
+    info = f"irwm/v2/decoys/{purpose}".encode("ascii")
+    return keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", info)

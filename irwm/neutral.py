@@ -1,0 +1,52 @@
+"""A neutral model for the controls beside a verdict: the original's own numbers, and nothing of the original in them.
+
+Every row has the original's entries in an order of its own, and the rows are shuffled. Lengths, sizes and outliers are
+as real as the original's, but no row, no column and no relation between rows is left; a check that takes it for a
+descendant, or reads a mark in it, would do so with any model of this size.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from irwm import keystream
+from irwm.checkpoint import Checkpoint
+
+# Rows of the neutral model. The search for an alignment takes longer with more; of a wide original they are too few to
+# look for a rotation in.
+MOST_ROWS = 2048
+_ROWS_AT_ONCE = 1024
+
+
+def write_neutral(model: Checkpoint, folder: Path, seed: int = 0, most_rows: int = MOST_ROWS) -> Path:
+    """Write the neutral model of the original `model` into the new `folder`, as a family without attention.
+
+    Args:
+        seed: public; the same seed gives the same numbers on every machine.
+        most_rows: rows drawn from the original where it has more.
+
+    Raises:
+        OSError: the folder is there already or cannot be written.
+    """
+    d = model.hidden_size
+    order = np.argsort(keystream.words(_key(seed, "rows"), model.vocab_size), kind="stable")[:most_rows]
+    rows = torch.empty((order.size, d), dtype=torch.bfloat16)
+    for start in range(0, order.size, _ROWS_AT_ONCE):
+        tokens = order[start : start + _ROWS_AT_ONCE]
+        orders = keystream.permutations(_key(seed, f"entries/{start}"), tokens.size, d)
+        rows[start : start + tokens.size] = model.embedding(tokens).gather(1, torch.from_numpy(orders)).bfloat16()
+    folder.mkdir(parents=True)
+    save_file({"backbone.embeddings.weight": rows}, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"model_type": "mamba", "vocab_size": int(order.size), "hidden_size": d}
+    (folder / "config.json").write_text(json.dumps(config), encoding="ascii")
+    return folder
+
+
+def _key(seed: int, purpose: str) -> bytes:
+    info = f"irwm/v2/neutral/{purpose}".encode("ascii")
+    return keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", info)

@@ -1,0 +1,152 @@
+"""Decoys: they read as wrong keys do, never as found, the same for a seed whatever computes them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, kstest
+
+import irwm
+from irwm import statistic as stat
+from irwm.condition import permute_rows
+from irwm.decoys import _below, decoys, ranked
+from irwm.keystream import null_permutations
+from irwm.neutral import write_neutral
+from irwm.parameters import many_recipients
+from irwm.verdict import log10_risk
+
+NUMBER = 1000
+
+
+def a_of(d: int, t: int = 10) -> np.ndarray:
+    a = np.random.default_rng(1).normal(size=(t, d))
+    return (a - a.mean(axis=1, keepdims=True)) / a.std(axis=1, keepdims=True)
+
+
+def read(model: irwm.Checkpoint, params: irwm.Parameters, suspect: irwm.Checkpoint | None = None):
+    key = irwm.generate_key(model, params, secret=bytes(32))
+    suspect = suspect or model
+    finding = irwm.detect(suspect, model, key)
+    return decoys(suspect, model, key, finding, NUMBER)
+
+
+@pytest.fixture(scope="module", params=["demo", "minilm", "gemma, noise", "phi3, auto"])
+def on_a_trained_model(request, demo_path, minilm_path, gemma_path, phi3_path):
+    name, _, setting = request.param.partition(", ")
+    paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path}
+    model = irwm.open_checkpoint(paths[name])
+    params = {"noise": many_recipients(model.hidden_size), "auto": irwm.Parameters(scale="auto")}.get(setting)
+    return read(model, params or irwm.Parameters())
+
+
+def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained_model) -> None:
+    """`python -m benchmarks.decoys` repeats this with a million (docs/evaluation.md)."""
+    risks = on_a_trained_model.log10_risk
+    assert risks.size == NUMBER
+    for level in (-1, -2, -3):
+        assert (risks <= level).sum() <= binom.ppf(0.9995, NUMBER, 10.0**level)
+    assert risks.min() > -6
+
+
+def test_their_p_values_and_counts_are_those_of_chance(on_a_trained_model) -> None:
+    found = on_a_trained_model
+    assert kstest(10.0**found.log10_p, "uniform", alternative="greater").pvalue > 1e-3
+    mean = found.counts.mean()
+    assert abs(mean - 0.2 * 50) < 4 * math.sqrt(50 * 0.16 / NUMBER) + 0.05
+    assert (found.log10_p <= 0).all()
+    assert np.isfinite(found.log10_risk).all()
+
+
+def test_they_read_a_marked_suspect_as_unmarked_while_its_key_is_found(demo_path, tmp_path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    suspect = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "x").path)
+    finding = irwm.detect(suspect, model, key)
+    found = decoys(suspect, model, key, finding, 400)
+    assert finding.verdict == "found"
+    assert found.log10_risk.min() > -6 > log10_risk(finding.reading)
+    assert found.bank_rows <= 2048
+
+
+def test_a_seed_gives_the_same_ranks_with_any_number_of_threads_and_another_seed_others() -> None:
+    rows, tokens = np.random.default_rng(0).normal(size=(700, 96)), np.arange(700)
+
+    def run(seed: int, threads: int) -> np.ndarray:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return ranked(rows, tokens, a_of(96), irwm.Parameters(), 1000.0, number=400, seed=seed).log10_p
+        finally:
+            torch.set_num_threads(before)
+
+    np.testing.assert_array_equal(run(3, 1), run(3, 2))
+    assert not np.array_equal(run(3, 1), run(4, 1))
+
+
+def test_fast_ranks_are_those_of_float64() -> None:
+    """Against the plain way of irwm.statistic, with rows whose values differ by little more than rounding."""
+    rng = np.random.default_rng(0)
+    d, permutations = 64, null_permutations(5, 300, 64)
+    bank = stat.normalised(np.round(rng.normal(size=(40, d)), 1))
+    orders = np.argsort(rng.random((10, d)), axis=1)
+    weights = stat.joint_map(permute_rows(a_of(d), orders), 1000.0)
+    chosen = rng.integers(0, 40, 200)
+    inverse = np.argsort(permutations, axis=1)  # _below gathers the map's columns, which undoes an order of the rows
+    null = stat.null_lengths(weights, bank, inverse)
+    observed = null[chosen, rng.integers(0, 300, 200)]  # each equal to a value of its null
+    expected = (null[chosen] <= observed[:, None] * (1 + 1e-9)).sum(axis=1)
+    found = _below(*map(torch.as_tensor, (weights, bank, chosen, observed, permutations)))
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_ranks() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    rows, tokens = np.random.default_rng(0).normal(size=(700, 96)), np.arange(700)
+    cpu, gpu = (
+        ranked(rows, tokens, a_of(96), irwm.Parameters(), 1000.0, number=400, device=device).log10_p
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_array_equal(cpu, gpu)
+
+
+def test_rows_that_are_gone_or_broken_are_not_drawn_from() -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 64))
+    rows[:100, 3] = np.nan
+    rows[100:150] = 1.0  # their order carries no information
+    found = ranked(rows, np.arange(300), a_of(64), irwm.Parameters(), 1000.0, number=200)
+    assert found.bank_rows == 150
+    assert ranked(rows[:180], np.arange(180), a_of(64), irwm.Parameters(), 1000.0, number=200) is None
+
+
+def test_settings_far_above_the_papers_are_cut_and_said() -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 32))
+    params = irwm.Parameters(positions=600, required_positions=300, constraints=4, permutations=5000)
+    found = ranked(rows, np.arange(600), a_of(32, 4), params, 1000.0, number=200, per_map=50)
+    assert (found.positions, found.permutations, found.maps) == (500, 1000, 4)
+    assert found.log10_risk.min() > -6
+
+
+def test_where_no_key_can_be_judged_there_are_none(demo_path, tmp_path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
+    assert read(model, irwm.Parameters(), neutral) is None
+    assert read(model, irwm.Parameters(permutations=10)) is None
+
+
+def test_a_neutral_model_has_the_originals_numbers_and_cannot_be_aligned(demo_path, tmp_path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
+    assert (neutral.vocab_size, neutral.hidden_size) == (600, model.hidden_size)
+    known = {tuple(row) for row in np.sort(model.embedding().bfloat16().float().numpy(), axis=1)}
+    assert all(tuple(row) in known for row in np.sort(neutral.embedding().numpy(), axis=1))
+    again = irwm.open_checkpoint(write_neutral(model, tmp_path / "again", most_rows=600))
+    assert again.fingerprint == neutral.fingerprint
+    found = irwm.detect(neutral, model, irwm.generate_key(model, secret=bytes(32)))
+    assert found.verdict == "inconclusive"
+    assert "cannot be aligned" in found.reason
+    assert found.lineage.status != "derived"

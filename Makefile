@@ -13,19 +13,20 @@ run: $(VENV)/.app
 	$(BIN)/python app.py
 
 test: $(VENV)/.dev
-	sh tools/need_chromium.sh
+	sh tools/need_tools.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
-# What `make test` samples, in full: every family in every format.
+# What `make test` samples, in full: every family in every format, and the calibration of tracing on every damage.
+SAMPLED := $(shell grep -rl --include='test_*.py' 'mark\.sampled' tests)
 reproduce: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --every tests/test_every_family.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --every $(SAMPLED)
 
 # Every parser fuzzed for MINUTES each; `make test` gives them seconds.
 fuzz: $(VENV)/.dev
 	for target in $(TARGETS); do $(BIN)/python tests/fuzz/run.py $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
 
 screenshots: $(VENV)/.dev
-	sh tools/need_chromium.sh
+	sh tools/need_tools.sh chromium
 	$(BIN)/python tools/screenshots.py
 
 lint: $(VENV)/.dev

@@ -91,7 +91,8 @@ def demo(demo_path: Path) -> irwm.Checkpoint:
     return irwm.open_checkpoint(demo_path)
 
 
-@pytest.mark.parametrize("t", [3, 8])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("t", [8, 3])
 def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint, t: int) -> None:
     made = copies(demo, replace(many_recipients(256), constraints=t, noise_coordinates=t), 32)
     assert classifier_auc(made) <= 0.6
@@ -104,9 +105,9 @@ def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) ->
 
 def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm.Checkpoint) -> None:
     """Why sizes vary: with the paper's one size the same observers see more than they should."""
-    made = copies(demo, replace(many_recipients(256), noise_level="global"), 32)
+    made = copies(demo, replace(many_recipients(256), noise_level="global"), 16)
     assert classifier_auc(made) > 0.6
-    assert lengths_auc(made[:16]) > 0.6
+    assert lengths_auc(made) > 0.6
 
 
 def test_one_basis_for_all_rows_could_be_learned_from_two_copies_and_one_for_each_row_cannot(tmp_path: Path) -> None:

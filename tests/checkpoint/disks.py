@@ -14,14 +14,15 @@ import pytest
 def reflink_disk(tmp_path: Path) -> Iterator[Path]:
     """A btrfs of 320 MB in a file; skipped where its tools are missing or this user may not mount it."""
     if shutil.which("mkfs.btrfs") is None:
-        pytest.skip("there is no mkfs.btrfs")
+        pytest.skip("there is no mkfs.btrfs; sh tools/need_tools.sh installs it")
     image, place = tmp_path / "disk.img", tmp_path / "btrfs"
     place.mkdir()
     with image.open("wb") as file:
         file.truncate(320 * 1024 * 1024)
     subprocess.run(["mkfs.btrfs", "-q", str(image)], check=True, capture_output=True)
-    if subprocess.run(["mount", "-o", "loop", str(image), str(place)], capture_output=True, check=False).returncode:
-        pytest.skip("this user may not mount a disk")
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(place)], capture_output=True, check=False, text=True)
+    if done.returncode:
+        pytest.skip(f"this machine does not mount a btrfs from a file: {done.stderr.strip()}")
     try:
         yield place
     finally:

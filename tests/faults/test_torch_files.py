@@ -25,7 +25,7 @@ from irwm.errors import (
 )
 from tests.checkpoint.builders import tree
 from tests.checkpoint.torch_files import WHOLE, as_torch, rezipped, saved
-from tests.faults.test_files import all_but, refused, weights
+from tests.faults.helpers import all_but, refused, weights
 
 
 class Bomb:

@@ -1,4 +1,8 @@
-"""One copy for each of many recipients: in real child processes, which are killed, stopped and starved of room."""
+"""One copy for each of many recipients: written, resumed, and in real child processes killed, stopped, starved of room.
+
+What a child process adds is in the tests that begin one, with `start`; the others run the same task in this process,
+with `here`, and so save the start of one.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.jobs import Job
 from tests.checkpoint.disks import reflink_disk
+from tests.jobs.recipients import run_here
 from ui.components.receipt import receipt_html, receipt_rows
 from ui.jobs import runner
 from ui.jobs.recipients import folder_name
@@ -46,11 +51,11 @@ Start = Callable[..., Job]
 
 
 @pytest.fixture
-def start(jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path) -> Start:
-    """Starts a job for some names; keywords change the request."""
+def asked(demo_path: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The request for some names; keywords change it."""
 
-    def start(names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
-        request = {
+    def asked(names: tuple[str, ...] = NAMES, **changed: Any) -> dict[str, Any]:
+        return {
             "model": str(demo_path),
             "out_dir": str(tmp_path / "copies"),
             "parameters": many_recipients(256).to_dict(),
@@ -59,9 +64,20 @@ def start(jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path) -> Start:
             "label": "",
             "device": "cpu",
         } | changed
-        return runner.start("protect", "many", request, secrets_for(vault), jobs)
 
-    return start
+    return asked
+
+
+@pytest.fixture
+def start(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
+    """Starts a job in a process of its own."""
+    return lambda *names, **changed: runner.start("protect", "many", asked(*names, **changed), secrets_for(vault), jobs)
+
+
+@pytest.fixture
+def here(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
+    """The job once it is over, run in this process."""
+    return lambda *names, **changed: run_here("protect", asked(*names, **changed), vault, jobs)
 
 
 def finished(jobs: Jobs, job: Job, seconds: float = 120) -> Job:
@@ -131,13 +147,13 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
 
 
 def test_a_recipient_more_leaves_the_others_alone(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
-    finished(jobs, start(NAMES[:2]))
+    here(NAMES[:2])
     copies = tmp_path / "copies"
     before = {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in copies.rglob("*")}
     keys = [(record.id, record.commitment) for record in vault.keys()]
-    job = finished(jobs, start((*NAMES[:2], "Late")))
+    job = here((*NAMES[:2], "Late"))
     assert (job.result["written"], job.result["skipped"]) == (1, 2)
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in before}
     assert [(record.id, record.commitment) for record in vault.keys()][:2] == keys
@@ -145,38 +161,38 @@ def test_a_recipient_more_leaves_the_others_alone(
 
 
 def test_after_a_kill_the_same_list_finishes_the_rest(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     copies = tmp_path / "copies"
-    job = start()
+    job = start(NAMES[:4])
     # In the middle of a copy: a key more than there are releases, and a partial folder.
     wait_for(lambda: len(vault.releases()) >= 2 and list(copies.glob("*.partial")), jobs, job)
     os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
     assert finished(jobs, job).state == "failed"
     done, keys = len(vault.releases()), len(vault.keys())
-    assert 2 <= done < len(NAMES)
+    assert 2 <= done < 4
     assert len(lines(jobs, job)) >= 2
-    again = finished(jobs, start())
+    again = here(NAMES[:4])
     assert again.state == "done", again.error
-    assert (again.result["skipped"], again.result["written"]) == (done, len(NAMES) - done)
-    assert len(vault.keys()) == len(NAMES) >= keys
-    check_complete(vault, copies, NAMES, demo_path)
+    assert (again.result["skipped"], again.result["written"]) == (done, 4 - done)
+    assert len(vault.keys()) == 4 >= keys
+    check_complete(vault, copies, NAMES[:4], demo_path)
 
 
 def test_a_key_that_was_sealed_without_its_copy_is_used(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="bolt LTD")
     seal(vault, model, key, "")
-    job = finished(jobs, start(NAMES[:2]))
+    job = here(NAMES[:2])
     assert job.state == "done", job.error
     check_complete(vault, tmp_path / "copies", ("Acme, Inc.", "bolt LTD"), demo_path)
     assert issued_keys(vault)["bolt LTD"].commitment == key.commitment
 
 
 def test_a_copy_that_was_finished_and_never_filed_is_filed(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
     key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
@@ -184,39 +200,75 @@ def test_a_copy_that_was_finished_and_never_filed_is_filed(
     copies.mkdir()
     folder = irwm.insert(model, key, copies / folder_name("Bolt Ltd", key.commitment)).path
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    job = finished(jobs, start(NAMES[:2]))
+    job = here(NAMES[:2])
     assert job.state == "done", job.error
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     check_complete(vault, copies, NAMES[:2], demo_path)
 
 
-def test_a_spoilt_folder_in_a_copys_place_is_refused_and_kept(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+@pytest.mark.parametrize("spoilt", ["another's files", "a changed copy", "another key's copy"])
+def test_a_spoilt_folder_in_a_copys_place_is_kept_and_the_others_go_on(
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, spoilt: str
+) -> None:
+    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
+    names = ("Bolt Ltd", "Late")
+    key, other = (
+        irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient=n) for n in ("Bolt Ltd", "X")
+    )
+    seal(vault, model, key, "")
+    copies.mkdir()
+    folder = copies / folder_name("Bolt Ltd", key.commitment)
+    if spoilt == "another's files":
+        folder.mkdir()
+        (folder / "theirs.txt").write_text("keep me")
+    else:
+        irwm.insert(model, key if spoilt == "a changed copy" else other, folder)
+        if spoilt == "a changed copy":
+            (folder / "config.json").write_text("{}")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    job = here(names)
+    assert job.state == "done", job.error
+    assert [job.result[name] for name in ("written", "skipped", "failed")] == [1, 0, 1]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    rows = lines(jobs, job)
+    assert [row["state"] for row in rows] == ["failed", "written"]
+    said = {"another's files": "no manifest", "a changed copy": "config.json", "another key's copy": "not found"}[
+        spoilt
+    ]
+    for words in ("stands where this copy goes", folder.name, said, "Move it away or delete it"):
+        assert words in rows[0]["why"]
+    assert "1 of 2 copies were written" in receipt_html(job.result)
+    assert "1 of 2 copies could not be written" in jobs.log_tail(job.id)
+
+    folder.rename(tmp_path / "moved away")
+    again = here(names)
+    assert [again.result[name] for name in ("written", "skipped", "failed")] == [1, 1, 0]
+    check_complete(vault, copies, names, demo_path)
+
+
+def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
     key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
     seal(vault, model, key, "")
-    folder = copies / folder_name("Bolt Ltd", key.commitment)
-    folder.mkdir(parents=True)
-    (folder / "theirs.txt").write_text("keep me")
-    job = finished(jobs, start(NAMES[:2]))
-    assert job.state == "failed"
-    assert job.error
-    assert job.error["type"] == "OutputExistsError"
-    assert (folder / "theirs.txt").read_text() == "keep me"
-    assert [row["recipient"] for row in lines(jobs, job)] == ["Acme, Inc."]
+    (copies / folder_name("Bolt Ltd", key.commitment)).mkdir(parents=True)
+    job = here(("Bolt Ltd",))
+    assert (job.state, (job.error or {})["type"]) == ("failed", "OutputExistsError")
+    assert "start again with the same list" in (job.error or {})["advice"]
+    assert [row["state"] for row in lines(jobs, job)] == ["failed"]
 
 
 def test_stop_ends_within_a_copy_and_leaves_whole_ones(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
-    job = start()
+    job = start(NAMES[:4])
     wait_for(lambda: len(vault.releases()) >= 1, jobs, job)
     assert runner.stop(job.id, jobs).state == "stopped"
     folders = [path for path in (tmp_path / "copies").iterdir() if not path.name.endswith(".partial")]
     assert all(verify_manifest(folder).ok for folder in folders)
-    assert finished(jobs, start()).state == "done"
-    check_complete(vault, tmp_path / "copies", NAMES, demo_path)
+    assert here(NAMES[:4]).state == "done"
+    check_complete(vault, tmp_path / "copies", NAMES[:4], demo_path)
 
 
 @pytest.fixture
@@ -234,7 +286,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
-    start: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
+    start: Start, here: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
 ) -> None:
     copies = small_disk / "copies"
     job = start(out_dir=str(copies))
@@ -247,15 +299,15 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
     assert failed.error["type"] == "DiskSpaceError"
     assert not list(copies.glob("*.partial"))
     filler.unlink()
-    assert finished(jobs, start(out_dir=str(copies))).state == "done"
+    assert here(out_dir=str(copies)).state == "done"
     check_complete(vault, copies, NAMES, demo_path)
 
 
 def test_too_little_room_for_all_is_said_before_any_key_is_made(
-    start: Start, jobs: Jobs, vault: Vault, small_disk: Path
+    here: Start, jobs: Jobs, vault: Vault, small_disk: Path
 ) -> None:
     names = tuple(f"Customer {n}" for n in range(20))
-    job = finished(jobs, start(names, out_dir=str(small_disk / "copies")))
+    job = here(names, out_dir=str(small_disk / "copies"))
     assert job.error
     assert job.error["type"] == "DiskSpaceError"
     assert "23" in job.error["expected"]  # 20 copies of 11.9 MB
@@ -264,11 +316,11 @@ def test_too_little_room_for_all_is_said_before_any_key_is_made(
 
 
 def test_what_is_the_same_in_all_is_written_once(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
 ) -> None:
     source = shutil.copytree(demo_path, reflink_disk / "demo")
     (source / "training.log").write_bytes(os.urandom(1024) * 20 * 1024)
-    job = finished(jobs, start(NAMES[:3], model=str(source), out_dir=str(reflink_disk / "copies")))
+    job = here(NAMES[:3], model=str(source), out_dir=str(reflink_disk / "copies"))
     assert job.state == "done", job.error
     assert job.result["bytes_cloned"] > 2 * 20_000_000
     assert "are shared between the copies" in receipt_html(job.result)
@@ -286,19 +338,19 @@ def test_what_is_the_same_in_all_is_written_once(
     ],
 )
 def test_a_bad_request_makes_no_key_and_no_folder(
-    start: Start, jobs: Jobs, vault: Vault, tmp_path: Path, changed: dict[str, Any], said: str
+    here: Start, jobs: Jobs, vault: Vault, tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
-    job = finished(jobs, start(**changed))
+    job = here(**changed)
     assert job.state == "failed"
     assert job.error
     assert said in job.error["problem"] + (job.error["found"] or "")
     assert not vault.keys()
 
 
-def test_a_release_is_no_folder_for_many_copies(start: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
-    finished(jobs, start(NAMES[:1]))
+def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
+    here(NAMES[:1])
     (one,) = (tmp_path / "copies").iterdir()
-    job = finished(jobs, start(NAMES[1:3], out_dir=str(one)))
+    job = here(NAMES[1:3], out_dir=str(one))
     assert job.error
     assert job.error["type"] == "OutputExistsError"
     assert verify_manifest(one).ok
@@ -306,19 +358,19 @@ def test_a_release_is_no_folder_for_many_copies(start: Start, jobs: Jobs, vault:
 
 
 def test_two_runs_at_once_do_not_make_two_keys_for_one_name(start: Start, jobs: Jobs, vault: Vault) -> None:
-    first = start()
+    first = start(NAMES[:3])
     wait_for(lambda: vault.keys(), jobs, first)
-    second = finished(jobs, start(NAMES[::-1]))
+    second = finished(jobs, start(NAMES[2::-1]))
     assert second.error
     assert "being written already" in second.error["problem"]
     assert finished(jobs, first).state == "done"
-    assert len(vault.keys()) == len(NAMES)
+    assert len(vault.keys()) == 3
 
 
 def test_one_recipient_with_noise_joins_the_many(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
-    finished(jobs, start(NAMES[:2]))
+    here(NAMES[:2])
     request = {
         "model": str(demo_path),
         "out_dir": str(tmp_path / "single"),
@@ -328,10 +380,10 @@ def test_one_recipient_with_noise_joins_the_many(
         "label": "",
         "device": "cpu",
     }
-    job = finished(jobs, runner.start("protect", "one", request, secrets_for(vault), jobs))
+    job = run_here("protect", request, vault, jobs)
     assert job.state == "done", job.error
     assert len({key.secret for key in issued_keys(vault).values()}) == 1
-    again = finished(jobs, start((*NAMES[:2], "solo")))
+    again = here((*NAMES[:2], "solo"))
     assert again.result["skipped"] == 3
 
 

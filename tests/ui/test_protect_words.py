@@ -151,7 +151,7 @@ def test_the_change_is_named_by_tensor_and_measured() -> None:
 
 def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
     card = receipt_html(RECEIPT)
-    for said in ("1 copy of 3 asked for", "1 had one already", "1 could not be marked", "6.0 MB", "4.0 MB are shared"):
+    for said in ("1 copy of 3 asked for", "1 had one already", "1 could not be written", "6.0 MB", "4.0 MB are shared"):
         assert said in card
     assert "also in a mixture" in card
     without = RECEIPT | {"parameters": Parameters().to_dict()}

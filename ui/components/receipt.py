@@ -80,7 +80,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
     if skipped:
         copies += f"; {number(skipped)} had one already"
     if failed:
-        copies += f"; {number(failed)} could not be marked, see the table"
+        copies += f"; {number(failed)} could not be written; the table says why"
     rows: list[tuple[str, Any]] = [
         ("Folder", copyable(receipt["path"])),
         ("Written", copies),
@@ -95,6 +95,8 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
         ]
     rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
     title = f"The copies are ready: {number(written)} written" if written else "Nobody was left without a copy"
+    if failed:
+        title = f"{number(written)} of {number(written + failed)} copies were written"
     return _card(
         title,
         rows,

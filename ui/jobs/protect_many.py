@@ -3,7 +3,9 @@
 One recipient after the other, each as in `ui.jobs.protect`. All that makes a run resumable is in the vault and in the
 folders' names: a recipient with a release is passed over, one with a key and no release gets the copy that the key
 stands for, and a copy that was finished in the instant before its release was filed is looked at and filed. So the
-same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list.
+same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list. What goes
+wrong for one recipient alone, as a spoilt folder in their copy's place, is said in their line and keeps nobody else
+from their copy.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from irwm.checkpoint import (
 from irwm.checkpoint.cloning import ClonedFrom
 from irwm.checkpoint.partial import sync_folder
 from irwm.checkpoint.platform import try_lock, unlock_and_close
-from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError
+from irwm.errors import CancelledError, InsertionError, IrwmError, OutputExistsError, PublishError, printable
 from storage.files import open_to_append
 from storage.records import KeyRecord
 from storage.vault import Vault
@@ -49,8 +51,10 @@ SHOWN = 50
 WRITTEN, SKIPPED, FAILED = "written", "already released", "failed"
 COLUMNS = (
     "recipient", "note", "state", "folder", "key_fingerprint", "verdict", "positions", "of", "log10_p",
-    "release_fingerprint",
+    "release_fingerprint", "why",
 )  # fmt: skip
+# What may be wrong with one recipient's numbers or folder and not with anybody else's.
+_THEIRS_ALONE = (InsertionError, OutputExistsError)
 _ROWS_AT_ONCE = 8192
 # What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -73,6 +77,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         OutputExistsError: the folder is a release itself, or another run is writing.
         DiskSpaceError: not enough room for all that are left; or, later, no room for the next.
         InsertionError: the first copy could not be marked; then none of this model could with these settings.
+        OutputExistsError: of the first copy, too, where not one could be written.
     """
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
@@ -146,9 +151,9 @@ class _Receipts:
             self.example = self.example or receipt
             self.written += receipt["bytes"]
             self.cloned += receipt["bytes_cloned"]
-        line = _line(recipient, state, receipt)
+        line = _line(recipient, state, receipt, why)
         if len(self.first) < SHOWN:
-            self.first.append(line | {"why": why})
+            self.first.append(line)
         csv.writer(self.file).writerow(["" if cell is None else _harmless(cell) for cell in line.values()])
         self.file.flush()
 
@@ -169,7 +174,7 @@ class _Batch:
         """Makes the copies of those who are left, and a line for everybody, in their order."""
         secret = secret_of(self.vault, self.known.settled)
         shared: Mapping[str, ClonedFrom] = {}
-        number = 0
+        number, first = 0, None
         for recipient in recipients:
             release = self.known.released.get(same_name(recipient.name))
             if release is not None:
@@ -182,14 +187,20 @@ class _Batch:
                 record, key = self._key(recipient, secret)
                 secret = key.secret
                 receipt, shared = self._copy(record, key, progress, shared)
-            except InsertionError as error:
+            except _THEIRS_ALONE as error:
                 # One name's numbers may leave too little margin; with the first it is the model or the settings.
-                if not self.receipts.counts[WRITTEN]:
+                if isinstance(error, InsertionError) and not self.receipts.counts[WRITTEN]:
                     raise
+                first = first or error
                 self.report.log(f"{what}: {error}")
-                self.receipts.add(recipient, FAILED, {}, error.problem)
+                self.receipts.add(recipient, FAILED, {}, _why(error))
             else:
                 self.receipts.add(recipient, WRITTEN, receipt)
+        failed, written = self.receipts.counts[FAILED], self.receipts.counts[WRITTEN]
+        if first is not None and not written:
+            raise first
+        if failed:
+            self.report.log(f"{failed} of {len(left)} copies could not be written; {CSV_NAME} says why")
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
         """The recipient's sealed key: the one that waits for its copy, else a new one."""
@@ -208,7 +219,7 @@ class _Batch:
         """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
         progress.start()
         folder, cloned = self.out / folder_name(key.recipient, key.commitment), 0
-        release = self._finished(key, folder) if os.path.lexists(folder) else None
+        release = self._finished(key, folder)
         if release is None:
             written = write(
                 self.model,
@@ -227,20 +238,29 @@ class _Batch:
         return receipt, shared
 
     def _finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
-        """The copy of an earlier run that was ended between its last rename and its record; None if it is no such."""
+        """The copy of an earlier run that was ended between its last rename and its record; None where nothing stands.
+
+        Raises:
+            OutputExistsError: what stands there is not that copy, and is left as it is.
+        """
+        if not os.path.lexists(folder):
+            return None
+        if not os.path.lexists(folder / MANIFEST_NAME):
+            raise _spoilt(folder, f"no manifest ({MANIFEST_NAME}) in it")
         try:
             manifest = read_manifest(folder)
-            if not verify_manifest(folder, cancelled=self.report.cancelled).ok:
-                return None
+            check = verify_manifest(folder, cancelled=self.report.cancelled)
+            if not check.ok:
+                differing = [*check.changed, *check.missing, *check.extra]
+                raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
             copy = irwm.open_checkpoint(folder)
             found = irwm.detect(copy, self.model, key, device=self.device)
+        except (CancelledError, OutputExistsError):
+            raise
         except IrwmError as error:
-            if self.report.cancelled():
-                raise
-            self.report.log(str(error))
-            return None
+            raise _spoilt(folder, error.problem) from error
         if found.verdict != "found":
-            return None
+            raise _spoilt(folder, f"a model on which the key reads {found.verdict}")
         self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
         size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
         rows = _changed_rows(self.model, copy)
@@ -297,7 +317,24 @@ class _Progress:
         self(self.each, self.each, "")
 
 
-def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any]) -> dict[str, Any]:
+def _spoilt(folder: Path, found: str) -> OutputExistsError:
+    return OutputExistsError(
+        "Something else stands where this copy goes",
+        file=folder,
+        expected="nothing, or this recipient's finished copy",
+        found=found,
+        advice="Move it away or delete it, then start again with the same list: only what is missing is written",
+    )
+
+
+def _why(error: IrwmError) -> str:
+    """An error in one table cell: what is wrong, with which folder, and what to do."""
+    where = f" ({printable(Path(error.file).name, 120)})" if error.file and isinstance(error, PublishError) else ""
+    found = f": {printable(error.found, 120)}" if error.found else ""
+    return f"{error.problem.rstrip('.')}{where}{found}" + (f". {error.advice.rstrip('.')}" if error.advice else "")
+
+
+def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str) -> dict[str, Any]:
     """A receipt in short, in the order of `COLUMNS`."""
     return {
         "recipient": receipt.get("recipient") or recipient.name,
@@ -310,6 +347,7 @@ def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any]) -> dict[
         "of": receipt.get("present"),
         "log10_p": receipt.get("log10_p"),
         "release_fingerprint": receipt.get("release_fingerprint"),
+        "why": why,
     }
 
 

@@ -1,0 +1,69 @@
+"""What the fault tests share: how a refusal is asked for, and disks and handles that run out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from irwm.checkpoint import open_checkpoint
+from irwm.errors import CheckpointError, DiskSpaceError, PublishError
+
+
+def weights(folder: Path, content: bytes) -> Path:
+    """A model folder whose only weight file has the given content."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(content)
+    return folder
+
+
+def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:
+    """The error of opening `path`; it must name a file and be printable, and nothing may have been allocated for it."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(kinds or CheckpointError) as caught:
+            open_checkpoint(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 1024 * 1024
+    assert caught.value.file is not None
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def fill_up(place: Path, left: int) -> None:
+    """Leaves `left` bytes free, for real."""
+    if os.path.ismount(place):
+        (place / "filler").write_bytes(bytes(max(0, shutil.disk_usage(place).free - left)))
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (left, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def full_disk(place: Path) -> tuple[type[PublishError], ...]:
+    return (DiskSpaceError,) if os.path.ismount(place) else (PublishError,)
+
+
+@contextlib.contextmanager
+def all_but(free: int) -> Iterator[None]:
+    """Uses up the process's file descriptors but for `free` of them."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                spare.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(free):
+            os.close(spare.pop())
+        yield
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

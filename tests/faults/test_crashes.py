@@ -1,0 +1,144 @@
+"""A run killed or failing at any moment: the old state or the complete new one, never half (FAULTS 41, 42)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from irwm.checkpoint import Patch, open_checkpoint, publish, sweep_partials, verify_manifest
+from irwm.errors import PublishError
+from tests.checkpoint.builders import EMBEDDING, tree
+
+CALLS = ("mkdir", "open", "write", "fsync", "close", "rename", "unlink")
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Runs `work` in a forked child and returns its wait status; 0 for a child that came to its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(9)
+    return os.waitpid(child, 0)[1]
+
+
+def complete_or_absent(out: Path, source: Path) -> bool:
+    """Whether the target is there; if so it must be whole, and anything partial must be sweepable."""
+    there = out.exists()
+    if there:
+        assert verify_manifest(out).ok
+        assert (out / "SHA256SUMS").exists()
+        assert open_checkpoint(out).vocab_size == 600
+    partial = out.with_name(out.name + ".partial")
+    left = [partial] if partial.exists() else []
+    assert sweep_partials(out.parent) == left
+    assert not partial.exists()
+    assert sorted(os.listdir(source)) == ["config.json", "generation_config.json", "model.safetensors"]
+    return there
+
+
+def killed_at(folder: Path, out: Path, call: str, count: int) -> bool:
+    """Publishes in a child that kills itself with SIGKILL before its `count`-th system call of a kind."""
+    model = open_checkpoint(folder)
+    original, seen = getattr(os, call), iter(range(1, 10_000))
+
+    def deadly(*args: object, **kwargs: object) -> object:
+        if next(seen) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    def work() -> None:
+        setattr(os, call, deadly)
+        publish(model, out, {})
+
+    status = in_child(work)
+    assert os.WIFSIGNALED(status) or status == 0, f"{call} {count}: the child raised"
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete(
+    folder: Path, tmp_path: Path, call: str
+) -> None:
+    outcomes = []
+    for count in range(1, 200):
+        out = tmp_path / f"out{count}"
+        killed = killed_at(folder, out, call, count)
+        outcomes.append(complete_or_absent(out, folder))
+        if not killed:
+            break
+    assert outcomes[-1] is True  # the one that lived
+    assert outcomes[0] is (call == "unlink")  # a lock file is all that is unlinked, once the release is there
+
+
+def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
+    model = open_checkpoint(folder)
+    start = model.tensors[EMBEDDING].start
+    patches = {model.shards[0]: [Patch(start, b"marked!!")]}
+    generator = torch.Generator().manual_seed(41)
+    for number in range(16):
+        out = tmp_path / f"out{number}"
+        pause = float(torch.rand((), generator=generator)) * 0.03
+        child = os.fork()
+        if child == 0:
+            try:
+                publish(model, out, patches)
+            finally:
+                os._exit(0)
+        signal.sigtimedwait([signal.SIGUSR2], pause)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if complete_or_absent(out, folder):
+            assert (out / "model.safetensors").read_bytes()[start : start + 8] == b"marked!!"
+
+
+def test_fault_41_a_dead_runs_partial_is_taken_over_by_the_next(folder: Path, tmp_path: Path) -> None:
+    assert killed_at(folder, tmp_path / "out", "rename", 1)
+    assert (tmp_path / "out.partial" / "SHA256SUMS").exists()
+    publish(open_checkpoint(folder), tmp_path / "out", {})
+    assert verify_manifest(tmp_path / "out").ok
+    assert sorted(os.listdir(tmp_path)) == ["model", "out"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+@pytest.mark.parametrize("after", [False, True])
+def test_fault_42_a_failure_at_each_fsync_and_rename_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
+) -> None:
+    model, before = open_checkpoint(folder), tree(tmp_path)
+    original = getattr(os, call)
+    for count in range(1, 100):
+        seen = iter(range(1, 1000))
+
+        def failing(*args: object, seen: Iterator[int] = seen, count: int = count) -> object:
+            number = next(seen)
+            result = original(*args) if after or number != count else None
+            if number == count:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return result
+
+        monkeypatch.setattr(os, call, failing)
+        try:
+            publish(model, tmp_path / "out", {})
+            failed = False
+        except PublishError:
+            failed = True
+        monkeypatch.undo()
+        if not failed:
+            break
+        if call == "rename" and after:
+            # The rename took place and then reported failure, as a network disk may: whole, or gone, but never half.
+            assert not (tmp_path / "out").exists() or verify_manifest(tmp_path / "out").ok
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        assert tree(tmp_path) == before
+    assert count >= (2 if call == "rename" else 6)
+    assert verify_manifest(tmp_path / "out").ok

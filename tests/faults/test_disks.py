@@ -1,0 +1,138 @@
+"""Disks that are full, read-only or another one, and too few file handles (FAULTS 40, 43)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import irwm
+from irwm.checkpoint import open_checkpoint, publish, verify_manifest
+from irwm.errors import DiskSpaceError, PublishError
+from tests.checkpoint.builders import tree, unprivileged
+from tests.faults.helpers import all_but, fill_up, full_disk
+
+
+def test_fault_40_too_little_room_is_said_before_anything_is_copied(folder: Path, small_disk: Path) -> None:
+    fill_up(small_disk, 100_000)
+    polled: list[int] = []
+    with pytest.raises(full_disk(small_disk)) as caught:
+        publish(open_checkpoint(folder), small_disk / "out", {}, progress=lambda *step: polled.append(step[0]))
+    assert not (small_disk / "out").exists()
+    assert not (small_disk / "out.partial").exists()
+    if os.path.ismount(small_disk):
+        assert polled == []
+        assert "bytes)" in (caught.value.expected or "")
+        assert "100" in (caught.value.found or "") or "98" in (caught.value.found or "")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, "verify"])
+def test_fault_40_a_disk_that_fills_up_while_writing(folder: Path, small_disk: Path, at: int | str) -> None:
+    model, polls = open_checkpoint(folder), iter(range(1, 1000))
+    # A page of slack, so that the small files fit and a later write is the one to fail.
+    left = {1: 0, 2: 0, 3: 200_000, "verify": 0}[at]
+
+    def meanwhile() -> bool:
+        if next(polls) == at:
+            fill_up(small_disk, left)
+        return False
+
+    def verify(_: Path) -> None:
+        if at == "verify":
+            fill_up(small_disk, 0)
+
+    with pytest.raises(full_disk(small_disk)):
+        publish(model, small_disk / "out", {}, cancelled=meanwhile, verify=verify)
+    assert not (small_disk / "out").exists()
+    assert not (small_disk / "out.partial").exists()
+    assert open_checkpoint(folder).fingerprint == model.fingerprint
+
+
+def test_fault_40_an_earlier_release_on_a_full_disk_stays_intact(folder: Path, small_disk: Path) -> None:
+    publish(open_checkpoint(folder), small_disk / "old", {})
+    fill_up(small_disk, 300_000)
+    with pytest.raises(full_disk(small_disk)):
+        publish(open_checkpoint(folder), small_disk / "new", {})
+    assert verify_manifest(small_disk / "old").ok
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG])
+def test_fault_40_and_43_every_refusal_of_a_write_is_typed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    model = open_checkpoint(folder)
+    before = tree(tmp_path)
+
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "write", refuse)
+    expected = DiskSpaceError if code in (errno.ENOSPC, errno.EDQUOT) else PublishError
+    with pytest.raises(expected):
+        publish(model, tmp_path / "out", {})
+    monkeypatch.undo()
+    assert tree(tmp_path) == before
+
+
+def test_fault_43_a_read_only_disk_is_said(folder: Path, small_disk: Path) -> None:
+    mounted = os.path.ismount(small_disk)
+    if mounted:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    else:
+        os.chmod(small_disk, 0o555)
+    with pytest.raises(PublishError, match="read-only" if mounted else "may not write"):
+        publish(open_checkpoint(folder), small_disk / "out", {})
+    assert os.listdir(small_disk) == []
+
+
+def test_fault_43_a_folder_that_one_may_not_write_to_is_said(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        source = shutil.copytree(folder, Path(root, "model")).resolve()
+        for file in source.iterdir():
+            os.chmod(file, 0o644)
+        (source.parent / "shelf").mkdir()
+        os.chmod(source.parent / "shelf", 0o555)
+        os.chmod(root, 0o755)
+        model = open_checkpoint(source)
+        with unprivileged(), pytest.raises(PublishError, match="may not write"):
+            publish(model, source.parent / "shelf" / "out", {})
+        assert os.listdir(source.parent / "shelf") == []
+
+
+def test_fault_43_another_disk_than_the_sources_is_fine(folder: Path, small_disk: Path) -> None:
+    assert verify_manifest(publish(open_checkpoint(folder), small_disk / "out", {}).path).ok
+
+
+def test_fault_43_no_file_handle_left_is_said(folder: Path) -> None:
+    model = open_checkpoint(folder)
+    with all_but(0):
+        for use in (lambda: open_checkpoint(folder), lambda: model.embedding([0]), lambda: model.fingerprint):
+            with pytest.raises(irwm.IrwmError, match="Too many"):
+                use()
+
+
+def test_fault_43_publishing_with_few_file_handles_succeeds_or_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "notes.txt").write_text("x")
+    model, before, outcomes = open_checkpoint(folder), tree(tmp_path), []
+    for free in range(16):
+        caught = None
+        with all_but(free):
+            try:
+                publish(model, tmp_path / "out", {})
+            except irwm.IrwmError as error:
+                caught = error
+        outcomes.append(caught is None)
+        if caught is not None:
+            assert "Too many" in str(caught)
+            assert tree(tmp_path) == before
+        else:
+            assert verify_manifest(tmp_path / "out").ok
+            shutil.rmtree(tmp_path / "out")
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}

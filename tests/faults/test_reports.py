@@ -1,0 +1,133 @@
+"""Faults with reports (FAULTS 56 to 59): an edited one is tampered with, and says where; a changed model is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import irwm
+from storage import Cost, Vault
+from tests.conftest import write_llama
+from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from ui.report.signing import Signer
+from ui.report.verify import Verification, verify_report
+from ui.report.write import write_document
+
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+# A clock that was wrong when the report was signed (59): a report stands whatever it says.
+LATE = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """A release, examined, and its report signed by a real vault whose clock says 2099."""
+    root = tmp_path_factory.mktemp("case")
+    model = irwm.open_checkpoint(write_llama(root / "original"))
+    key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
+    release = irwm.insert(model, key, root / "release")
+    suspect = irwm.open_checkpoint(release.path)
+    document = finding_document(
+        irwm.detect(suspect, model, key),
+        suspect=ItemDescription.of(suspect, hashes=release.manifest),
+        original=ItemDescription.of(model),
+        key_info=KeyInfo.of(key),
+        case={"Case": "56 to 59"},
+        created_utc="2099-01-01T00:00:00Z",
+        tool_versions=installed_versions(),
+    )
+    vault = Vault.create(root / "home", "correct horse battery staple", cost=CHEAP, now=lambda: LATE)
+    vault.identity()
+    vault.rotate_identity()
+    vault.rotate_identity()
+    identity = vault.identity()
+    signer = Signer(vault.sign, identity.first_public_key, "2099-01-01T00:00:00Z", vault.audit_head, vault.audit_count)
+    write_document(root / "report", document, signer=signer)
+    return {"vault": vault, "signer": signer, "model": model, "key": key, "suspect": suspect, "report": root / "report"}
+
+
+@pytest.fixture
+def report(case: dict, tmp_path: Path) -> Path:
+    return shutil.copytree(case["report"], tmp_path / "report")
+
+
+def failed(outcome: Verification) -> dict[str, str]:
+    return {check.name: check.said for check in outcome.checks if check.ok is False}
+
+
+def edit(path: Path, *steps: str, to: object) -> None:
+    values = part = json.loads(path.read_bytes())
+    for step in steps[:-1]:
+        part = part[step]
+    part[steps[-1]] = to
+    path.write_bytes(to_json(values))
+
+
+def test_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_its_clock_had(case, report):
+    outcome = verify_report(
+        report, case["suspect"].path, case["model"].path, case["key"], identity=case["signer"].identity
+    )
+    assert outcome.exit_code == 0
+    assert [check.name for check in outcome.checks if not check.ok] == []
+    assert "2099" in {check.name: check.said for check in outcome.checks}["signature"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "value", "named"),
+    [
+        (("evaluation", "log10_p"), -200.0, "evaluation.log10_p is -200.0"),
+        (("evaluation", "log10_risk"), -300.0, "evaluation.log10_risk is -300.0"),
+        (("verdict", "word"), "not found", "verdict.word is not found"),
+    ],
+)
+def test_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(report, steps, value, named):
+    edit(report / "report.json", *steps, to=value)
+    wrong = failed(verify_report(report))
+    assert "report.json was changed after it was signed" in wrong["files"]
+    assert named in wrong["numbers"]
+    assert "page" in wrong
+
+
+def test_56_a_stripped_signature_is_missed(report, case):
+    (report / "report.signature.json").unlink()
+    assert "not there" in failed(verify_report(report))["signature"]
+    edit(report / "report.json", "status", "signed", to=False)  # and the report made to say that it never was
+    assert "page" in failed(verify_report(report))
+    assert "was expected" in failed(verify_report(report, identity=case["signer"].identity))["signature"]
+
+
+def test_56_a_certificate_chain_cut_short_no_longer_leads_to_the_signer(report, case):
+    path = report / "report.signature.json"
+    certificates = json.loads(path.read_bytes())["signature"]["certificates"]
+    assert len(certificates) == 2
+    edit(path, "signature", "certificates", to=certificates[:1])
+    assert "another identity than the one that signed" in failed(verify_report(report))["certificates"]
+    edit(path, "signature", "certificates", to=certificates[1:])
+    assert set(failed(verify_report(report))) == {"identity"}
+
+
+def test_57_a_log_whose_tail_was_cut_does_not_hold_the_head_that_the_report_prints(report, case):
+    status = json.loads((report / "report.json").read_bytes())["status"]["custody"]
+    check = case["vault"].verify_audit(status["audit_head"])
+    assert check.ok
+    assert check.entries > status["audit_entries"]  # the signature itself is logged after the head that it names
+    assert not case["vault"].verify_audit("0" * 63 + "1").ok
+
+
+def test_58_a_checkpoint_changed_after_the_report_is_named(report, case, tmp_path):
+    copied = shutil.copytree(case["suspect"].path, tmp_path / "copied")
+    file = copied / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 0x10
+    file.write_bytes(bytes(data))
+    outcome = verify_report(report, copied, case["model"], case["key"])
+    assert outcome.exit_code == 1
+    assert "model.safetensors is another file than the one examined" in failed(outcome)["suspect"]
+
+
+def test_59_times_of_the_far_future_are_kept_as_they_are(report):
+    pdf = (report / "report.pdf").read_bytes()
+    assert b"2099-01-01T00:00:00" in pdf

@@ -1,0 +1,43 @@
+#!/bin/sh
+# The system's tools that tests drive: a real Chromium, which no test does without; mkfs.btrfs, for a disk that clones
+# files; pdftoppm, to look at a report's pages. What is missing is installed where apt can do it. Chromium is asked for;
+# without the others their tests are skipped and say why.
+#
+#   sh tools/need_tools.sh [chromium] [mkfs.btrfs] [pdftoppm]     all three without arguments
+set -e
+
+[ $# -gt 0 ] || set -- chromium mkfs.btrfs pdftoppm
+
+missing=""
+for tool in "$@"; do
+    command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
+done
+[ -n "$missing" ] || exit 0
+
+# The Debian package that a tool comes in.
+package_of() {
+    case "$1" in
+        mkfs.btrfs) echo btrfs-progs ;;
+        pdftoppm) echo poppler-utils ;;
+        *) echo "$1" ;;
+    esac
+}
+
+if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+    apt-get update -qq || true # a stale list may still do
+    for tool in $missing; do
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$(package_of "$tool")" || true
+    done
+fi
+
+status=0
+for tool in $missing; do
+    command -v "$tool" >/dev/null 2>&1 && continue
+    if [ "$tool" = chromium ]; then
+        echo "The browser tests need Chromium on the PATH. On Debian: sudo apt-get install chromium" >&2
+        status=1
+    else
+        echo "Without $tool some tests are skipped. On Debian: sudo apt-get install $(package_of "$tool")" >&2
+    fi
+done
+exit $status

@@ -16,11 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from irwm.alignment import Alignment
 from irwm.finding import Reading
 from irwm.parameters import Parameters
+from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.plot_theme import label, number, percent
 
 # Quantiles that stand for a null of any length: three nested bands and the median.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _BINS = 100
+# Width of a bin of decoys, in powers of ten.
+_DECOY_BIN = 0.25
 GONE = "gone or unusable: it has no rank and cannot count"
 
 
@@ -69,6 +72,42 @@ class CosineHistogram:
     needed: float
     minor_components: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoyHistogram:
+    """How wrong keys read on the suspect, and how the right one did; every value is log10 of a corrected chance.
+
+    Attributes:
+        edges: (bins + 1,) ascending, the last 0 (a chance of one).
+        counts: (bins,) decoys in each bin, the upper edge of a bin belonging to it.
+        smallest: the smallest of the decoys.
+        suspect: the suspect's own, as of one key on one tensor like theirs.
+        found_at, dismissed_above: the verdict's bounds.
+    """
+
+    edges: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    smallest: float
+    suspect: float
+    found_at: float
+    dismissed_above: float
+
+
+def decoy_histogram(log10_risk: NDArray[np.float64], suspect: float) -> DecoyHistogram:
+    """The decoys' log10 risks (n,) in bins of equal width, from the smallest up to 0."""
+    smallest = float(log10_risk.min())
+    bins = max(1, math.floor(-smallest / _DECOY_BIN) + 1)
+    edges = -_DECOY_BIN * np.arange(bins, -1, -1)
+    places = np.clip(np.ceil(log10_risk / _DECOY_BIN).astype(np.int64) + bins - 1, 0, bins - 1)
+    return DecoyHistogram(
+        edges=edges,
+        counts=np.bincount(places, minlength=bins).astype(np.int64),
+        smallest=smallest,
+        suspect=suspect,
+        found_at=FOUND_LOG10_RISK,
+        dismissed_above=DISMISSED_LOG10_RISK,
+    )
 
 
 def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:

@@ -31,16 +31,20 @@ _PLAIN_UP_TO = 30.0
 _MOST_NAMES = 4
 
 
-def ranking(found: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
-    """z over rank for the recipients of a document's section "tracing"; of very many, a histogram of the rest below."""
+def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = True) -> go.Figure:
+    """z over rank for the recipients of a document's section "tracing"; of very many, a histogram of the rest below.
+
+    Without `accuses`, as on a suspect that cannot be judged, whoever passed the bar is pointed to and not named.
+    """
     c = colours(dark)
+    word = "named" if accuses else "pointed to"
     rows = [row for row in found["ranked"] if row["z"] is not None]
     named, others = found["named"], found["others"]
     of = number(found["recipients"])
-    title = f"{number(named)} of {of} recipients named" if named else f"None of {of} recipients is named"
+    title = f"{number(named)} of {of} recipients {word}" if named else f"None of {of} recipients is named"
     fig = figure(
         title,
-        "A dot above the dashed line is named. Grey: recipients who were never issued a copy (decoys).",
+        f"A dot above the dashed line is {word}. Grey: recipients who were never issued a copy (decoys).",
         dark=dark,
         height=TALL if others["count"] else HEIGHT,
     )
@@ -54,11 +58,11 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
     z = [row["z"] for row in rows]
     scale = _scale(z, found["decoys"], found["z_needed"])
     _add_decoys(fig, c, found["decoys"], len(rows), scale)
-    for chosen, name, filled in ((False, "not named (observed)", False), (True, "named (observed)", True)):
+    for chosen, name, filled in ((False, "not named (observed)", False), (True, f"{word} (observed)", True)):
         here = [(place, row) for place, row in enumerate(rows, 1) if row["named"] == chosen]
         if here:
-            _add_recipients(fig, c, here, name, filled, scale)
-    if 0 < named <= _MOST_NAMES and named <= len(rows) / 2:
+            _add_recipients(fig, c, here, name, filled, scale, word)
+    if accuses and 0 < named <= _MOST_NAMES and named <= len(rows) / 2:
         said = ", ".join(label(row["recipient"] or row["owner"], 28) for row in rows if row["named"])
         fig.add_annotation(
             text=said, x=named, y=scale(rows[named - 1]["z"]), xanchor="left", xshift=12, showarrow=False,
@@ -69,7 +73,7 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
     place = {"xref": "x", "yref": "y"}
     fig.add_shape(type="line", x0=ends[0], x1=ends[1], y0=bar, y1=bar, line=dashed(c), **place)
     fig.add_annotation(
-        text=f"named from z = {decimal(found['z_needed'], 2)}", x=ends[1], y=bar, xanchor="right", yanchor="bottom",
+        text=f"{word} from z = {decimal(found['z_needed'], 2)}", x=ends[1], y=bar, xanchor="right", yanchor="bottom",
         showarrow=False, font={"size": 12, "color": c.ink}, **place,
     )  # fmt: skip
     first = {"row": 1, "col": 1} if others["count"] else {}
@@ -82,7 +86,13 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
 
 
 def _add_recipients(
-    fig: go.Figure, c: Colours, here: Sequence[tuple[int, Mapping[str, Any]]], name: str, filled: bool, scale: _Scale
+    fig: go.Figure,
+    c: Colours,
+    here: Sequence[tuple[int, Mapping[str, Any]]],
+    name: str,
+    filled: bool,
+    scale: _Scale,
+    word: str,
 ) -> None:
     fig.add_scatter(
         x=[place for place, _ in here],
@@ -95,16 +105,16 @@ def _add_recipients(
             "size": 10 if filled else 7,
             "line": {"width": 1 if filled else 1.5, "color": c.paper if filled else c.accent},
         },
-        hovertext=[_hover(row) for _, row in here],
+        hovertext=[_hover(row, word) for _, row in here],
         hoverinfo="text",
         name=name,
     )
 
 
-def _hover(row: Mapping[str, Any]) -> str:
+def _hover(row: Mapping[str, Any], word: str) -> str:
     weight = "" if row["share"] is None else f"<br>weight {row['share']:.4g}"
     return (
-        f"<b>{label(row['recipient'] or row['owner'])}</b>, {'named' if row['named'] else 'not named'}"
+        f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
         f"<br>z = {row['z']:.6g}, rank {number(row['place'])}"
         f"<br>odds after paying for all recipients {power_of_ten(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"

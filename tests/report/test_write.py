@@ -9,17 +9,18 @@ from irwm.errors import OutputExistsError
 from ui.report import ReportError, from_json, to_json, write_report
 
 
-def test_both_files_are_written_complete_and_private(found, tmp_path):
+def test_all_files_are_written_complete_and_private(found, tmp_path):
     html, json_file = write_report(tmp_path / "case" / "7", found.finding, **found.particulars)
     assert (html.name, json_file.name) == ("report.html", "report.json")
     assert json_file.read_bytes() == to_json(found.document)
     assert html.read_text(encoding="utf-8").rstrip().endswith("</html>")
     assert from_json(json_file.read_bytes())["verdict"]["word"] == "found"
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (html, json_file)} == {0o600}
-    assert sorted(p.name for p in html.parent.iterdir()) == ["report.html", "report.json"]
+    assert (html.parent / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in html.parent.iterdir()} == {0o600}
+    assert sorted(p.name for p in html.parent.iterdir()) == ["report.html", "report.json", "report.pdf"]
 
 
-@pytest.mark.parametrize("there", ["report.html", "report.json"])
+@pytest.mark.parametrize("there", ["report.html", "report.json", "report.pdf"])
 def test_nothing_is_overwritten_and_nothing_half_is_left(found, tmp_path, there):
     (tmp_path / there).write_text("earlier")
     with pytest.raises(OutputExistsError):
@@ -35,7 +36,7 @@ def test_a_file_system_without_links_does_not_overwrite_either(found, tmp_path, 
     write_report(tmp_path, found.finding, **found.particulars)
     with pytest.raises(OutputExistsError):
         write_report(tmp_path, found.finding, **found.particulars)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "report.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "report.json", "report.pdf"]
 
 
 def test_a_full_disk_leaves_nothing(found, tmp_path, monkeypatch):

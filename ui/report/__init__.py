@@ -1,12 +1,21 @@
-"""Reports: a finding as strict JSON that holds every number, and as one HTML file drawn from that JSON.
+"""Reports: a finding as strict JSON that holds every number, as a page drawn from that JSON, and as a PDF of the page.
 
     items        what a report says about checkpoints, keys and controls
     wording      every sentence it prints
+    error_rates  decoy keys and neutral models beside a verdict
+    weight       likelihood ratio, and the claim against a search
     document     the finding as a versioned JSON document (docs/report-schema.md)
     figures      the figures of a document, for pages and reports alike
     html         the document as a page: template.html.j2, report.css, draw.js
+    blocks       the page's structure and words, from which the PDF is set
+    drawings     the page's figures for paper (matplotlib; imported by nothing but a PDF)
+    typefaces    the fonts on paper, and which characters they have
+    pdf          the document as PDF/A: report.typ, set by typst
     reproduce    the detection run again and compared with the document, number by number
-    write        both files, published together
+    consistency  whether a document's numbers follow from one another
+    signing      the signature file beside a report
+    verify       every check of a report that somebody received (docs/verifying.md)
+    write        all files, published together
 
 Nothing here knows Gradio or reads a clock; a job calls `write_report` at its end.
 """

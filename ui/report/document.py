@@ -17,6 +17,7 @@ import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.errors import printable
+from irwm.ownership.search import Standing
 from irwm.parameters import chance_of_counting
 from irwm.probability import (
     fisher_floor_log10,
@@ -27,12 +28,16 @@ from irwm.probability import (
 from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from ui.plots import PLAUSIBLE_SHARES
-from ui.report import tracing, wording
+from ui.report import error_rates as rates
+from ui.report import tracing, weight, wording
 from ui.report.items import ItemDescription, KeyInfo, SelfTest
 
-SCHEMA, VERSION = "irwm-report", 3
-# Version 2 had no "tracing" and no "supporting"; nothing else differs, so its documents are read as they are.
-READABLE = (2, 3)
+SCHEMA, VERSION = "irwm-report", 4
+# Version 2 had no "tracing" and no "supporting", version 3 no likelihood ratio, no "standing" and no "error_rates";
+# nothing else differs, so their documents are read as they are.
+READABLE = (2, 3, 4)
+# Particulars that differ from run to run of the same case.
+TIMINGS = ("Seconds",)
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
 _LONGEST_TEXT = 2000
 # Rows with NaN that are listed one by one; the number of all of them stands beside.
@@ -58,6 +63,9 @@ def finding_document(
     disclose_rows: bool = True,
     traced: tracing.Traced | None = None,
     supporting: Sequence[Finding] = (),
+    standing: Standing | None = None,
+    authority: str = "",
+    error_rates: rates.ErrorRates | None = None,
 ) -> dict[str, Any]:
     """Everything a report says, as strict JSON values.
 
@@ -74,6 +82,9 @@ def finding_document(
         disclose_rows: False withholds which rows carry the mark; whoever knows them can remove it from other copies.
         traced: what tracing by noise found, where any key has noise.
         supporting: readings of the same key in other ways, which accuse nobody by themselves.
+        standing: the evidence against a search for a key; None where no commitment was shown, which is worked out here.
+        authority: who dated the key's commitment, for `standing`.
+        error_rates: what decoy keys and neutral models read; its absence is stated.
     """
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
@@ -86,12 +97,16 @@ def finding_document(
         "key": {"commitment": finding.commitment, **asdict(key_info)},
         "rows_disclosed": disclose_rows,
         **computed,
+        "error_rates": None if error_rates is None else rates.section(error_rates, finding),
+        "standing": weight.standing_section(standing, authority, computed),
         "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
         "self_tests": [asdict(test) for test in self_tests],
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
         "versions": dict(tool_versions),
         "extra": dict(extra or {}),
-        "limitations": wording.limitations(finding, (suspect, original), self_tests, disclose_rows, found),
+        "limitations": wording.limitations(
+            finding, (suspect, original), self_tests, disclose_rows, found, error_rates is not None
+        ),
         "reproduce": wording.reproduction(finding, suspect, original, found),
     }
     return plain(document)
@@ -130,6 +145,7 @@ def examination(
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
+            **weight.likelihood(finding),
         },
         "reading": _reading(reading, p, rows, tokens),
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
@@ -141,6 +157,20 @@ def examination(
         "parameters": p.to_dict(),
         "seed": finding.seed,
     }
+
+
+def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without what the clock decides: the same case run again gives the same bytes of it.
+
+    Left out are `created_utc`, the particulars in `TIMINGS`, and of a signed report `status.custody`, which names the
+    head of an audit log that grows with every run.
+    """
+    kept = {name: part for name, part in document.items() if name != "created_utc"}
+    if "extra" in kept:
+        kept["extra"] = {name: part for name, part in kept["extra"].items() if name not in TIMINGS}
+    if "status" in kept:
+        kept["status"] = {name: part for name, part in kept["status"].items() if name != "custody"}
+    return kept
 
 
 def _smallest_count_log10(p: Parameters, present: int) -> float:

@@ -10,8 +10,11 @@ import plotly.graph_objects as go
 
 from irwm import Parameters
 from ui import plots
+from ui.decoy_plot import decoy_risks
 from ui.ranking_plot import ranking
+from ui.report import tracing_words
 from ui.report.document import document_histogram, reading_summary
+from ui.report.error_rates import document_decoys
 from ui.similarity_plot import similarities
 
 
@@ -61,6 +64,12 @@ FIGURES = (
         "undone (accent), and beside a wrong token’s row (grey).",
     ),
     FigureText(
+        "figure-decoys",
+        "Wrong keys",
+        "Keys that were never inserted, read on the suspect like the one examined and counted by their corrected "
+        "chance (grey), and the key examined (accent). Left of the dashed line a reading counts as found.",
+    ),
+    FigureText(
         "figure-odds",
         "Odds of this setting",
         "What the published counting rule gives at this setting: chance of finding a mark that is there, and of "
@@ -72,7 +81,8 @@ FIGURES = (
 def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict[str, go.Figure]:
     """The figures of a document by name, in the order of `FIGURES`.
 
-    `figure-recipients` only where any were traced, `figure-paper` only where it says more.
+    `figure-recipients` only where any were traced, `figure-paper` only where it says more, `figure-decoys` only where
+    any were ranked.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
@@ -81,7 +91,7 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     reading = reading_summary(document["reading"])
     drawn = {}
     if document.get("tracing") is not None:
-        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark)
+        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
     drawn |= {
         "figure-positions": plots.position_ranks(reading, parameters, rows, texts, dark=dark),
         "figure-ranks": plots.sorted_ranks(reading, parameters, rows, texts, dark=dark),
@@ -90,6 +100,9 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
         paper = reading_summary(document["paper"])
         drawn["figure-paper"] = plots.sorted_ranks(paper, parameters, rows, texts, dark=dark)
     drawn["figure-lineage"] = similarities(document_histogram(document), dark=dark)
+    decoys = document_decoys(document)
+    if decoys is not None:
+        drawn["figure-decoys"] = decoy_risks(decoys, dark=dark)
     # Without the suspect's own share: the odds of a rule at the very value just observed say nothing new.
     drawn["figure-odds"] = plots.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
     return drawn

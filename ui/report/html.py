@@ -22,7 +22,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
-from ui.plot_theme import CONFIG, number, power_of_ten
+from ui.plot_theme import CONFIG, minus, number, power_of_ten
 from ui.report import recognition, tracing, tracing_words, wording
 from ui.report.document import to_json
 from ui.report.figures import FIGURES, document_figures, same_reading
@@ -73,6 +73,9 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         supporting=document.get("supporting", []),
         by_tracing=document["verdict"].get("rests_on") == tracing.TRACING,
         short_odds=short_odds(document),
+        error_rates=document.get("error_rates"),
+        standing=document.get("standing"),
+        version=document["schema"]["version"],
         parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
         figures=figures,
         figure_data=_json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
@@ -142,6 +145,14 @@ def _power(log10: float | None) -> Markup:
     return Markup("not available") if log10 is None else Markup(power_of_ten(log10))
 
 
+def _ratio(log10: float) -> Markup:
+    """A likelihood ratio given as its log10, above or below one."""
+    if abs(log10) < 3.0:
+        return Markup(_decimal(10.0**log10, 3))
+    exponent = math.floor(log10)
+    return Markup(f"{10 ** (log10 - exponent):.2f} × 10<sup>{minus(exponent)}</sup>")
+
+
 def _size(count: int) -> str:
     """Bytes in full and, from a kilobyte on, in the next handy unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -172,6 +183,7 @@ def environment() -> Environment:
         "prose": _prose,
         "raised": lambda text: Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text)))),
         "power": _power,
+        "ratio": _ratio,
         "size": lambda count: _figure_number(_size(count)),
     }
     return made

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
@@ -13,7 +16,10 @@ from irwm.checkpoint.adapter import ADAPTER_CONFIG
 from irwm.verdict import log10_risk
 
 # Libraries whose versions can change a number of a finding, or how this report draws it.
-_LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly")
+_LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly", "matplotlib", "typst")
+# What is drawn and said, besides the numbers: sources of the reports and of their figures.
+_DRAWING = (".py", ".j2", ".css", ".js", ".typ")
+LAYOUT = "Report layout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +151,15 @@ def installed_versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "not installed"
-    return found | {"System": f"{platform.system()} {platform.machine()}"}
+    return found | {LAYOUT: _layout(), "System": f"{platform.system()} {platform.machine()}"}
+
+
+@lru_cache(maxsize=1)
+def _layout() -> str:
+    """A short digest of everything that turns a document into pages; where it is equal, the pages are too."""
+    here = Path(__file__).parent
+    sources = [path for path in here.iterdir() if path.suffix in _DRAWING] + list(here.parent.glob("*plot*.py"))
+    digest = hashlib.sha256()
+    for path in sorted(sources, key=lambda path: path.name):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]

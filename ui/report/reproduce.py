@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm import Checkpoint, Finding, Key, detect, detect_each
+from irwm.decoys import decoys as rank_decoys
 from irwm.tracing import examine
 from ui.report import tracing
 from ui.report.document import ReportError, examination, plain
+from ui.report.error_rates import decoy_section
 
 # One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
 # float64 sums taken in another order, far below the step 1 / (N + 1) of a rank.
 RELATIVE = ABSOLUTE = 1e-6
-_NEW_IN_VERDICT = ("rests_on", "mark", "mark_reason")
+_NEW_IN_3 = {"verdict": ("rests_on", "mark", "mark_reason")}
+_NEW_IN_4 = {"evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits")}
 # The digest changes with the last bit of any value; the quantiles beside it are compared instead.
 _NOT_COMPARED = ("sha256",)
 
@@ -36,6 +39,7 @@ def reproduce(
     key: Key,
     device: str = "cpu",
     keys: Sequence[Key] = (),
+    decoys: bool = True,
 ) -> list[Difference]:
     """Examine again with the recorded seed, statistic, invariant and number of keys; list what differs.
 
@@ -49,6 +53,7 @@ def reproduce(
         device: where to compute.
         keys: the recipients' keys, for a report that traced them. With some of them alone, those recipients are
             traced again and the others are taken as recorded.
+        decoys: rank the recorded number of decoy keys again too, where the report has any; they take longest.
 
     Returns:
         Differences in the document's order; empty when the report is reproduced.
@@ -81,8 +86,14 @@ def reproduce(
         section = _traced_again(recorded_tracing, suspect, model, [key, *keys], finding, device)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
-    if document["schema"]["version"] == 2:
-        again = _as_version_2(again)
+    again = _as_version(again, document["schema"]["version"])
+    recorded_decoys = (document.get("error_rates") or {}).get("decoys")
+    if decoys and recorded_decoys:
+        ranked = rank_decoys(
+            suspect, model, key, finding, recorded_decoys["number"], recorded_decoys["seed"], device
+        )  # fmt: skip
+        again["error_rates"] = plain({"decoys": None if ranked is None else decoy_section(ranked, finding)})
+        document = {**document, "error_rates": {"decoys": recorded_decoys}}
     return [difference for part in again for difference in _compare(part, document.get(part), again[part])]
 
 
@@ -125,12 +136,15 @@ def _traced_again(
     return section | tracing.summary(section)
 
 
-def _as_version_2(again: dict[str, Any]) -> dict[str, Any]:
-    """An examination as a document of version 2 has it, which knew no tracing."""
-    verdict = {
-        name: again["verdict"][name] for name in again["verdict"] if name not in ("rests_on", "mark", "mark_reason")
-    }
-    return {name: again[name] for name in again if name not in ("tracing", "supporting")} | {"verdict": verdict}
+def _as_version(again: dict[str, Any], version: int) -> dict[str, Any]:
+    """An examination as a document of an older version has it."""
+    for since, added in ((4, _NEW_IN_4), (3, _NEW_IN_3)):
+        if version < since:
+            for part, names in added.items():
+                again[part] = {name: value for name, value in again[part].items() if name not in names}
+    if version < 3:
+        again = {name: part for name, part in again.items() if name not in ("tracing", "supporting")}
+    return again
 
 
 def _compare(where: str, recorded: Any, found: Any) -> Iterator[Difference]:
@@ -141,11 +155,12 @@ def _compare(where: str, recorded: Any, found: Any) -> Iterator[Difference]:
     elif isinstance(found, list) and isinstance(recorded, list) and len(found) == len(recorded):
         for i, (r, f) in enumerate(zip(recorded, found, strict=True)):
             yield from _compare(f"{where}[{i}]", r, f)
-    elif not _same(recorded, found):
+    elif not same(recorded, found):
         yield Difference(where, recorded, found)
 
 
-def _same(recorded: Any, found: Any) -> bool:
+def same(recorded: Any, found: Any) -> bool:
+    """Whether two values of a document are equal, as far as two runs of the same examination can be."""
     if isinstance(recorded, float) or isinstance(found, float):
         numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (recorded, found))
         return numbers and math.isclose(recorded, found, rel_tol=RELATIVE, abs_tol=ABSOLUTE)

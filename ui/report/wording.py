@@ -7,19 +7,25 @@ report speaks of copies, not of people.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from irwm import Finding
 from irwm.errors import printable
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, Standing
 from irwm.verdict import odds
 from ui.report import tracing, tracing_words
 from ui.report.items import ItemDescription, SelfTest
 
 STATUS = (
-    "This report is not signed and carries no custody log. It is meant for internal use and is not ready for a court; "
-    "a later version of the program adds both."
+    "This report is not signed, so nothing shows that it is as its maker left it. It is meant for internal use and is "
+    "not ready for a court."
+)
+SIGNED = (
+    "The signature is a file of its own beside this one, and names this file by its SHA-256. It shows that the files "
+    "are as the signer left them, not that what they say is right; that is what running the examination again shows."
 )
 HANDLING = (
     "Confidential: this report names the rows that carry the mark. Whoever knows them can remove it from other copies "
@@ -32,8 +38,55 @@ NOT_INNOCENCE = (
 )
 ERROR_RATE = (
     "The verdict “found” is given only where fewer than one in a million models without the mark would show such "
-    "a reading, after the corrections named above. The bound follows from the permutation ranks; it was not measured "
-    "on a collection of other models for this report."
+    "a reading, after the corrections named above. The bound follows from the permutation ranks, which are exact for "
+    "any number of permutations and any model."
+)
+MEASURED = (
+    "Keys that were never inserted (decoys) were read on the suspect’s own rows, aligned as for the key examined, with "
+    "the same statistic, the original’s attention scores and random orders of their own. Each decoy has its own rows "
+    "and its own orders, and shares its equations and its null with some hundred others. None of them can be in the "
+    "suspect, so each that reads “found” would be an error. The figures are chances for one key, without the "
+    "correction for keys tried."
+)
+NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
+NO_NEUTRAL = (
+    "No neutral model was examined beside this suspect: with an original of this size its alignment would take longer "
+    "than all else."
+)
+# H1 and H2 of irwm.evaluation; they are about the mark alone, whatever else a verdict rests on.
+LR_PROPOSITIONS = (
+    "the suspect carries this key’s mark",
+    "the suspect carries no mark of this key",
+)
+LR_MEANING = (
+    "The likelihood ratio says how many times more probable these ranks are if the first of two propositions is true "
+    "than if the second is. It says nothing about how probable the propositions themselves are."
+)
+LR_MODEL = (
+    "Without the mark each rank is uniform, by the permutations. With it, a rank r is taken to have the density a "
+    "times r to the power a − 1, with one strength a for all positions; nothing is known of a, so all strengths from 0 "
+    "(a fresh mark) to 1 (none) count the same. "
+    "Whatever the true law of marked copies is, a ratio of c or more comes up at most once in c times without the mark."
+)
+LR_BY_NOISE = (
+    "The verdict of this report rests on the noise of the recipients’ copies. The likelihood ratio is about the mark "
+    "of the likeliest recipient alone, which mixing copies thins out."
+)
+CORRECTED = (
+    "Paid for are all that could have found a mark where there is none: every key tried, every tensor of the suspect "
+    "that was read as its embedding, and the two ways of combining the ranks (the smaller p of Fisher’s combination "
+    "and of the count, doubled)."
+)
+ALIGNMENT_IS_FREE = (
+    "Nothing is paid for the alignments tried. An alignment is chosen by how far the suspect’s rows resemble the "
+    "original’s, and knows at most which rows a key reads. The orders in which the key reads their entries, on which "
+    "every rank rests, follow from its secret and are independent of suspect and alignment; so the ranks are uniform "
+    "under any alignment whatever. The other statistics in this report are shown beside, and the verdict does not "
+    "choose among them."
+)
+P_IS_NEVER_ZERO = (
+    "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "
+    "above."
 )
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
 TOLERANCE = (
@@ -77,6 +130,53 @@ def chance(log10_risk: float) -> str:
     return odds(log10_risk)
 
 
+def likelihood(log10_lr: float) -> str:
+    """A likelihood ratio as a sentence, without more digits than its model deserves."""
+    first, second = LR_PROPOSITIONS if log10_lr >= 0 else LR_PROPOSITIONS[::-1]
+    if abs(log10_lr) < math.log10(2.0):
+        return f"The ranks are about as probable if {first} as if {second}."
+    return f"The ranks are about {times(abs(log10_lr))} times more probable if {first} than if {second}."
+
+
+def times(log10: float) -> str:
+    """A ratio above one in words: "6", "4 000", "10⁸⁴"; one digit, the rest rounded down."""
+    if log10 >= 6.0:
+        return "10" + str(math.floor(log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    value = 10.0**log10
+    digits = 10 ** math.floor(log10 + 1e-9)
+    return f"{math.floor(value / digits + 1e-9) * digits:,}".replace(",", " ")
+
+
+def standing_sentence(standing: Standing, authority: str, word: str) -> str:
+    """How the claim stands against somebody who could have searched for a key that fits."""
+    bits, left = math.floor(standing.evidence_bits), math.floor(standing.margin_bits)
+    by = f" by {authority}" if authority else ""
+    if standing.status == COMMITTED:
+        dated = (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, before the suspect is known to have existed "
+            f"({standing.suspect_seen_utc}). Nobody could have searched for this key in this suspect"
+        )
+        return f"{dated}, so all {bits} bits of the evidence stand." if word == FOUND else f"{dated}."
+    dated = {
+        LATE: (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, not before the suspect is known to have "
+            f"existed ({standing.suspect_seen_utc})."
+        ),
+        UNDATED: (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, but since when the suspect has existed was "
+            "not stated, so the dates settle nothing."
+        ),
+        UNCOMMITTED: "No commitment to this key that somebody else dated before was shown.",
+    }[standing.status]
+    searched = "Whoever makes a key can search for one that fits"
+    if word != FOUND:
+        return f"{dated} {searched}; nothing was found here, so there is nothing that a search could have forged."
+    said = f"{dated} {searched}: the evidence of {bits} bits, less {standing.search_bits:.0f} bits of search, leaves "
+    if left > 0:
+        return f"{said}{left}. A search of that size does not explain the finding."
+    return f"{said}none. A search of that size explains the finding by itself, and the report shows no more than that."
+
+
 def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:
     """The two propositions that the findings are weighed between."""
     verdict = computed["verdict"]
@@ -97,6 +197,7 @@ def limitations(
     self_tests: Sequence[SelfTest],
     disclose_rows: bool,
     found: Mapping[str, Any] | None = None,
+    measured: bool = False,
 ) -> list[str]:
     """What the examination cannot show, general points first, then what is particular to this one."""
     said = [
@@ -106,13 +207,13 @@ def limitations(
         "a copy made before the mark, or under another key, does not carry this one.",
         "“Found” identifies a copy, not a person. Who passed it on, when, and whether they were entitled to is outside "
         "this examination.",
-        "The key and the original were taken as presented. That the key existed before the dispute, and was not "
-        "searched for until it fitted, rests on other evidence, such as a commitment that was published or deposited "
-        "earlier.",
+        "The key and the original were taken as presented. What dates the key’s commitment, and what a search could "
+        "have done without such a date, is stated under “The key against a search”.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
-        "A likelihood ratio is not given: this version has no validated model of how a marked copy looks after being "
-        "tampered with, and states only how readings behave without the mark.",
+        "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "
+        "beside it; another family would give another number. What holds for any family is how seldom a large ratio "
+        "comes up without the mark.",
         "“Derived” says that the suspect and the original have a common origin. Likeness has no direction: the suspect "
         "may descend from the original, both from a third model, or the original from the suspect. Dates tell these "
         "apart, and are not examined here.",
@@ -134,6 +235,8 @@ def limitations(
             "No self-tests were run with this examination: neither a key that was never inserted nor an unrelated "
             "model was examined in the same way as a control."
         )
+    if not measured:
+        said.append("No decoy keys were ranked with this examination, so its error rate is computed and not measured.")
     if any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
         said.append(
             "Not every file was hashed in full. The embeddings are identified by their fingerprints; the other weights "

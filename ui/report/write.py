@@ -1,4 +1,4 @@
-"""Publishing a report: both files are complete before either has its name, and nothing is ever overwritten."""
+"""Publishing a report: HTML, JSON, PDF and signature are complete before any has its name; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from irwm import Finding
 from irwm.errors import OutputExistsError
 from ui.report.document import ReportError, finding_document, to_json
 from ui.report.html import render_html
+from ui.report.pdf import set_pages
+from ui.report.signing import ENDING, Signer, announced, sign_report
 
 
 def write_report(
     folder: str | Path, finding: Finding, *, name: str = "report", **particulars: Any
 ) -> tuple[Path, Path]:
-    """Write NAME.html and NAME.json into `folder`, which is made if it is missing.
+    """Write NAME.html, NAME.json and NAME.pdf into `folder`, which is made if it is missing.
 
     The files are readable by their owner only, since they name the marked rows unless told otherwise.
 
@@ -38,14 +40,34 @@ def write_report(
     return write_document(folder, finding_document(finding, **particulars), name=name)
 
 
-def write_document(folder: str | Path, document: Mapping[str, Any], *, name: str = "report") -> tuple[Path, Path]:
-    """Write a document that is there already; see `write_report`."""
+def write_document(
+    folder: str | Path, document: Mapping[str, Any], *, name: str = "report", signer: Signer | None = None
+) -> tuple[Path, Path]:
+    """Write a document that is there already, and with a signer its signature, NAME.signature.json; see `write_report`.
+
+    With a signer the document says in its status that it is signed, and by whom; the JSON that is written holds that.
+    """
     _check_name(name)
     folder = Path(folder)
-    html_path, json_path = folder / f"{name}.html", folder / f"{name}.json"
-    contents = {json_path: to_json(document), html_path: render_html(document, json_path.name).encode("utf-8")}
-    publish(folder, contents)
-    return html_path, json_path
+    if signer is not None:
+        document = announced(document, signer)
+    files = report_files(document, name)
+    if signer is not None:
+        files[f"{name}{ENDING}"] = sign_report(
+            files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count
+        )
+    publish(folder, {folder / file: content for file, content in files.items()})
+    return folder / f"{name}.html", folder / f"{name}.json"
+
+
+def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str, bytes]:
+    """The files of a report by name, as they follow from its document alone: JSON, HTML and PDF."""
+    html = render_html(document, f"{name}.json")
+    return {
+        f"{name}.json": to_json(document),
+        f"{name}.html": html.encode("utf-8"),
+        f"{name}.pdf": set_pages(document, html),
+    }
 
 
 def publish(folder: Path, contents: Mapping[Path, bytes]) -> None:

@@ -1,0 +1,39 @@
+"""Signing identities outside any vault, so that a test can make as many as it needs, and rotate them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from storage.identity import REPORT, Certificate, Signature, certify, public_hex
+from ui.report.signing import Signer
+
+SIGNED_UTC, HEAD, ENTRIES = "2026-11-21T03:00:00.000Z", "ab" * 32, 17
+
+
+@dataclass
+class Signatory:
+    """A chain of identities as a vault keeps it; the same `seed` gives the same keys."""
+
+    seed: int = 1
+    certificates: list[Certificate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._key = self._private(1)
+        self.first = public_hex(self._key)
+
+    def rotate(self) -> None:
+        number = len(self.certificates) + 2
+        key = self._private(number)
+        self.certificates.append(certify(self._key, "vault", number, public_hex(key), "2026-11-20T00:00:00.000Z"))
+        self._key = key
+
+    def sign(self, message: bytes) -> Signature:
+        return Signature(public_hex(self._key), self._key.sign(REPORT + message).hex(), tuple(self.certificates))
+
+    def signer(self) -> Signer:
+        return Signer(self.sign, self.first, SIGNED_UTC, HEAD, ENTRIES)
+
+    def _private(self, number: int) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(bytes([self.seed, number]) * 16)

@@ -1,0 +1,172 @@
+"""Decoys and neutral models in a document and in its figures; documents of older versions; what the clock decides."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from irwm.decoys import Decoys, decoys
+from irwm.ownership.search import standing
+from tests.report.conftest import Examined, examine
+from tests.report.test_document import SCHEMA, names
+from tests.report.test_html import Page, printed
+from ui.decoy_plot import decoy_risks
+from ui.plot_data import decoy_histogram
+from ui.plot_theme import DARK, LIGHT
+from ui.report import from_json, render_html, reproduce, to_json
+from ui.report.document import without_times
+from ui.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys
+from ui.report.figures import document_figures
+
+
+@pytest.fixture(scope="module")
+def ranked(found: Examined) -> Decoys:
+    result = decoys(found.suspect, found.model, found.key, found.finding, 400)
+    assert result is not None
+    return result
+
+
+@pytest.fixture(scope="module")
+def measured(world: dict[str, Any], found: Examined, ranked: Decoys, inconclusive: Examined) -> Examined:
+    neutral = NeutralModel.of("a stranger", 600, inconclusive.finding)
+    return examine(
+        world,
+        "copy",
+        error_rates=ErrorRates(ranked, (neutral,)),
+        standing=standing(-88.0, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"),
+        authority="Example Time",
+    )
+
+
+def test_the_section_holds_the_distribution_and_the_suspect_on_it(measured: Examined, ranked: Decoys) -> None:
+    section = measured.document["error_rates"]["decoys"]
+    assert section["number"] == sum(section["histogram"]["counts"]) == 400
+    assert section["smallest_log10_risk"] == ranked.log10_risk.min()
+    assert section["suspect_log10_risk"] < -60
+    assert section["as_low_as_suspect"] == 0
+    for share in section["shares"]:
+        assert share["count"] == (ranked.log10_risk <= share["log10_risk"]).sum()
+        assert share["low"] <= share["share"] <= share["high"]
+    assert [share["log10_risk"] for share in section["shares"]] == [-1, -2, -3, -4, -5, -6]
+    neutral = measured.document["error_rates"]["neutral"]
+    assert (neutral[0]["verdict"], neutral[0]["aligned"]) == ("inconclusive", False)
+
+
+def test_all_of_it_is_printed(measured: Examined) -> None:
+    text = Page(render_html(measured.document, "x.json")).text
+    d = measured.document
+    assert printed(d["evaluation"]["log10_lr"]) in text
+    assert d["evaluation"]["verbal"] in text
+    assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
+    assert d["standing"]["sentence"] in text
+    assert "before the suspect is known to have existed" in text
+    assert "Nothing is paid for the alignments tried" in text
+    assert "A chance is never zero" in text
+    assert "No decoy keys were ranked" not in text
+
+
+def test_what_was_not_measured_is_said(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
+    assert any("computed and not measured" in said for said in found.document["limitations"])
+    d = examine(world, "stranger", error_rates=ErrorRates(None)).document
+    assert d["error_rates"]["decoys"] is None
+    assert "No decoy keys were read" in Page(render_html(d)).text
+    assert d["evaluation"]["log10_lr"] is d["evaluation"]["verbal"] is None
+    assert "No likelihood ratio is given" in Page(render_html(d)).text
+    assert "figure-decoys" not in document_figures(d)
+
+
+def test_they_are_reproduced_and_an_edited_one_is_named(measured: Examined) -> None:
+    document = from_json(to_json(measured.document))
+    assert reproduce(document, measured.suspect, measured.model, measured.key) == []
+    edited = copy.deepcopy(document)
+    edited["error_rates"]["decoys"]["histogram"]["counts"][-1] += 1
+    edited["evaluation"]["log10_lr"] += 1
+    where = [d.where for d in reproduce(edited, measured.suspect, measured.model, measured.key)]
+    assert where[0] == "evaluation.log10_lr"
+    assert where[1].startswith("error_rates.decoys.histogram.counts")
+    again = reproduce(edited, measured.suspect, measured.model, measured.key, decoys=False)
+    assert [d.where for d in again] == ["evaluation.log10_lr"]
+
+
+def older(document: dict[str, Any], version: int) -> dict[str, Any]:
+    """The document as an older version of the program wrote it."""
+    old = copy.deepcopy(document)
+    old["schema"]["version"] = version
+    for name in ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"):
+        del old["evaluation"][name]
+    del old["error_rates"], old["standing"]
+    if version < 3:
+        del old["tracing"], old["supporting"]
+        for name in ("rests_on", "mark", "mark_reason"):
+            del old["verdict"][name]
+    return old
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_documents_of_older_versions_are_read_drawn_and_reproduced(found: Examined, version: int) -> None:
+    document = from_json(to_json(older(found.document, version)))
+    text = Page(render_html(document, "old.json")).text
+    assert f"version {version}" in text
+    assert "likelihood ratio" not in text.partition("Limitations")[0].lower()
+    assert reproduce(document, found.suspect, found.model, found.key) == []
+
+
+def test_without_times_leaves_out_what_the_clock_decides_and_nothing_else(measured: Examined) -> None:
+    document = measured.document
+    document = document | {"status": document["status"] | {"custody": {"audit_head": "1"}}}
+    kept = without_times(document)
+    assert set(document) - set(kept) == {"created_utc"}
+    assert set(document["extra"]) - set(kept["extra"]) == {"Seconds"}
+    assert set(document["status"]) - set(kept["status"]) == {"custody"}
+    assert {n: v for n, v in kept.items() if n not in ("extra", "status")} == {
+        n: v for n, v in document.items() if n not in ("created_utc", "extra", "status")
+    }
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_suspect_is_in_the_accent_colour_and_the_decoys_are_grey(measured: Examined, dark: bool) -> None:
+    colours = DARK if dark else LIGHT
+    figure = document_figures(measured.document, dark=dark)["figure-decoys"]
+    bars, dot = figure.data
+    assert bars.marker.color == colours.null
+    assert dot.marker.color == colours.accent
+    assert sum(bars.y) == 400
+    assert "beyond the axis" in str([a.text for a in figure.layout.annotations])
+    assert "wrong keys" in figure.layout.title.text
+
+
+def test_a_suspect_among_the_decoys_stands_where_its_chance_is() -> None:
+    histogram = decoy_histogram(np.array([-0.1, -0.5, -2.0, 0.0]), -0.4)
+    assert histogram.counts.sum() == 4
+    assert histogram.edges[-1] == 0.0
+    figure = decoy_risks(histogram)
+    assert figure.data[1].x == (-0.4,)
+    assert "beyond" not in str([a.text for a in figure.layout.annotations])
+
+
+@pytest.mark.parametrize("value", [-0.25, -0.5, -1.0, -2.75])
+def test_a_bin_holds_its_upper_edge(value: float) -> None:
+    h = decoy_histogram(np.array([value, -3.9]), 0.0)
+    (here,) = np.flatnonzero(h.counts[1:]) + 1
+    assert h.edges[here + 1] == value
+
+
+def test_a_document_without_decoys_draws_none(found: Examined) -> None:
+    assert document_decoys(found.document) is None
+    assert document_decoys(older(found.document, 3)) is None
+
+
+def test_the_interval_is_exact() -> None:
+    assert clopper_pearson(0, 10) == (0.0, pytest.approx(0.30849710781876083))
+    assert clopper_pearson(10, 10) == (pytest.approx(0.6915028921812392), 1.0)
+    low, high = clopper_pearson(5, 100)
+    assert (low, high) == (pytest.approx(0.0164315, abs=1e-6), pytest.approx(0.1128349, abs=1e-6))
+
+
+def test_the_schema_names_every_field_of_it(measured: Examined) -> None:
+    for section in ("error_rates", "standing"):
+        for field in names(measured.document[section]):
+            assert f"`{field}`" in SCHEMA, field

@@ -1,0 +1,83 @@
+"""`python -m irwm verify`, run as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.report.signers import Signatory
+from ui.report.write import write_document
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "irwm", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, encoding="utf-8", check=False)
+
+
+@pytest.fixture(scope="module")
+def signed(found, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("signed")
+    write_document(folder, found.document, signer=Signatory().signer())
+    (folder / "opened.key").write_bytes(found.key.to_bytes())
+    return folder
+
+
+def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found):
+    said = run(
+        "verify", signed / "report.json", "--identity", Signatory().first, "--suspect", found.suspect.path,
+        "--original", found.model.path, "--key", signed / "opened.key",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    lines = said.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["holds"] * (len(lines) - 1)
+    names = [line.split()[1] for line in lines[:-1]]
+    assert names == [
+        "files:", "document:", "signature:", "certificates:", "identity:", "custody:", "numbers:", "page:", "pdf:",
+        "suspect:", "original:", "key:", "examination:",
+    ]  # fmt: skip
+    assert lines[-1] == "All that was checked holds."
+    assert said.stderr == ""
+
+
+def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_path):
+    folder = shutil.copytree(signed, tmp_path / "\u202egnp\x1b[31m")
+    page = folder / "report.html"
+    page.write_text(page.read_text(encoding="utf-8").replace("Northwind", "\x1b[2J\u202e", 1), encoding="utf-8")
+    said = run("verify", folder)
+    assert said.returncode == 1
+    assert "FAILS        files:" in said.stdout
+    assert "FAILS        page:" in said.stdout
+    assert not {"\x1b", "\u202e"} & set(said.stdout + said.stderr)
+    assert said.stdout.splitlines()[-1] == "This report does not hold: something was changed, or differs."
+
+
+def test_what_cannot_be_checked_ends_with_2(signed, tmp_path):
+    missing = run("verify", tmp_path / "none.json", "--json")
+    assert missing.returncode == 2
+    answer = json.loads(missing.stdout)
+    assert (answer["ok"], answer["exit_code"], answer["checks"][0]["ok"]) == (False, 2, None)
+    no_key = run("verify", signed, "--key", signed / "report.json")
+    assert no_key.returncode == 2
+    assert "key" in no_key.stderr
+    assert "Traceback" not in no_key.stderr
+    usage = run("verify")
+    assert usage.returncode == 2
+    assert "REPORT" in usage.stderr
+
+
+def test_help_needs_none_of_the_libraries_that_a_check_needs():
+    code = """
+import sys
+from irwm.__main__ import main
+try:
+    main(["verify", "--help"])
+except SystemExit:
+    print("ui" in sys.modules)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert said.stdout.splitlines()[-1] == "False"
+    assert "Exit code" in said.stdout

@@ -1,0 +1,178 @@
+"""The PDF says what the HTML says, is the same bytes for the same document, and takes a stranger's text for text."""
+
+from __future__ import annotations
+
+import copy
+import html as html_text
+import re
+import subprocess
+import sys
+
+import pytest
+
+import irwm
+import ui.report.pdf as pdf
+from tests.report.conftest import examine
+from ui.report import render_html
+from ui.report.blocks import blocks_of, figures_of, text_of
+from ui.report.document import ReportError
+from ui.report.drawings import drawn, words
+from ui.report.figures import FIGURES
+from ui.report.pdf import SPELLED, STANDARD, page_data, render_pdf, report_id
+from ui.report.typefaces import files, settable
+
+HOSTILE = '#eval("1") $x$ *b* \\u{1F4A9} `raw` <img src=x> ]] #import "/etc/passwd": * // @ref'
+TURNING = "\u202eabc \x1b[31mred\x07 \u2066x"
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
+    one = render_pdf(found.document, "report.json")
+    two = subprocess.run(
+        [sys.executable, "-c", _AGAIN], input=_document_bytes(found), capture_output=True, check=True, timeout=300
+    ).stdout
+    assert one == two
+    assert one.startswith(b"%PDF-1.7")
+    assert b"<pdfaid:part>2</pdfaid:part>" in one
+    assert b"<pdfaid:conformance>A</pdfaid:conformance>" in one
+    assert b"2026-11-21T02:00:00" in one  # the document's time, and not the clock's
+    assert STANDARD == "a-2a"
+
+
+_AGAIN = """
+import sys
+from ui.report import from_json
+from ui.report.pdf import render_pdf
+sys.stdout.buffer.write(render_pdf(from_json(sys.stdin.buffer.read()), "report.json"))
+"""
+
+
+def _document_bytes(found):
+    from ui.report import to_json
+
+    return to_json(found.document)
+
+
+def test_every_word_of_the_page_is_in_the_pdf(any_case):
+    html = render_html(any_case.document, "report.json")
+    main = html[html.index("<main>") : html.index("</main>")]
+    main = re.sub(r"<noscript>.*?</noscript>|<svg.*?</svg>", "", main, flags=re.DOTALL)
+    main = re.sub(r"<q>(.*?)</q>", r"“\1”", main)
+    seen = html_text.unescape(re.sub(r"<[^<>]*>", "", main))
+    blocks = blocks_of(html)
+    assert squeezed(text_of(blocks)) == squeezed(settable(seen))
+    assert {block["name"] for block in blocks if block["kind"] == "figure"} == set(figures_of(html))
+
+
+def test_every_figure_of_the_page_is_drawn(any_case):
+    data = page_data(any_case.document, render_html(any_case.document))
+    assert set(data["figures"]) <= {figure.name for figure in FIGURES}
+    assert all(svg.rstrip().endswith("</svg>") and "<path" in svg for svg in data["figures"].values())
+    assert not any("<text" in svg or "<dc:date" in svg for svg in data["figures"].values())
+    assert data["id"] == report_id(any_case.document)
+
+
+def test_a_figure_is_drawn_the_same_each_time(found):
+    spec = figures_of(render_html(found.document))["figure-lineage"]
+    from ui.report.drawings import _drawn
+
+    one = drawn(spec)
+    _drawn.cache_clear()
+    assert drawn(spec) == one
+
+
+def test_a_kind_of_trace_that_cannot_be_drawn_is_refused_and_not_left_out():
+    with pytest.raises(ReportError, match="kind of trace"):
+        drawn({"data": [{"type": "pie", "values": [1]}], "layout": {}})
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        ("10<sup>−9</sup>", "10⁻⁹"),
+        ("a<br>b", "a\nb"),
+        ("&lt;b&gt;x", "<b>x"),
+        ("$x^2$", "$x^2$"),
+        ("模", "\\u6a21"),
+    ],
+)
+def test_words_of_a_figure_are_plain_characters(given, plain):
+    assert words(given) == plain
+
+
+def test_a_strangers_text_is_text(world):
+    key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж模שλ🦙")
+    finding = irwm.detect(world["copy"], world["model"], world["key"], seed=7)
+    particulars = examine(world, "copy").particulars
+    from ui.report import KeyInfo, finding_document
+
+    document = finding_document(
+        finding,
+        **particulars
+        | {
+            "key_info": KeyInfo.of(key),
+            "case": {"Case": HOSTILE, "Note": TURNING, "Long": "x" * 1500},
+            "tokens": dict.fromkeys(world["key"].marked_rows.tolist(), HOSTILE),
+        },
+    )
+    data = page_data(document, render_html(document))
+    said = text_of(data["blocks"])
+    assert squeezed(HOSTILE) in squeezed(said)
+    assert "\\u202eabc \\x1b[31mred\\x07" in said
+    assert "\u202e" not in said
+    assert "Ж\\u6a21\\u05e9λ\\U0001f999" in said
+    assert data["blocks"][-1]["runs"][0]["text"] == SPELLED
+    assert render_pdf(document).startswith(b"%PDF")
+
+
+def test_a_hash_is_whole_so_that_it_can_be_copied_and_other_long_words_may_break(found):
+    texts = [run["text"] for block in _every(blocks_of(render_html(found.document))) for run in block]
+    hashes = [text for text in texts if re.fullmatch("[0-9a-f]{64}", text)]
+    assert found.document["items"]["suspect"]["fingerprint"] in hashes
+    assert not any("\u200b" in text and re.fullmatch("[0-9a-f\u200b]{64,}", text) for text in texts)
+
+
+def _every(blocks):
+    for block in blocks:
+        if block["kind"] == "facts":
+            yield from (part for row in block["rows"] for part in row)
+
+
+def test_a_report_without_a_readable_time_is_dated_1970(not_found):
+    document = copy.deepcopy(not_found.document) | {"created_utc": "once"}
+    assert b"1970-01-01T00:00:00" in render_pdf(document)
+
+
+def test_documents_of_earlier_versions_are_printed_too(found):
+    document = copy.deepcopy(found.document)
+    document["schema"]["version"] = 3
+    for name in ("standing", "error_rates"):
+        document.pop(name, None)
+    for name in ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"):
+        document["evaluation"].pop(name, None)
+    assert render_pdf(document).startswith(b"%PDF")
+
+
+def test_what_typst_refuses_is_said_as_an_error_of_the_report(found, monkeypatch, tmp_path):
+    broken = tmp_path / "broken.typ"
+    broken.write_text('#panic("no such thing")')
+    monkeypatch.setattr(pdf, "_TEMPLATE", broken)
+    with pytest.raises(ReportError, match="no such thing"):
+        render_pdf(found.document)
+
+
+def test_the_fonts_are_files_of_this_program_and_of_its_libraries():
+    assert all(path.is_file() for path in files())
+    assert settable("aßЖλ≥⁻‖“”–\n") == "aßЖλ≥⁻‖“”–\n"
+    assert settable("模\u05d0\u0661") == "\\u6a21\\u05d0\\u0661"
+
+
+def test_neither_matplotlib_nor_typst_is_imported_before_a_pdf_is_asked_for():
+    code = (
+        "import sys, ui.report, ui.report.write; print(sorted({'matplotlib', 'typst', 'fontTools'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
+    assert said.strip() == "[]"

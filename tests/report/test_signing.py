@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from irwm.errors import IrwmError
+from storage.canonical import json_bytes
+from storage.errors import SignatureError
+from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
+from ui.report.signing import announced, read_signature, sign_report
+
+FILES = {"report.json": b"{}", "report.html": b"<p>", "report.pdf": b"%PDF"}
+
+
+def signed(signatory: Signatory) -> bytes:
+    return sign_report(FILES, signatory.sign, SIGNED_UTC, HEAD, ENTRIES)
+
+
+def changed(data: bytes, *path: str, to: object) -> bytes:
+    values = json.loads(data)
+    part = values
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = to
+    return json.dumps(values).encode()
+
+
+def test_a_signature_names_every_file_the_time_and_the_log_and_holds():
+    signatory = Signatory()
+    read = read_signature(signed(signatory))
+    assert read.files == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
+    assert (read.signed_utc, read.audit_head, read.audit_count) == (SIGNED_UTC, HEAD, ENTRIES)
+    assert read.holds() == signatory.first
+
+
+def test_what_is_signed_is_the_canonical_json_of_all_but_the_signature():
+    data = signed(Signatory())
+    body = {name: value for name, value in json.loads(data).items() if name != "signature"}
+    assert read_signature(data).message == json_bytes(body)
+    assert read_signature(json.dumps(json.loads(data)).encode()).holds()  # other blanks, the same content
+
+
+def test_the_same_files_signed_twice_give_the_same_bytes():
+    assert signed(Signatory()) == signed(Signatory())
+
+
+def test_after_rotations_the_signature_still_leads_to_the_first_key():
+    signatory = Signatory()
+    signatory.rotate()
+    signatory.rotate()
+    read = read_signature(signed(signatory))
+    assert len(read.signature.certificates) == 2
+    assert read.holds() == signatory.first
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("files", "report.json"), "0" * 64),
+        (("signed_utc",), "2020-01-01T00:00:00Z"),
+        (("audit", "head"), "cd" * 32),
+        (("audit", "entries"), 16),
+    ],
+)
+def test_whatever_is_changed_the_signature_no_longer_fits(path, value):
+    with pytest.raises(SignatureError, match="does not fit what was signed"):
+        read_signature(changed(signed(Signatory()), *path, to=value)).holds()
+
+
+def test_a_chain_without_its_first_certificate_is_another_signer_and_without_a_middle_one_none():
+    signatory = Signatory()
+    for _ in range(3):
+        signatory.rotate()
+    data = signed(signatory)
+    certificates = json.loads(data)["signature"]["certificates"]
+    cut = read_signature(changed(data, "signature", "certificates", to=certificates[1:]))
+    assert cut.holds() != signatory.first
+    with pytest.raises(SignatureError, match="does not follow"):
+        read_signature(changed(data, "signature", "certificates", to=[certificates[0], certificates[2]])).holds()
+    with pytest.raises(SignatureError, match="another identity"):
+        read_signature(changed(data, "signature", "certificates", to=certificates[:2])).holds()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a": NaN}',
+        b'{"schema": 1, "schema": 2}',
+        b'{"schema": {}, "files": {}, "signed_utc": "", "audit": {}, "signature": {}}',
+    ],
+)
+def test_what_is_no_signature_file_is_refused_in_words(data):
+    with pytest.raises(IrwmError):
+        read_signature(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schema", "version"), 2),
+        (("files",), {}),
+        (("files", "report.json"), "x"),
+        (("audit", "entries"), True),
+        (("audit", "head"), ""),
+        (("signed_utc",), 5),
+        (("signature", "public_key"), "ABC"),
+        (("signature",), None),
+        (("more",), 1),
+    ],
+)
+def test_a_field_that_is_not_of_its_form_is_refused(path, value):
+    with pytest.raises(IrwmError):
+        read_signature(changed(signed(Signatory()), *path, to=value))
+
+
+def test_a_signed_report_says_who_signs_it_and_with_which_log(found):
+    document = announced(found.document, Signatory().signer())
+    assert document["status"]["signed"] is True
+    assert document["status"]["custody"] == {
+        "identity": Signatory().first,
+        "audit_head": HEAD,
+        "audit_entries": ENTRIES,
+    }
+    assert found.document["status"]["signed"] is False

@@ -1,0 +1,371 @@
+"""Every tampering is detected, and named."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import irwm
+from tests.report.conftest import Examined
+from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
+from ui.report import from_json, to_json
+from ui.report.consistency import contradictions
+from ui.report.reproduce import Difference
+from ui.report.signing import sign_report
+from ui.report.verify import Verification, verify_report
+from ui.report.write import report_files, write_document
+
+
+@pytest.fixture(scope="session")
+def signed_once(found: Examined, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("signed")
+    signatory = Signatory()
+    signatory.rotate()
+    write_document(folder, found.document, signer=signatory.signer())
+    return folder
+
+
+@pytest.fixture
+def signed(signed_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(signed_once, tmp_path / "signed")
+
+
+@pytest.fixture(scope="session")
+def unsigned_once(found: Examined, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unsigned")
+    write_document(folder, found.document)
+    return folder
+
+
+@pytest.fixture
+def unsigned(unsigned_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(unsigned_once, tmp_path / "unsigned")
+
+
+def failed(outcome: Verification) -> dict[str, str]:
+    return {check.name: check.said for check in outcome.checks if check.ok is False}
+
+
+def held(outcome: Verification) -> set[str]:
+    return {check.name for check in outcome.checks if check.ok}
+
+
+def edit(path: Path, change: Callable[[dict], None]) -> None:
+    values = json.loads(path.read_bytes())
+    change(values)
+    path.write_bytes(to_json(values))
+
+
+def sign_again(folder: Path, signatory: Signatory) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if ".signature" not in path.name}
+    (folder / "report.signature.json").write_bytes(sign_report(files, signatory.sign, SIGNED_UTC, HEAD, ENTRIES))
+
+
+def test_an_untouched_signed_report_holds_whole(signed):
+    outcome = verify_report(signed, identity=Signatory().first)
+    assert outcome.ok
+    assert outcome.exit_code == 0
+    every = {"files", "document", "signature", "certificates", "identity", "custody", "numbers", "page", "pdf"}
+    assert held(outcome) == every
+
+
+@pytest.mark.parametrize("ending", [".json", ".html", ".pdf", ".signature.json"])
+def test_any_file_of_a_report_stands_for_it(signed, ending):
+    outcome = verify_report(signed / f"report{ending}")
+    assert outcome.ok
+    assert "signature" in held(outcome)
+
+
+def test_without_an_expected_key_the_signer_is_named_and_not_vouched_for(signed):
+    outcome = verify_report(signed)
+    said = {check.name: (check.ok, check.said) for check in outcome.checks}["identity"]
+    assert said[0] is None
+    assert Signatory().first in said[1]
+    assert "compare it with the published one" in said[1]
+
+
+def test_an_unsigned_report_says_that_it_is(unsigned):
+    outcome = verify_report(unsigned)
+    assert outcome.ok
+    assert {c.name: c.ok for c in outcome.checks if c.ok is None}.keys() == {"files", "signature", "examination"}
+    assert "signature" in failed(verify_report(unsigned, identity=Signatory().first))
+
+
+def test_a_number_changed_in_the_json_is_named(signed):
+    edit(signed / "report.json", lambda d: d["verdict"].update(count=49))
+    wrong = failed(verify_report(signed))
+    assert "report.json was changed after it was signed" in wrong["files"]
+    assert "verdict.count is 49, should be 50" in wrong["numbers"]
+    assert "reads “" in wrong["page"]
+    assert "pdf" in wrong
+
+
+def test_a_swapped_p_is_named_without_any_signature(unsigned):
+    """Both p, their floor and the risk changed so that they fit one another: the ranks still give the true ones."""
+
+    def swap(document: dict) -> None:
+        e, r = document["evaluation"], document["reading"]
+        e["log10_p"], e["log10_p_count"] = e["log10_p_count"], e["log10_p"]
+        r["log10_p"], r["log10_p_count"] = r["log10_p_count"], r["log10_p"]
+
+    document = from_json((unsigned / "report.json").read_bytes())
+    swap(document)
+    for name, data in report_files(document).items():  # and every file drawn anew
+        (unsigned / name).write_bytes(data)
+    wrong = failed(verify_report(unsigned))
+    assert set(wrong) == {"numbers"}
+    assert "reading.log10_p is" in wrong["numbers"]
+    assert "reading.log10_p_count is" in wrong["numbers"]
+
+
+def test_a_figure_changed_in_the_html_is_named(signed):
+    page = signed / "report.html"
+    text = page.read_text(encoding="utf-8")
+    start = text.index('"figure-ranks":')
+    at = text.index('"title":{"text":"', start) + len('"title":{"text":"')
+    page.write_text(text[:at] + "1" + text[at:], encoding="utf-8")  # "50 of 50 positions rank below" more
+    wrong = failed(verify_report(signed))
+    assert set(wrong) == {"files", "page"}
+    assert "report.html was changed after it was signed" in wrong["files"]
+    assert "other numbers in figure-ranks" in wrong["page"]
+
+
+def test_a_sentence_changed_in_the_html_is_quoted_both_ways(unsigned):
+    page = unsigned / "report.html"
+    page.write_text(page.read_text(encoding="utf-8").replace("Northwind", "Southwind", 1), encoding="utf-8")
+    wrong = failed(verify_report(unsigned))
+    assert set(wrong) == {"page"}
+    assert "Southwind" in wrong["page"]
+    assert "Northwind" in wrong["page"]
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.99])
+def test_a_byte_changed_in_the_pdf_is_found(signed, place):
+    pdf = bytearray((signed / "report.pdf").read_bytes())
+    at = int(place * len(pdf))
+    pdf[at] ^= 1
+    (signed / "report.pdf").write_bytes(bytes(pdf))
+    wrong = failed(verify_report(signed))
+    assert set(wrong) == {"files", "pdf"}
+    assert f"from byte {at + 1:,} on" in wrong["pdf"]
+
+
+@pytest.mark.parametrize("name", ["report.json", "report.html", "report.pdf"])
+def test_a_file_taken_away_is_named(signed, name):
+    (signed / name).unlink()
+    wrong = failed(verify_report(signed))
+    assert f"{name}, which was signed, is not there" in wrong["files"]
+
+
+def test_a_signature_taken_away_is_missed(signed):
+    (signed / "report.signature.json").unlink()
+    wrong = failed(verify_report(signed))
+    assert set(wrong) == {"signature"}
+    assert "says that it is signed, but report.signature.json is not there" in wrong["signature"]
+
+
+def test_a_signature_of_another_vault_is_named(signed):
+    """Over the very same files, and sound in itself."""
+    sign_again(signed, Signatory(seed=2))
+    for identity in (None, Signatory().first):
+        wrong = failed(verify_report(signed, identity=identity))
+        assert set(wrong) == {"identity"}
+        assert Signatory(seed=2).first in wrong["identity"]
+
+
+def test_a_report_made_up_whole_by_another_vault_needs_the_published_key(signed, found, tmp_path):
+    write_document(tmp_path / "forged", found.document, signer=Signatory(seed=2).signer())
+    assert verify_report(tmp_path / "forged").ok
+    assert set(failed(verify_report(tmp_path / "forged", identity=Signatory().first))) == {"identity"}
+
+
+def test_a_certificate_taken_out_of_the_chain_is_named(signed):
+    signatory = Signatory()
+    for _ in range(3):
+        signatory.rotate()
+    sign_again(signed, signatory)
+    assert not failed(verify_report(signed, identity=Signatory().first))
+    path = signed / "report.signature.json"
+    edit(path, lambda s: s["signature"]["certificates"].pop(1))
+    wrong = failed(verify_report(signed, identity=Signatory().first))
+    assert set(wrong) == {"certificates"}
+    edit(path, lambda s: s["signature"]["certificates"].clear())
+    wrong = failed(verify_report(signed, identity=Signatory().first))
+    assert set(wrong) == {"identity"}
+
+
+def test_a_hash_changed_in_the_signature_is_a_broken_signature(signed):
+    edit(signed / "report.signature.json", lambda s: s["files"].update({"report.pdf": "0" * 64}))
+    assert {"signature", "files"} <= set(failed(verify_report(signed)))
+
+
+def test_the_report_of_another_log_is_found(signed):
+    files = {path.name: path.read_bytes() for path in signed.iterdir() if ".signature" not in path.name}
+    again = sign_report(files, Signatory().sign, SIGNED_UTC, "cd" * 32, ENTRIES)
+    (signed / "report.signature.json").write_bytes(again)
+    assert set(failed(verify_report(signed))) == {"custody"}
+
+
+def test_with_the_models_and_the_opened_key_every_number_comes_out_again(signed, found):
+    outcome = verify_report(signed, found.suspect.path, found.model.path, found.key)
+    assert outcome.ok
+    assert {"suspect", "original", "key", "examination"} <= held(outcome)
+
+
+def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
+    """A false likeness: nothing else in the document follows from it, and every file is drawn anew."""
+    document = copy.deepcopy(found.document)
+    document["lineage"]["attention_decoy"] = 0.75
+    for name, data in report_files(document).items():
+        (unsigned / name).write_bytes(data)
+    assert verify_report(unsigned).ok
+    wrong = failed(verify_report(unsigned, found.suspect, found.model, found.key))
+    assert set(wrong) == {"examination"}
+    assert "lineage.attention_decoy: recorded 0.75" in wrong["examination"]
+
+
+def test_another_key_and_another_suspect_are_named(signed, found, world):
+    wrong = failed(verify_report(signed, world["trimmed"], found.model, world["other"]))
+    assert set(wrong) == {"suspect", "key", "examination"}
+    assert "items.suspect.fingerprint" in wrong["examination"]
+
+
+def test_a_model_byte_changed_after_the_report_names_the_file(signed, found, tmp_path):
+    copied = shutil.copytree(found.suspect.path, tmp_path / "copied")
+    file = copied / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+    wrong = failed(verify_report(signed, suspect=copied))
+    assert set(wrong) == {"suspect"}
+    assert "model.safetensors is another file than the one examined: its SHA-256 differs" in wrong["suspect"]
+    assert "model.safetensors does not fit SHA256SUMS" in wrong["suspect"]
+
+
+def test_a_release_whose_manifest_was_changed_is_named(signed, found, tmp_path):
+    copied = shutil.copytree(found.suspect.path, tmp_path / "copied")
+    manifest = copied / "SHA256SUMS"
+    manifest.write_text(manifest.read_text().replace("model.safetensors", "model.safetensors", 1).replace("a", "b", 1))
+    wrong = failed(verify_report(signed, suspect=copied))
+    assert "SHA256SUMS" in wrong["suspect"]
+
+
+def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(unsigned, found):
+    document = copy.deepcopy(found.document)
+    document["items"]["suspect"]["files"][0]["sha256"] = "0" * 64
+    for name, data in report_files(document).items():
+        (unsigned / name).write_bytes(data)
+    assert "model.safetensors is another file" in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+
+
+def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(signed, found, tmp_path):
+    copied = shutil.copytree(found.model.path, tmp_path / "copied")
+    tensors = load_file(copied / "model.safetensors")
+    tensors["model.embed_tokens.weight"][3, 3] += 1
+    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
+    wrong = failed(verify_report(signed, original=irwm.open_checkpoint(copied)))
+    assert "the embedding is another one" in wrong["original"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"", "document"),
+        (b"{}", "document"),
+        (b"[" * 200_000, "document"),
+        (b'{"schema": {"name": "irwm-report", "version": 99}}', "document"),
+        (b'{"schema": {"name": "irwm-report", "version": 3}}', "numbers"),
+        (b'{"schema": {"name": "irwm-report", "version": 3}, "items": [], "status": 7, "reading": "x"}', "page"),
+    ],
+)
+def test_a_crooked_json_is_a_failed_check_and_no_exception(signed, content, name):
+    (signed / "report.json").write_bytes(content)
+    outcome = verify_report(signed)
+    assert not outcome.ok
+    checks = {check.name: check for check in outcome.checks}
+    assert checks[name].ok is not True
+    assert checks["files"].ok is False
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 1000, b"<main>" * 50_000, b"%PDF-1.7"])
+def test_crooked_pages_are_failed_checks(signed, content):
+    for name in ("report.html", "report.pdf"):
+        (signed / name).write_bytes(content)
+    assert {"files", "page", "pdf"} <= set(failed(verify_report(signed)))
+
+
+def test_what_is_not_there_could_not_be_checked(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    for path in (tmp_path / "nothing.json", tmp_path / "empty", tmp_path / "notes.txt"):
+        outcome = verify_report(path)
+        assert outcome.exit_code == 2
+        assert [check.ok for check in outcome.checks] == [None]
+
+
+def test_of_two_reports_in_a_folder_one_must_be_named(signed):
+    shutil.copy(signed / "report.json", signed / "other.json")
+    outcome = verify_report(signed)
+    assert outcome.exit_code == 2
+    assert "other; report" in outcome.checks[0].said
+    assert verify_report(signed / "report.json").ok
+
+
+def test_a_model_that_cannot_be_opened_is_said_and_is_not_a_pass(signed, tmp_path):
+    outcome = verify_report(signed, suspect=tmp_path / "\u202egone")
+    assert outcome.exit_code == 2
+    said = {check.name: check.said for check in outcome.checks}["suspect"]
+    assert "\u202e" not in said
+
+
+def test_a_report_drawn_by_another_version_is_not_called_false(unsigned, found):
+    document = copy.deepcopy(found.document)
+    document["versions"]["irwm"] = "0.0.9"
+    (unsigned / "report.json").write_bytes(to_json(document))
+    outcome = verify_report(unsigned)
+    checks = {check.name: check for check in outcome.checks}
+    assert checks["page"].ok is None
+    assert "0.0.9" in checks["page"].said
+
+
+def test_the_numbers_of_an_honest_report_agree(any_case):
+    assert contradictions(from_json(to_json(any_case.document))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("reading", "positions", 3, "rank"), 0.25),
+        (("reading", "positions", 3, "rank"), 0.0015),
+        (("reading", "positions", 3, "counts"), False),
+        (("reading", "positions", 3, "observed"), 1e9),
+        (("reading", "log10_p"), -20.0),
+        (("paper", "log10_p_count"), -1.0),
+        (("evaluation", "log10_risk"), -99.0),
+        (("evaluation", "log10_p_floor"), -999.0),
+        (("evaluation", "keys_tried"), 1),
+        (("evaluation", "found_at_log10_risk"), -1.0),
+        (("odds", "log10_wrong_user"), -50.0),
+        (("verdict", "word"), "not found"),
+        (("verdict", "required"), 1),
+        (("parameters", "rank_threshold"), 0.9),
+    ],
+)
+def test_a_number_that_does_not_follow_is_named(found, path, value):
+    document = copy.deepcopy(found.document)
+    part = document
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    wrong = contradictions(document)
+    assert wrong
+    assert all(isinstance(each, Difference) for each in wrong)
+    if path[0] != "parameters" and path[-1] != "keys_tried":
+        named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+        assert named in {each.where for each in wrong} or path[-1] == "word"

@@ -1,0 +1,137 @@
+"""The report's language: every sentence that a report, its figures or the pages can say, held against a list."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from irwm.ownership.search import Standing, standing
+from ui.report import wording
+
+ROOT = Path(__file__).parents[2]
+SPOKEN = [
+    *sorted((ROOT / "ui").rglob("*.py")),
+    *sorted((ROOT / "ui").rglob("*.j2")),
+    *sorted((ROOT / "irwm").rglob("*.py")),
+]
+# A probability of a proposition, or of what only a court can find. "Not the probability of innocence" is the warning.
+FORBIDDEN = (
+    r"probability of (?:theft|guilt|a leak)",
+    r"(?<!not the )probability of innocence",
+    r"(?:probably|likely|certainly|surely|definitely) (?:stole|stolen|leaked|guilty|the thief)",
+    r"\d+ ?% (?:sure|certain|likely) that",
+    r"proves that (?:the|it|he|she|they) (?:was|were|is|are)? ?(?:stole|stolen|leaked)",
+    r"(?:odds|chance|probability) that (?:the|this) (?:suspect|model) (?:is|was) (?:unmarked|innocent|ours|stolen|a c)",
+    r"beyond (?:any|all|reasonable) doubt",
+    r"identical beyond",
+    r"zero (?:error|chance|probability)",
+    r"error rate (?:of|is) (?:zero|0\b)",
+)  # fmt: skip
+
+
+def spoken(path: Path) -> str:
+    """What a file can say to a reader: strings of Python that are no docstrings, or a template's text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return text
+    tree = ast.parse(text)
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+        and isinstance(node.body[0].value, ast.Constant)
+    }
+    strings = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation
+    ]
+    return "\n".join(strings)
+
+
+def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
+    said = {path.relative_to(ROOT).as_posix(): spoken(path) for path in SPOKEN}
+    assert len(said) > 100
+    found = [
+        (name, match[0])
+        for name, text in said.items()
+        for pattern in FORBIDDEN
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+    assert found == []
+
+
+def test_no_verdict_speaks_of_guilt() -> None:
+    """The word is for simulated colluders on Explore's pages, of whom it is known."""
+    folders = ROOT / "ui" / "report", ROOT / "ui" / "components"
+    files = [path for folder in folders for path in folder.iterdir()] + [ROOT / "irwm" / "verdict.py"]
+    said = {path.name: spoken(path) for path in files if path.suffix in (".py", ".j2")}
+    assert [name for name, text in said.items() if re.search(r"\bguilt", text, re.IGNORECASE)] == []
+
+
+def test_the_list_would_notice() -> None:
+    for sentence in (
+        "The probability of theft is 99 %.",
+        "The suspect was probably stolen by them: they probably leaked it.",
+        "This is the probability of innocence.",
+        "The chance that the suspect is innocent is small.",
+        "An error rate of zero.",
+    ):
+        assert any(re.search(pattern, sentence, re.IGNORECASE) for pattern in FORBIDDEN), sentence
+    assert not any(re.search(pattern, wording.NOT_INNOCENCE, re.IGNORECASE) for pattern in FORBIDDEN)
+
+
+def test_the_transposed_conditional_is_named_and_both_propositions_stand_in_every_ratio() -> None:
+    assert "transposed conditional" in wording.NOT_INNOCENCE
+    for ratio in (-9.0, -0.5, 0.0, 0.5, 85.0):
+        said = wording.likelihood(ratio)
+        assert all(proposition in said for proposition in wording.LR_PROPOSITIONS)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(0.31, "2"), (0.9999, "9"), (1.0, "10"), (2.84, "600"), (4.1, "10 000"), (85.05, "10⁸⁵")]
+)
+def test_a_ratio_is_rounded_down_to_one_digit(ratio: float, said: str) -> None:
+    assert wording.times(ratio) == said
+
+
+def test_a_ratio_below_one_speaks_for_the_second_proposition() -> None:
+    said = wording.likelihood(-1.0)
+    assert said.index(wording.LR_PROPOSITIONS[1]) < said.index(wording.LR_PROPOSITIONS[0])
+    assert "10 times" in said
+
+
+TIMES = ((None, None), ("2026-01-01T00:00:00Z", None), ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"))
+
+
+@pytest.mark.parametrize(("times", "word"), list(product(TIMES, ("found", "not found", "inconclusive"))))
+def test_every_standing_has_a_sentence(times, word: str) -> None:
+    committed, seen = times
+    found: Standing = standing(-88.0, committed, seen)
+    said = wording.standing_sentence(found, "Example Time" if committed else "", word)
+    assert said.endswith(".")
+    assert ("292" in said) == (word == "found")
+    assert ("Example Time" in said) == (committed is not None)
+    if word == "found" and found.status != "committed before":
+        assert "less 80 bits of search" in said
+        assert "leaves 212" in said
+
+
+def test_a_key_without_a_commitment_and_with_little_evidence_shows_nothing_more() -> None:
+    said = wording.standing_sentence(standing(-7.0), "", "found")
+    assert "No commitment" in said
+    assert "leaves none" in said
+    assert "explains the finding by itself" in said
+
+
+def test_a_commitment_after_the_suspect_appeared_is_no_commitment() -> None:
+    late = standing(-88.0, "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z")
+    said = wording.standing_sentence(late, "Example Time", "found")
+    assert "not before the suspect is known to have existed" in said
+    assert "less 80 bits" in said

@@ -25,7 +25,7 @@ from ui import quiet, server
 from ui.components.header import NAME, device_label, header
 from ui.components.lock_gate import lock_gate, wire
 from ui.context import Context
-from ui.pages import investigate, protect, vault
+from ui.pages import cases, explore, investigate, protect, vault, verify
 from ui.sessions import Sessions
 from ui.settings import REPOSITORY, Settings
 
@@ -33,7 +33,10 @@ from ui.settings import REPOSITORY, Settings
 PAGES: tuple[tuple[str, str, ModuleType], ...] = (
     ("protect", "Protect", protect),
     ("investigate", "Investigate", investigate),
+    ("cases", "Cases", cases),
+    ("explore", "Explore", explore),
     ("vault", "Vault", vault),
+    ("verify", "Verify", verify),
 )
 
 
@@ -43,11 +46,13 @@ def build(context: Context, device: str) -> gr.Blocks:
     with gr.Blocks(title=NAME, analytics_enabled=False) as blocks:
         lock = header(device)
         gate = lock_gate(context)
+        with gr.Column(visible=False, elem_id="outside") as outside:
+            verify.build_outside()
         with gr.Column(visible=False, elem_id="desk") as desk, gr.Tabs(elem_id="pages") as tabs:
             for name, label, page in PAGES:
                 with gr.Tab(label, id=name, elem_id=f"page-{name}") as tab:
                     page.build(context, tab)
-        wire(gate, context, blocks, desk, lock, tabs)
+        wire(gate, context, blocks, outside, desk, lock, tabs)
     return blocks
 
 

@@ -6,7 +6,6 @@ what lies in the folder.
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from irwm.errors import IrwmError
+from ui.entries import entries
 
 # A folder of a training run holds its checkpoints one or two levels down; a hub's cache three.
 DEEPEST = 4
@@ -115,23 +115,18 @@ class _Search:
                 self.too_deep.append(self._name(path))
 
     def _entries(self, folder: Path) -> Iterator[tuple[str, Path, int]]:
-        with os.scandir(folder) as found:
-            for item in found:
-                self.scanned += 1
-                if self._full():
-                    self.cut = True
-                    return
-                if item.name.startswith(".") or not _is_text(item.name):
-                    continue
-                try:
-                    resolved = Path(item.path).resolve(strict=True)
-                    mode = resolved.stat().st_mode
-                except (OSError, RuntimeError):  # a dangling or circular link, or no permission
-                    continue
-                if not resolved.is_relative_to(self.root):
-                    self.refused.append(self._name(folder / item.name))
-                    continue
-                yield item.name, resolved if stat.S_ISDIR(mode) else folder / item.name, mode
+        for found in entries(folder):
+            self.scanned += 1
+            if self._full():
+                self.cut = True
+                return
+            if found is None:
+                continue
+            name, resolved, mode = found
+            if not resolved.is_relative_to(self.root):
+                self.refused.append(self._name(folder / name))
+                continue
+            yield name, resolved if stat.S_ISDIR(mode) else folder / name, mode
 
     def _full(self) -> bool:
         return self.scanned >= MOST_SCANNED or len(self.paths) >= MOST_CANDIDATES
@@ -153,11 +148,3 @@ def _of_folder(folder: Path, files: list[Path], telling: bool) -> list[Path]:
     if len(single) == 1 and not others and telling:
         return [folder]
     return single + [file for file in others if file.suffix.lower() in _TELLING or len(others) == 1]
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -25,6 +25,7 @@ class Context:
             browser is unlocked or finds itself unlocked after a reload. Its `change` event is where a page fills in
             what must not be shown before: jobs, keys, recent paths.
         dark: a `gr.State`, whether this browser shows the dark page; for figures, which carry their own colours.
+        settings_form: Protect's form of settings, set when that page is built, so that another page can fill it in.
     """
 
     settings: Settings
@@ -33,6 +34,7 @@ class Context:
     recent: RecentPaths = field(init=False)
     opened: Any = None
     dark: Any = None
+    settings_form: Any = None
 
     def __post_init__(self) -> None:
         self.recent = RecentPaths(self.settings.home)

@@ -77,6 +77,20 @@ def investigate(page: Page, suspect: Path, original: Path, only_key: str | None 
     return run_investigation(page, suspect.name)
 
 
+def investigate_as(page: Page, suspect: Path, original: Path, *, title: str, examiner: str, seen: str) -> None:
+    """Examines a suspect under a case's title, saying who examines and since when the suspect is known."""
+    open_tab(page, "investigate")
+    fill_path(page, "suspect", suspect)
+    expect(page.locator("#suspect-model .model-card h3")).to_have_text(suspect.name)
+    fill_path(page, "original-of", original)
+    expect(page.locator("#start-investigate")).to_be_enabled()
+    page.click("#investigate-advanced button.label-wrap")
+    for field, text in (("case-title", title), ("suspect-seen", seen), ("examiner", examiner)):
+        type_into(page, field, text)
+    page.click("#start-investigate")
+    expect(page.locator("#finding .verdict-about")).to_contain_text(f"{suspect.name} against", timeout=240_000)
+
+
 def keep_key(page: Page, words: str) -> None:
     """Takes every other key out of the list."""
     chips = page.locator("#keys .token")
@@ -102,6 +116,15 @@ def download(page: Page, button: str) -> str:
     with page.expect_download() as event:
         page.click(f"#{button}")
     return Path(event.value.path()).read_text(encoding="utf-8")
+
+
+def fetch(page: Page, button: str, folder: Path) -> Path:
+    """The file behind a download button, in a folder under the name that the page gives it."""
+    with page.expect_download() as event:
+        page.click(f"#{button}")
+    target = folder / event.value.suggested_filename
+    event.value.save_as(target)
+    return target
 
 
 def place(model: Path, root: Path, name: str) -> Path:

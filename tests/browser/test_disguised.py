@@ -32,7 +32,7 @@ def document(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, 
 def test_the_disguised_copy_is_found(document: dict[str, Any], page: Page) -> None:
     assert document["verdict"]["word"] == "found"
     assert document["verdict"]["count"] >= 49
-    assert {test["verdict"] for test in document["self_tests"]} == {"not found"}
+    assert all(test["verdict"] == test["expected"] for test in document["self_tests"])
     expect(page.locator("#verdict .verdict-word")).to_have_text("Found")
     expect(page.locator("#verdict")).to_contain_text("they are listed below")
 

@@ -66,6 +66,7 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
         "seed": 0,
         "statistic": "joint",
         "invariant": "original",
+        "decoys": 200,
         "case_id": "",
         "case_title": "Leak of 3 May",
         "note": "",

@@ -61,6 +61,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
         "seed": 0,
         "statistic": "joint",
         "invariant": "original",
+        "decoys": 200,
         "case_id": "",
         "case_title": "",
         "note": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,17 +19,20 @@ from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
 from ui.candidates import DEEPEST, SweepFolderError, candidates
 from ui.components.sweep_view import table_row, to_resume
-from ui.jobs import runner
+from ui.jobs import examining, runner, sweep
+from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 from ui.report import from_json
 from ui.report.document import ReportError
 from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html, read_overview
+from ui.report.verify import verify_report
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("sweep")
-    path = write_llama(root / "original", vocab_size=2000)
+    # Tied, so that in a file without a config no head of the embedding's size has to be tried as well.
+    path = write_llama(root / "original", vocab_size=2000, tie_word_embeddings=True)
     model = irwm.open_checkpoint(path)
     keys = make_keys(model, ["Ada", "Ben", "Cleo"])
     copies = [Path(irwm.insert(model, key, root / key.recipient).path) for key in keys[:2]]
@@ -37,7 +41,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     averaged(copies, folder / "deeper" / "mean")
     (folder / "alone.safetensors").write_bytes((copies[0] / "model.safetensors").read_bytes())
     (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
-    write_llama(folder / "other", vocab_size=2000)  # the original again, made once more
+    write_llama(folder / "other", vocab_size=2000, tie_word_embeddings=True)  # the original again, made once more
     return {"path": path, "keys": keys, "folder": folder, "copies": copies}
 
 
@@ -81,6 +85,10 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
             document = from_json((jobs.folder(job.id) / row["json"]).read_bytes())
             assert document["verdict"]["word"] == row["verdict"]
             assert document in [run.finding for run in runs]
+            name = row["json"].removesuffix(".json")
+            (run,) = [run for run in runs if run.finding == document]
+            assert sorted(run.files) == [f"{name}.json", f"{name}.pdf", f"{name}.signature.json"]
+            assert verify_report(jobs.folder(job.id) / row["json"]).ok
     page = (jobs.folder(job.id) / OVERVIEW_HTML).read_text(encoding="utf-8")
     assert "2 of 4 suspects found" in page.replace('<span class="n">', "").replace("</span>", "")
     assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")
@@ -128,6 +136,68 @@ def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jo
     assert [row["whose"] for row in second.result["rows"]] == [["Ben"]]
     third = run_here("sweep", asked(world, folder=str(folder), resume=second.id, matching="cleo"), vault, jobs)
     assert [row["verdict"] for row in third.result["rows"]] == ["not found"]
+
+
+def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tmp_path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    shutil.copy(world["folder"] / "alone.safetensors", folder)
+    asking = asked(world, folder=str(folder))
+    first = run_here("sweep", asking, vault, jobs)
+    assert first.state == "done", first.error
+    assert first.result["settings"] == {"statistic": "joint", "invariant": "original", "seed": 0}
+    case_id, other = first.result["case_id"], vault.add_case("Another case").id
+
+    job = run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs)
+    assert job.state == "done", job.error
+    assert len(vault.case_runs(case_id)) == 1, "nothing is examined again where the same is asked"
+    job = run_here("sweep", asking | {"resume": first.id, "seed": 9, "case_id": other}, vault, jobs)
+    assert job.state == "done", job.error
+    assert (job.result["settings"]["seed"], job.result["case_id"]) == (9, other)
+    assert len(vault.case_runs(other)) == 1, "another seed is another question, and another case wants runs of its own"
+    assert len(vault.case_runs(case_id)) == 1
+
+    original, tried = first.result["original"], first.result["keys_sha256"]
+    reporter, asking = JobReporter(jobs, job.id), asking | {"resume": first.id}
+    assert sweep._earlier(asking, reporter, original, tried)
+    changes = {"statistic": "sum", "invariant": "suspect", "seed": 9, "case_id": other, "folder": str(tmp_path)}
+    for name, value in changes.items():
+        assert sweep._earlier(asking | {name: value}, reporter, original, tried) is None, name
+    assert sweep._earlier(asking, reporter, "0" * 64, tried) is None
+    assert sweep._earlier(asking, reporter, original, "0" * 64) is None
+
+
+def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
+    world, vault, jobs, tmp_path, monkeypatch
+) -> None:
+    """Deleted after it was read and before it is hashed for the report: the system's own error, and no sweep's end."""
+    folder = tmp_path / "two"
+    folder.mkdir()
+    gone, stays = folder / "a.safetensors", folder / "b.safetensors"
+    for place in (gone, stays):
+        shutil.copy(world["folder"] / "alone.safetensors", place)
+    hash_items = examining.hashes
+
+    def delete_first(checkpoint: irwm.Checkpoint, report: Any) -> dict[str, str]:
+        if checkpoint.path == gone:
+            gone.unlink()
+        return hash_items(checkpoint, report)
+
+    monkeypatch.setattr(examining, "hashes", delete_first)
+    job = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    assert job.state == "done", job.error
+    rows = by_path(read_overview(jobs.folder(job.id)))
+    error = rows["a.safetensors"]["error"]
+    assert error["type"] == "NotACheckpointError"
+    assert error["problem"] == "the suspect cannot be read"
+    assert error["file"] == str(gone)
+    assert error["found"] == os.strerror(errno.ENOENT)
+    assert "sweep again" in error["advice"]
+    assert rows["b.safetensors"]["verdict"] == "found"
+    assert table_row(rows["a.safetensors"])[1:3] == ["failed", "could not be examined: the suspect cannot be read"]
+    assert "the suspect cannot be read" in overview_html(read_overview(jobs.folder(job.id)))
+    (case,) = vault.cases()
+    assert [Path(run.suspect) for run in vault.case_runs(case.id)] == [stays]
 
 
 def test_a_file_added_before_the_others_does_not_shift_their_documents(world, vault, jobs, tmp_path) -> None:

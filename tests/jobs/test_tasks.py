@@ -11,9 +11,11 @@ import pytest
 import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
+from tests.jobs.recipients import put_in_vault
 from ui.components.receipt import receipt_html
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
+from ui.report.verify import verify_report
 
 PASSPHRASE = "four unrelated plain words"
 
@@ -61,6 +63,7 @@ def investigate_request(suspect: Path, original: Path, keys: list[str], **change
         "seed": 0,
         "statistic": "joint",
         "invariant": "original",
+        "decoys": 200,
         "case_id": "",
         "case_title": "Leak of 3 May",
         "note": "",
@@ -102,18 +105,9 @@ def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: 
 def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, vault: Vault, tiny_path: Path) -> None:
     _, out = released
     other = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Somebody else")
-    vault.add_key(
-        other.to_bytes(),
-        owner=other.owner,
-        recipient=other.recipient,
-        model_name="tiny",
-        model_fingerprint=other.model_fingerprint,
-        family="llama",
-        commitment=other.commitment,
-        parameters=other.parameters.to_dict(),
-    )
+    put_in_vault(vault, [other])
     ids = [record.id for record in vault.keys()]
-    request = investigate_request(out, tiny_path, ids)
+    request = investigate_request(out, tiny_path, ids, examiner="A. Officer", seen_utc="2024-01-28T00:00:00+00:00")
     job = finish(jobs, runner.start("investigate", "Investigate", request, secrets_for(vault), jobs).id)
     assert job.state == "done", job.error
     first, second = job.result["rows"]
@@ -122,11 +116,32 @@ def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, v
     folder = jobs.folder(job.id)
     document = json.loads((folder / job.result["json"]).read_text(encoding="utf-8"))
     assert document["verdict"]["word"] == "found"
-    assert [test["verdict"] for test in document["self_tests"]] == ["not found"] * 4
+    assert [test["verdict"] for test in document["self_tests"]] == ["not found"] * 4 + ["inconclusive"]
     assert "<html" in (folder / job.result["html"]).read_text(encoding="utf-8")[:500]
     case = vault.cases()[0]
     assert case.title == "Leak of 3 May"
-    assert vault.case_runs(case.id)[0].finding == document
+    (run,) = vault.case_runs(case.id)
+    assert (run.id, run.finding) == (job.result["run_id"], document)
+
+    files = vault.run_files(run.id)
+    assert sorted(files) == ["report.html", "report.json", "report.pdf", "report.signature.json"]
+    assert files["report.pdf"].startswith(b"%PDF")
+    assert all((folder / name).read_bytes() == content for name, content in files.items())
+    checked = verify_report(folder / "report.json", identity=vault.identity().first_public_key)
+    assert checked.ok, checked.checks
+    assert document["case"]["Examiner"] == "A. Officer"
+    assert document["standing"]["status"] == "not committed"
+    assert document["standing"]["suspect_seen_utc"] == "2024-01-28T00:00:00+00:00"
+
+    original, suspect = vault.case_items(case.id)
+    assert [(item.note, item.added_by, item.seen_utc[:10]) for item in (original, suspect)] == [
+        ("Original", "A. Officer", ""),
+        ("Suspect", "A. Officer", "2024-01-28"),
+    ]
+    hashed = {file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"]}
+    assert {name: digest for name, (_, digest) in suspect.files.items()} == hashed
+    signed = [entry.event for entry in vault.audit_log()]
+    assert signed.index("item received") < signed.index("signature made") < signed.index("investigation filed")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import irwm
 from storage import Jobs, Vault
@@ -15,7 +18,11 @@ from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
 from ui.components.finding_card import finding_card
 from ui.components.ranking import ranking_html
+from ui.jobs.sweep import summary
 from ui.report import from_json, render_html, reproduce
+from ui.report.figures import document_figures
+from ui.report.sweep import outcome
+from ui.report.tracing_words import accuses
 
 NAMES = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Finn"]
 
@@ -34,7 +41,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "keys": keys,
         "copies": [Path(copy) for copy in copies],
         "mean": averaged([Path(copy) for copy in copies[:3]], root / "mean-of-3"),
-        "unrelated": write_llama(root / "unrelated", vocab_size=3000, seed=5, hidden_size=32),
+        "unrelated": write_llama(root / "unrelated", vocab_size=1000, seed=5, hidden_size=32),
     }
 
 
@@ -142,6 +149,51 @@ def test_words_restrict_the_keys_that_are_tried(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["mean"], matching="dora")
     assert job.result["keys_tried"] == document["tracing"]["recipients"] == 1
     assert document["verdict"]["word"] == "not found"
+
+
+def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
+    ids = put_in_vault(vault, world["keys"])
+    asked = request(world["path"], [*ids, ids[0], *ids[::-1]], suspect=str(world["mean"]))
+    job = run_here("investigate", asked, vault, jobs)
+    assert job.state == "done", job.error
+    document = from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    assert job.result["keys_tried"] == document["evaluation"]["keys_tried"] == document["tracing"]["recipients"] == 6
+    assert [row["key_id"] for row in job.result["rows"] if row["named"]]
+    assert len({row["key_id"] for row in job.result["rows"]}) == len(job.result["rows"]) == 6
+
+
+def test_on_a_suspect_that_cannot_be_judged_tracing_points_and_accuses_nobody(world, vault, jobs, tmp_path) -> None:
+    """Two rows of a copy are no numbers: its noise still shows whose it was, and a faulty suspect convicts nobody."""
+    suspect = shutil.copytree(world["copies"][3], tmp_path / "faulty", ignore=shutil.ignore_patterns("SHA256SUMS"))
+    tensors = load_file(suspect / "model.safetensors")
+    tensors["model.embed_tokens.weight"][40:42] = math.nan
+    save_file(tensors, suspect / "model.safetensors", metadata={"format": "pt"})
+    job, document = investigate(world, vault, jobs, suspect)
+    first = document["tracing"]["ranked"][0]
+    assert (first["recipient"], first["named"]) == ("Dora", True)
+    assert document["verdict"]["word"] == "inconclusive"
+    assert not accuses(document)
+    aside = "tracing by noise points to one recipient, but a suspect that cannot be judged accuses nobody"
+    assert aside in document["verdict"]["warnings"]
+    page = (jobs.folder(job.id) / job.result["html"]).read_text(encoding="utf-8")
+    for shown in (ranking_html(document), page):
+        assert "pointed to" in shown
+        assert aside[1:] in shown
+        for accusation in (">named<", "</svg>named", "is-named", "was made from", "recipients named"):
+            assert accusation not in shown
+    figure = document_figures(document)["figure-recipients"]
+    assert "1 of 6 recipients pointed to" in figure.to_json()
+    assert "Dora" not in str(figure.layout)
+    card = finding_card(document)
+    # It says whose mark was looked for, and that this examination cannot tell.
+    assert card.sentence.startswith("This examination cannot")
+    assert "Recipients named" not in [each.label for each in card.figures]
+    assert outcome({"error": None} | summary(document)) == "inconclusive"
+
+    named = investigate(world, vault, jobs, world["copies"][3])[1]
+    assert accuses(named)
+    assert "</svg>named" in ranking_html(named)
+    assert "pointed to" not in ranking_html(named) + render_html(named)
 
 
 def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, jobs) -> None:

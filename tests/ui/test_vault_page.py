@@ -1,24 +1,131 @@
-"""What the Vault page says of cases and runs."""
+"""What the handlers of the page Vault do with commitments, time-stamps and the signing identity."""
 
 from __future__ import annotations
 
-import sqlite3
+import json
 from pathlib import Path
+from typing import Any
 
-from storage import RecordName, Vault
-from storage.encryption import Cost
-from ui.pages.vault import damage_html, filed
+import gradio as gr
+import pytest
+
+import irwm
+from irwm.ownership import Commitment
+from tests.jobs.recipients import put_in_vault
+from tests.ownership.authority import Authority, make_authority
+from tests.ui.handlers import Pages, pages, value
+from ui.components.uploads import browser_folder
+from ui.stamps import own_request
+
+__all__ = ["pages"]
 
 
-def test_a_damaged_run_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    case, other = vault.add_case("Leak of January"), vault.add_case("Leak of March")
-    lost = vault.add_run(case.id, {"a": 1}, "first.gguf", "found")
-    vault.add_run(case.id, {"a": 2}, "second.gguf", "not found")
-    vault.add_run(other.id, {"a": 3}, "third.gguf", "found")
-    with sqlite3.connect(vault.path) as db:
-        db.execute("UPDATE runs SET meta = zeroblob(length(meta)) WHERE id = ?", [lost.id])
-    rows, damaged = filed(vault)
-    assert [(row[0], row[1]) for row in rows] == [("Leak of March", "third.gguf"), ("Leak of January", "second.gguf")]
-    assert damaged == [RecordName("runs", lost.id)]
-    assert lost.id in damage_html(damaged)
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("authority") / "here")
+
+
+@pytest.fixture
+def key(pages: Pages, tiny_path: Path) -> tuple[str, irwm.Key]:
+    """A key in the vault: its id, and itself."""
+    made = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Early access 7")
+    (id,) = put_in_vault(pages.vault, [made])
+    return id, made
+
+
+def offered(part: Any) -> bytes:
+    found = value(part)
+    return Path(found["path"] if isinstance(found, dict) else found).read_bytes()
+
+
+def upload(**files: bytes) -> list[str]:
+    """Files as Gradio hands them over: in the browser's folder."""
+    folder = browser_folder() / "posted"
+    folder.mkdir(exist_ok=True)
+    paths = [folder / name.replace("_", ".") for name in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        path.write_bytes(content)
+    return [str(path) for path in paths]
+
+
+def test_a_commitment_is_exported_with_the_request_that_dates_it(pages: Pages, key) -> None:
+    id, made = key
+    out = pages.call("commit-key", "change", id)
+    document = Commitment.from_bytes(offered(out["commitment"]))
+    assert document.opens(made)
+    assert json.loads(offered(out["commitment"]))["version"] == 2
+    assert made.secret.hex().encode() not in offered(out["commitment"])
+    assert b"Early access 7" not in offered(out["commitment"])
+    assert offered(out["stamp-request"]) == own_request(document.digest)
+    again = pages.call("commit-key", "change", id)
+    assert offered(again["commitment"]) == offered(out["commitment"]), "what was dated must be what is exported later"
+    assert "commitment exported" in [entry.event for entry in pages.vault.audit_log()]
+
+
+@pytest.mark.parametrize("with_root", [True, False])
+def test_a_response_is_checked_offline_and_kept(pages: Pages, key, authority: Authority, with_root: bool) -> None:
+    id, _ = key
+    query = offered(pages.call("commit-key", "change", id)["stamp-request"])
+    files = {"response_tsr": authority.answer(query)} | ({"root_pem": authority.root} if with_root else {})
+    out = pages.call("stamp-response", "upload", upload(**files), id)
+    (stamp,) = pages.vault.timestamps(id)
+    assert stamp.trusted is with_root
+    assert "Test Time-stamps" in stamp.authority
+    assert ("Trusted: checked to a root" if with_root else "Not checked: no root was given") in out["stamps"]
+    assert "existed at" in str(value(out["stamp-notice"]))
+
+
+def test_a_response_on_another_commitment_is_refused_and_nothing_is_kept(
+    pages: Pages, key, authority: Authority
+) -> None:
+    id, _ = key
+    out = pages.call("stamp-response", "upload", upload(response_tsr=authority.answer(own_request("ab" * 32))), id)
+    assert "dates another document" in str(value(out["stamp-notice"]))
+    assert not pages.vault.timestamps(id)
+
+
+def test_a_file_that_is_no_part_of_a_time_stamp_is_named(pages: Pages, key) -> None:
+    out = pages.call("stamp-response", "upload", upload(letter_txt=b"Dear Sirs"), key[0])
+    assert "letter.txt" in str(value(out["stamp-notice"]))
+
+
+def test_a_path_that_was_not_uploaded_is_refused(pages: Pages, key) -> None:
+    out = pages.call("stamp-response", "upload", ["/etc/passwd"], key[0])
+    assert "was not uploaded here" in str(value(out["stamp-notice"]))
+
+
+def test_a_look_makes_no_identity_and_the_button_does(pages: Pages) -> None:
+    look = pages.call("keep-identity", "click")
+    assert "No identity yet" in look["identity"]
+    assert not pages.vault.identities()
+    made = pages.call("make-identity", "click")
+    assert pages.vault.identity().public_key in made["identity"]
+
+
+def test_an_identity_is_replaced_only_after_a_second_button(pages: Pages) -> None:
+    before = pages.vault.identity()
+    pages.call("rotate-identity", "click")
+    assert pages.vault.identity() == before
+    out = pages.call("confirm-rotate", "click")
+    after = pages.vault.identity()
+    assert after.number == before.number + 1
+    assert before.public_key in out["identity"], "the first public key is the one that others know"
+    assert after.public_key in out["identity"]
+
+
+@pytest.mark.parametrize(
+    ("element", "event", "values"),
+    [
+        ("commit-key", "change", ("id",)),
+        ("stamp-response", "upload", (["x"], "id")),
+        ("make-identity", "click", ()),
+        ("confirm-rotate", "click", ()),
+        ("rotate-identity", "click", ()),
+        ("backup", "click", ()),
+        ("check-vault", "click", ()),
+    ],
+)
+def test_while_the_vault_is_locked_nothing_is_done(pages: Pages, element: str, event: str, values: tuple) -> None:
+    pages.lock()
+    with pytest.raises(gr.Error, match="locked"):
+        pages.call(element, event, *values)

@@ -5,6 +5,7 @@ Every path is resolved first and compared then: "..", links and other spellings 
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from irwm.errors import IrwmError
+from ui.entries import entries
 from ui.settings import Settings
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
@@ -22,6 +24,16 @@ MOST_ENTRIES = 500
 MOST_SCANNED = 20_000
 # How far into a folder we look for weights before we call it a plain folder.
 MOST_PEEKED = 400
+# Kinds of path for which only files with certain endings are shown and taken.
+SOME_FILES = ("model", "file")
+_NEITHER = "this is neither a folder nor a regular file"
+_NOT_THAT = {"folder": "this is not a folder", "file": "this is not a file", "model": _NEITHER, "any": _NEITHER}
+_PICK = {
+    "folder": "pick a folder",
+    "file": "pick the file itself",
+    "model": "pick the model's folder or its weights file",
+    "any": "pick a folder or a file",
+}
 
 
 class PathRefusedError(IrwmError):
@@ -87,8 +99,9 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
     """The path that a person typed or picked, if it may be used.
 
     Args:
-        kind: "model" for an existing folder or a weights file, "folder" for an existing folder.
-        suffixes: the weights files that "model" takes.
+        kind: "model" for an existing folder or a weights file, "folder" for an existing folder, "file" for a file,
+            "any" for either.
+        suffixes: the weights files that "model" takes, or the files that "file" takes; none for any file.
 
     Returns:
         The resolved folder, or the file's name in its resolved folder. A file's own link is kept: in a hub's cache
@@ -117,21 +130,17 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
         ) from None
     except OSError as error:
         raise _unreadable(typed, error) from error
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(mode) and kind != "file":
         return resolved
     if kind == "folder" or not stat.S_ISREG(mode):
+        raise PathRefusedError(_NOT_THAT[kind], file=typed, advice=_PICK[kind])
+    if kind in SOME_FILES and suffixes and path.suffix.lower() not in suffixes:
         raise PathRefusedError(
-            "this is not a folder" if kind == "folder" else "this is neither a folder nor a regular file",
-            file=typed,
-            advice="pick a folder" if kind == "folder" else "pick a model's folder or its weights file",
-        )
-    if path.suffix.lower() not in suffixes:
-        raise PathRefusedError(
-            "this file is not of a kind that holds weights",
+            "this file is not of a kind that holds weights" if kind == "model" else "this file is of another kind",
             file=typed,
             expected=", ".join(suffixes),
             found=path.suffix or "no ending",
-            advice="pick the model's folder or its weights file",
+            advice=_PICK[kind],
         )
     named = path.parent.resolve() / path.name
     return named if limits.hold(named) else resolved
@@ -155,7 +164,7 @@ def list_folder(
         for name, resolved, mode in _visible(place, limits):
             if stat.S_ISDIR(mode):
                 folders.append(Entry(name, str(resolved), "folder"))
-            elif kind != "folder" and stat.S_ISREG(mode) and Path(name).suffix.lower() in suffixes:
+            elif kind != "folder" and stat.S_ISREG(mode) and _is_shown(name, kind, suffixes):
                 files.append(Entry(name, str(place / name), "file", size_text(resolved.stat().st_size)))
     except OSError as error:
         raise _unreadable(str(place), error) from error
@@ -163,7 +172,8 @@ def list_folder(
     files.sort(key=lambda entry: entry.name.casefold())
     kept = (folders + files)[:MOST_ENTRIES]
     # Only what is shown is looked into.
-    entries = tuple(_looked_into(entry, suffixes) if entry.kind == "folder" else entry for entry in kept)
+    look = kind != "file"  # in which a model is a folder like others
+    entries = tuple(_looked_into(e, suffixes) if look and e.kind == "folder" else e for e in kept)
     parent = place.parent if place.parent != place and limits.hold(place.parent) else None
     return Listing(place, parent, entries, len(folders) + len(files) - len(kept))
 
@@ -190,19 +200,13 @@ def size_text(size: float) -> str:
 
 
 def _visible(place: Path, limits: Limits) -> Iterator[tuple[str, Path, int]]:
-    with os.scandir(place) as found:
-        for number, item in enumerate(found):
-            if number >= MOST_SCANNED:
-                return
-            if item.name.startswith(".") or not _is_text(item.name):
-                continue
-            try:
-                resolved = Path(item.path).resolve(strict=True)
-                mode = resolved.stat().st_mode
-            except (OSError, RuntimeError):  # a dangling or circular link, or no permission
-                continue
-            if limits.hold(resolved):
-                yield item.name, resolved, mode
+    for found in itertools.islice(entries(place), MOST_SCANNED):
+        if found is not None and limits.hold(found[1]):
+            yield found
+
+
+def _is_shown(name: str, kind: str, suffixes: Sequence[str]) -> bool:
+    return kind not in SOME_FILES or not suffixes or Path(name).suffix.lower() in suffixes
 
 
 def _looked_into(entry: Entry, suffixes: Sequence[str]) -> Entry:
@@ -241,12 +245,3 @@ def _resolved(typed: str) -> tuple[Path, Path]:
 def _unreadable(typed: str, error: Exception) -> PathRefusedError:
     reason = getattr(error, "strerror", None) or str(error)
     return PathRefusedError("this path cannot be read", file=typed, found=reason, advice="check it and its permissions")
-
-
-def _is_text(name: str) -> bool:
-    # A name that is not valid UTF-8 has no form that can travel to the page and back.
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

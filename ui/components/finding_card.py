@@ -102,14 +102,33 @@ def _why(document: Mapping[str, Any]) -> list[str]:
             f"its rule {rule}.{among}{what} {power_text(document['odds']['log10_wrong_user'])} (equation 3)."
         )
     lines += [_supporting(each) for each in document.get("supporting", [])]
+    lines += _weight(document)
     tests = document["self_tests"]
     failed = [test["name"] for test in tests if test["verdict"] != test["expected"]]
     if failed:
         lines.append("A self-test did not come out as it must: " + "; ".join(failed) + ". Do not rely on this verdict.")
     elif tests:
-        missed = all(test["verdict"] == "not found" for test in tests)
+        missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
         what = ": decoy keys are not found" if missed else ": where no key can be judged, a decoy key is not either"
         lines.append(f"{len(tests)} self-tests, run the same way, came out as they must{what}.")
+    return lines
+
+
+def _weight(document: Mapping[str, Any]) -> list[str]:
+    """Likelihood ratio, decoys and standing; documents before version 4 have none of them."""
+    evaluation, rates, standing = document["evaluation"], document.get("error_rates"), document.get("standing")
+    lines = []
+    if evaluation.get("log10_lr") is not None:
+        ratio = evaluation["log10_lr_per_comparison"]
+        lines.append(f"{wording.likelihood(ratio)} ENFSI’s word for this is: {evaluation['verbal']}.")
+    if rates and rates["decoys"]:
+        found = rates["decoys"]
+        lines.append(
+            f"{number(found['number'])} wrong keys were read on the same suspect: the lowest has odds of "
+            f"{power_text(found['smallest_log10_risk'])}, this key {power_text(found['suspect_log10_risk'])}."
+        )
+    if standing and document["verdict"]["word"] == "found":
+        lines.append(standing["sentence"])
     return lines
 
 

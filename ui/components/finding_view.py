@@ -21,6 +21,7 @@ from ui.plot_theme import power_text
 from ui.report.document import ReportError, from_json
 from ui.report.figures import FIGURES, FigureText, document_figures
 from ui.report.html import render_html
+from ui.report.signing import ENDING
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"
@@ -61,8 +62,10 @@ class FindingView:
         except IrwmError as error:
             return self._without(error, json_file, html_file, rows)
         stem = plain_name(f"verdict-{document['items']['suspect']['name']}")
+        # A signed report's files keep the names that the signature has them by, so that they check each other.
+        signed = _sibling(json_file, ENDING).is_file()
         page = (
-            offer(html_file, f"{stem}.html")
+            offer(html_file, html_file.name if signed else f"{stem}.html")
             if html_file is not None and html_file.is_file()
             else offer_text(render_html(document, json_file.name), f"{stem}.html")
         )
@@ -70,7 +73,8 @@ class FindingView:
             gr.Column(visible=True),
             drawn.card,
             gr.DownloadButton(value=page, visible=True),
-            gr.DownloadButton(value=offer(json_file, f"{stem}.json"), visible=True),
+            gr.DownloadButton(value=offer(json_file, json_file.name if signed else f"{stem}.json"), visible=True),
+            *(_beside(json_file, ending) for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
             drawn.ranking,
             drawn.recognition,
@@ -93,6 +97,7 @@ class FindingView:
                 else gr.DownloadButton(visible=False)
                 for file, name in files
             ),
+            *(_beside(json_file, ending) for ending in (".pdf", ENDING)),
             gr.Column(visible=False),
             "",
             "",
@@ -149,8 +154,10 @@ def finding_view() -> FindingView:
     with gr.Column(visible=False, elem_id="finding") as box:
         verdict = gr.HTML(elem_id="verdict")
         with gr.Row():
-            html_file = gr.DownloadButton("Download the report (HTML)", elem_id="report-html", scale=0, min_width=260)
-            json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="report-json", scale=0, min_width=260)
+            pdf_file = gr.DownloadButton("Report (PDF)", elem_id="report-pdf", scale=0, min_width=180)
+            html_file = gr.DownloadButton("Report (HTML)", elem_id="report-html", scale=0, min_width=180)
+            signature = gr.DownloadButton("Signature", elem_id="report-signature", scale=0, min_width=180)
+            json_file = gr.DownloadButton("Numbers (JSON)", elem_id="report-json", scale=0, min_width=180)
         with gr.Column(visible=False, elem_id="recipients-box") as recipients:
             ranking = gr.HTML(elem_id="recipients", css_template=RANKING_CSS)
             plots[RECIPIENTS] = _plot(by_name[RECIPIENTS])
@@ -166,7 +173,19 @@ def finding_view() -> FindingView:
                     with gr.Tab(figure.tab, id=figure.name):
                         plots[figure.name] = _plot(figure)
     in_order = [plots[figure.name] for figure in FIGURES]
-    parts = (verdict, html_file, json_file, recipients, ranking, recognition, table, numbers, *in_order)
+    parts = (
+        verdict,
+        html_file,
+        json_file,
+        pdf_file,
+        signature,
+        recipients,
+        ranking,
+        recognition,
+        table,
+        numbers,
+        *in_order,
+    )
     return FindingView(box, parts)
 
 
@@ -186,6 +205,20 @@ def plain_name(text: str) -> str:
     """A file name that every system takes."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
     return kept[:80].strip("-.") or "verdict"
+
+
+def _sibling(json_file: Path, ending: str) -> Path:
+    return json_file.with_name(json_file.name.removesuffix(".json") + ending)
+
+
+def _beside(json_file: Path, ending: str) -> Any:
+    """The button for a report's further file, where there is one."""
+    file = _sibling(json_file, ending)
+    return (
+        gr.DownloadButton(value=offer(file, file.name), visible=True)
+        if file.is_file()
+        else gr.DownloadButton(visible=False)
+    )
 
 
 def _table(rows: list[Mapping[str, Any]]) -> Any:

@@ -110,10 +110,19 @@ def lock_gate(context: Context) -> LockGate:
     return LockGate(first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark)
 
 
-def wire(gate: LockGate, context: Context, blocks: gr.Blocks, desk: gr.Column, lock: gr.Button, tabs: gr.Tabs) -> None:
+def wire(
+    gate: LockGate,
+    context: Context,
+    blocks: gr.Blocks,
+    outside: gr.Column,
+    desk: gr.Column,
+    lock: gr.Button,
+    tabs: gr.Tabs,
+) -> None:
     """Joins the gate with what lies behind it.
 
     Args:
+        outside: what is there while it is locked, below the gate; made with `visible=False`.
         desk: everything that needs the passphrase; made with `visible=False`.
         lock: the button that locks.
         tabs: gets the page that the address asks for, as in `/?tab=investigate`.
@@ -128,6 +137,7 @@ def wire(gate: LockGate, context: Context, blocks: gr.Blocks, desk: gr.Column, l
         return (
             gr.Row(visible=not is_open and not there),
             gr.Row(visible=not is_open and there),
+            gr.Column(visible=not is_open),
             # Gradio takes what is invisible out of the document, and keeps what was typed for when it comes back.
             gr.Column(visible=is_open),
             gr.Button(visible=is_open),
@@ -168,7 +178,7 @@ def wire(gate: LockGate, context: Context, blocks: gr.Blocks, desk: gr.Column, l
             return (gr.skip(),) * 5
         return state(request, was_visible)
 
-    places = [gate.first_box, gate.again_box, desk, lock, context.opened]
+    places = [gate.first_box, gate.again_box, outside, desk, lock, context.opened]
     private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     blocks.load(
         arrive,

@@ -35,6 +35,7 @@ watch('value', () => {
   walking = false;
 });
 """
+_NOTHING = {"folder": "There are no folders here.", "model": "There are no folders or weights here."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def path_picker(
 
     Args:
         purpose: key of the list of recent paths, and part of element ids; unique on the page.
-        kind: "model" for a model's folder or weights file, "folder" for any folder.
-        suffixes: the weights files to show and accept.
+        kind: "model" for a model's folder or weights file, "folder" for any folder, "file" for a file, "any" for both.
+        suffixes: the files to show and accept, for "model" and "file".
     """
     limits = Limits.of(context.settings)
     suffixes = tuple(suffixes)
@@ -165,6 +166,8 @@ def path_picker(
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
     if kind == "folder":
         return "This folder can be used"
+    if kind != "model":
+        return f"File of {describe(path, suffixes)}" if path.is_file() else "All files in this folder"
     return describe(path, suffixes) or "No weights lie directly in this folder"
 
 
@@ -186,12 +189,12 @@ def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
         Markup('<button type="button" class="use" data-act="pick" data-place="{}">Use this folder</button>').format(
             str(listing.folder)
         )
-        if kind == "folder" or describe(listing.folder)
+        if kind in ("folder", "any") or (kind == "model" and describe(listing.folder))
         else ""
     )
     lines = Markup("").join(_entry(entry) for entry in listing.entries)
     if not listing.entries:
-        nothing = "There are no folders here." if kind == "folder" else "There are no folders or weights here."
+        nothing = _NOTHING.get(kind, "There are no folders or files of this kind here.")
         lines = Markup('<li class="nothing">{}</li>').format(nothing)
     more = (
         Markup('<li class="nothing">{} more are not shown. Paste the path instead.</li>').format(listing.left_out)

@@ -32,14 +32,7 @@ def receive(files: Sequence[str], home: Path) -> Path:
     Raises:
         UploadRefusedError: a path was not uploaded here, two files share a name, or there are too many.
     """
-    if not files or len(files) > MOST_FILES:
-        raise UploadRefusedError("no usable upload", expected=f"1 to {MOST_FILES} files", found=str(len(files)))
-    folder = browser_folder()
-    sources = [Path(file) for file in files]
-    for source in sources:
-        # A posted form can name any path; only what lies in the upload folder was uploaded.
-        if source.is_symlink() or not source.is_file() or not source.resolve().is_relative_to(folder):
-            raise UploadRefusedError("this file was not uploaded here", file=source, advice="Pick it by its path")
+    sources = uploaded(files)
     names = [printable(source.name) for source in sources]
     if len(set(names)) != len(names):
         raise UploadRefusedError("two of the files have the same name", found=", ".join(sorted(names)[:5]))
@@ -50,16 +43,42 @@ def receive(files: Sequence[str], home: Path) -> Path:
     return target / names[0] if len(names) == 1 else target
 
 
-def offer(file: Path, name: str) -> str:
-    """A copy of `file` under `name` where the browser may fetch it from."""
+def uploaded(files: Sequence[str]) -> list[Path]:
+    """The uploaded files where they lie, for what is read at once and kept nowhere.
+
+    Raises:
+        UploadRefusedError: a path was not uploaded here, or there are none or too many.
+    """
+    if not files or len(files) > MOST_FILES:
+        raise UploadRefusedError("no usable upload", expected=f"1 to {MOST_FILES} files", found=str(len(files)))
+    folder = browser_folder()
+    sources = [Path(file) for file in files]
+    for source in sources:
+        # A posted form can name any path; only what lies in the upload folder was uploaded.
+        if source.is_symlink() or not source.is_file() or not source.resolve().is_relative_to(folder):
+            raise UploadRefusedError("this file was not uploaded here", file=source, advice="Pick it by its path")
+    return sources
+
+
+def new_offer(name: str) -> Path:
+    """A path under this name, in a folder of its own, from where the browser may fetch what is written to it."""
     folder = browser_folder() / secrets.token_hex(16)
     folder.mkdir(mode=0o700)
-    return str(shutil.copyfile(file, folder / name))
+    return folder / name
+
+
+def offer(file: Path, name: str) -> str:
+    """A copy of `file` under `name` where the browser may fetch it from."""
+    return str(shutil.copyfile(file, new_offer(name)))
 
 
 def offer_text(text: str, name: str) -> str:
     """A new file with this text where the browser may fetch it from."""
-    folder = browser_folder() / secrets.token_hex(16)
-    folder.mkdir(mode=0o700)
-    (folder / name).write_text(text, encoding="utf-8")
-    return str(folder / name)
+    return offer_bytes(text.encode("utf-8"), name)
+
+
+def offer_bytes(content: bytes, name: str) -> str:
+    """A new file with these bytes where the browser may fetch it from."""
+    path = new_offer(name)
+    path.write_bytes(content)
+    return str(path)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import irwm
+from irwm.decoys import NUMBER
+from irwm.decoys import decoys as rank_decoys
 from irwm.errors import IrwmError
+from irwm.neutral import write_neutral
+from irwm.ownership.search import Standing, standing
 from irwm.probability import rademacher_tail_log10
 from irwm.tracing import Tracing
 from irwm.tracing import examine as trace_all
@@ -22,8 +28,11 @@ from storage.records import RecordName
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
 from ui.report.document import finding_document, plain
+from ui.report.error_rates import ErrorRates, NeutralModel
 from ui.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
-from ui.report.tracing import SHOWN, Traced, mark_of
+from ui.report.tracing import SHOWN, TRACING, Traced, mark_of
+from ui.report.tracing import section as tracing_section
+from ui.report.tracing import verdict as verdict_of
 
 # Keys made for the occasion and never inserted, run the same way: each must read "not found".
 DECOY_KEYS = 3
@@ -32,6 +41,20 @@ MOST_READ = 64
 # What the verdict rests on, whatever else is read beside it.
 DEFAULTS: dict[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
 ALIGNING = "Aligning the suspect and ranking its marked rows"
+# A neutral model resembles nothing, so that every way of aligning it is tried, on all of the original: minutes for an
+# original with a larger embedding than this, more than all else of an examination.
+NEUTRAL_NUMBERS = 64 << 20
+NEUTRAL = "a neutral model, made of the original’s numbers in another order"
+
+
+class Stamp(Protocol):
+    """When an authority dated a key's commitment, and who that was; `storage.records.TimestampRecord` is one."""
+
+    @property
+    def time_utc(self) -> str: ...
+
+    @property
+    def authority(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +81,11 @@ class Keys:
         report.progress(0, 0, "Reading the keys from the vault")
         listed = request.get("keys")
         damaged = vault.find_keys(limit=1).damaged
-        wanted = vault.key_ids(request.get("matching", ""), model_fingerprint=fingerprint) if listed is None else listed
+        wanted = (
+            vault.key_ids(request.get("matching", ""), model_fingerprint=fingerprint)
+            if listed is None
+            else dict.fromkeys(listed)  # a key that is listed twice is tried, and paid for, once
+        )
         lost: list[RecordName] = []
         ids, keys = [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
@@ -90,6 +117,7 @@ class Examined:
         best: the key that the report is about.
         supporting: other readings of that key.
         controls: the self-tests.
+        error_rates: what decoy keys and the neutral model read.
     """
 
     keys: Keys
@@ -99,6 +127,12 @@ class Examined:
     best: int
     supporting: tuple[irwm.Finding, ...]
     controls: tuple[SelfTest, ...]
+    error_rates: ErrorRates
+
+    @property
+    def best_id(self) -> str:
+        """The vault's id of the key that the report is about."""
+        return self.keys.ids[self.best]
 
     def document(
         self,
@@ -107,13 +141,21 @@ class Examined:
         case: Mapping[str, str],
         extra: Mapping[str, str],
         report: JobReporter,
+        stamp_of: Callable[[str], Stamp | None] | None = None,
+        seen_utc: str = "",
     ) -> dict[str, Any]:
-        """Everything as a report's document; the items are hashed for it."""
+        """Everything as a report's document; the items are hashed for it.
+
+        Args:
+            stamp_of: the vault's id of a key to what dates its commitment; None where nobody looked.
+            seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; "" where nobody knows.
+        """
         traced = None
         if self.tracing is not None:
             marks = {i: self.findings[place] for i, place in enumerate(self.traced) if place in self.findings}
             traced = Traced(self.tracing, [self.keys.keys[place] for place in self.traced], marks)
         said = {"Keys tried": str(len(self.keys.keys)), "Keys read by the rank rule": str(len(self.findings))}
+        stamp = stamp_of(self.best_id) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
         return finding_document(
@@ -128,7 +170,20 @@ class Examined:
             self_tests=self.controls,
             traced=traced,
             supporting=self.supporting,
+            standing=self._standing(traced, stamp, seen_utc),
+            authority=stamp.authority if stamp is not None else "",
+            error_rates=self.error_rates,
         )
+
+    def _standing(self, traced: Traced | None, stamp: Stamp | None, seen_utc: str) -> Standing:
+        """How the claim stands, by the odds of what the verdict rests on."""
+        finding = self.findings[self.best]
+        risk = log10_risk(finding.reading, finding.comparisons)
+        if traced is not None:
+            section = tracing_section(traced)
+            if verdict_of(finding, section)["rests_on"] == TRACING and section["log10_risk"] is not None:
+                risk = section["log10_risk"]
+        return standing(risk, stamp.time_utc if stamp is not None else None, seen_utc or None)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per key for a page, the likeliest first; of very many the first ones and whoever is named."""
@@ -186,7 +241,8 @@ def examine(
     """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
 
     Args:
-        request: "statistic", "invariant" and "seed" of a reading beside the one that the verdict rests on.
+        request: "statistic", "invariant" and "seed" of a reading beside the one that the verdict rests on; "decoys",
+            the number of wrong keys to rank on the suspect, may be missing.
     """
     traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
     tracing = None
@@ -210,9 +266,18 @@ def examine(
         supporting = (irwm.detect(suspect, original, keys.keys[best], device, **beside, keys_tried=len(keys.keys)),)
     report.progress(0, 0, "Running the self-tests")
     controls = self_tests(original, suspect, keys.keys[best], findings[best], device)
+    neutral: tuple[NeutralModel, ...] = ()
+    if original.vocab_size * original.hidden_size <= NEUTRAL_NUMBERS:
+        model, test = neutral_test(original, keys.keys[best], device, report.folder)
+        neutral, controls = (model,), [*controls, test]
     if tracing is not None and tracing.decoys.size:
         controls.append(decoy_test(tracing, findings[best]))
-    return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls))
+    number = int(request.get("decoys", NUMBER))
+    ranked = rank_decoys(
+        suspect, original, keys.keys[best], findings[best], number, DEFAULTS["seed"], device, report.progress
+    )
+    rates = ErrorRates(ranked, neutral)
+    return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
 
 
 def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
@@ -251,6 +316,20 @@ def self_tests(
     for number, missed in zip(numbers, found, strict=True):
         tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
     return tests
+
+
+@lru_cache(maxsize=2)  # a sweep examines many suspects with one key after the other
+def neutral_test(original: irwm.Checkpoint, key: irwm.Key, device: str, folder: Path) -> tuple[NeutralModel, SelfTest]:
+    """A model that has nothing of the original, opened, aligned and read like a suspect; it lies in `folder` meanwhile.
+
+    It must come out as a suspect that cannot be aligned, and so as inconclusive: "not found" would say that the key was
+    looked for in rows that are the original's.
+    """
+    with tempfile.TemporaryDirectory(prefix="neutral-", dir=folder) as place:
+        model = irwm.open_checkpoint(write_neutral(original, Path(place) / "model"))
+        finding = irwm.detect(model, original, key, device, **DEFAULTS)
+    test = SelfTest.of(f"this key on {NEUTRAL}", finding, "inconclusive")
+    return NeutralModel.of(NEUTRAL, model.vocab_size, finding), test
 
 
 def decoy_test(tracing: Tracing, finding: irwm.Finding) -> SelfTest:

@@ -1,16 +1,16 @@
-"""The task behind Investigate: every chosen key on one suspect, a report for the strongest, filed in a case."""
+"""The task behind Investigate: every chosen key on one suspect, a report for the strongest, signed and filed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import irwm
-from storage.vault import Vault
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.report.document import from_json
@@ -23,12 +23,13 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     Args:
         request: "suspect" and "original" (paths), "keys" (ids in the vault, or None for all of this original that fit
             the words "matching"), "seed", "statistic" and "invariant" of a reading beside the verdict's own, "case_id"
-            ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or "").
+            ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or "");
+            "examiner" and "seen_utc" (since when the suspect is known to exist, ISO 8601) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
         Plain JSON: a row per key, likeliest first ("rows", of very many the first), "keys_tried", how many were "read"
-        by the rank rule, "verdict", the names of the report's files in the job's folder, and "case_id".
+        by the rank rule, "verdict", the names of the report's files in the job's folder, "case_id" and "run_id".
     """
     started = time.monotonic()
     vault = vault_of(secrets, report)
@@ -42,31 +43,28 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     document = examined.document(
         suspect,
         original,
-        case={"Case": request["case_title"] or "Not filed under a title", "Note": request["note"]},
+        case=case_lines(request, examiner_of(vault, request["case_id"], request.get("examiner", ""))),
         extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"},
         report=report,
+        stamp_of=partial(earliest_timestamp, vault),
+        seen_utc=request.get("seen_utc", ""),
     )
-    html, json_file = write_document(report.folder, document)
+    # Nothing is filed before all that can fail on the models has been done.
+    filing = Filing.begin(vault, request)
+    filing.items(document)
+    report.progress(0, 0, "Writing and signing the report")
+    html, json_file = write_document(report.folder, document, signer=filing.signer())
     document = from_json(json_file.read_bytes())
-    case_id = request["case_id"] or open_case(vault, request)
-    file_run(vault, case_id, document, request["suspect"], request["note"])
+    word = document["verdict"]["word"]
+    run_id = filing.run(document, report_paths(json_file), request["suspect"], word, request["note"])
     return {
         "rows": examined.rows(),
         "keys_tried": len(keys.keys),
         "read": len(examined.findings),
         "damaged": [name.id for name in keys.damaged],
-        "verdict": document["verdict"]["word"],
+        "verdict": word,
         "html": html.name,
         "json": json_file.name,
-        "case_id": case_id,
+        "case_id": filing.case_id,
+        "run_id": run_id,
     }
-
-
-def open_case(vault: Vault, request: Mapping[str, Any]) -> str:
-    """A new case under the title asked for; its id."""
-    return vault.add_case(request["case_title"] or "Untitled case", request["note"]).id
-
-
-def file_run(vault: Vault, case_id: str, document: Mapping[str, Any], suspect: str, note: str) -> None:
-    """File the whole document in the case, so that the evidence survives the job's folder."""
-    vault.add_run(case_id, document, suspect, document["verdict"]["word"], note=note)

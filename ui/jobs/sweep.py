@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from ui.jobs.child import error_parts
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for
-from ui.jobs.investigate import file_run, open_case
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.report.document import ReportError, from_json, plain, to_json
+from ui.report.signing import ENDING, Signer, announced, sign_report
 from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview, overview_html, read_overview
+from ui.report.write import report_files
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -58,7 +61,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     keys = Keys.chosen(vault, request, original.fingerprint, report)
     tried = hashlib.sha256("".join(sorted(key.commitment for key in keys.keys)).encode("ascii")).hexdigest()
     earlier = _earlier(request, report, original.fingerprint, tried)
-    case_id = request["case_id"] or (earlier or {}).get("case_id") or open_case(vault, request)
+    filing = Filing.begin(vault, request, request["case_id"] or (earlier or {}).get("case_id") or "")
     sweep = _Sweep(
         request,
         report,
@@ -67,7 +70,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             original=original.fingerprint,
             keys=len(keys.keys),
             keys_sha256=tried,
-            case_id=case_id,
+            case_id=filing.case_id,
             settings=_settings(request),
             suspects=len(found.paths),
             refused=found.refused,
@@ -82,7 +85,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
             report.progress(number - 1, len(found.paths), what)
             before = done.get(name)
-            if before is not None and before["stamp"] == stamp and sweep.take_over(before, _row(name, stamp, number)):
+            if before is not None and before["stamp"] == stamp and sweep.take_over(before, _row(name, stamp)):
                 continue
             inner = _Inner(report, number - 1, len(found.paths))
             began = time.monotonic()
@@ -92,20 +95,25 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
                 document = examined.document(
                     suspect,
                     original,
-                    case={"Case": request["case_title"] or "Not filed under a title", "Note": request["note"]},
+                    case=case_lines(request, filing.examiner),
                     extra={"Device": device, "Seconds": f"{time.monotonic() - began:.1f}", "Found at": name},
                     report=inner,
+                    stamp_of=partial(earliest_timestamp, vault),
+                    seen_utc=filing.seen_utc,
                 )
             except CancelledError:
                 raise
             except (IrwmError, OSError) as caught:
                 error = caught if isinstance(caught, IrwmError) else _unreadable(path, caught)
                 report.log(f"{printable(name, 80)}: {error}")
-                sweep.add(_row(name, stamp, number) | {"error": error_parts(error)})
+                sweep.add(_row(name, stamp) | {"error": error_parts(error)})
                 continue
+            filing.items(document)
+            row = _row(name, stamp)
+            document, files = sweep.publish(row, document, filing.signer())
             # Filed before it is listed: a crash between the two files it twice when resumed, and never not at all.
-            file_run(vault, case_id, document, str(path), request["note"])
-            sweep.keep(_row(name, stamp, number), document)
+            filing.run(document, files, str(path), document["verdict"]["word"], request["note"])
+            sweep.add(row | summary(document))
     report.progress(len(found.paths), len(found.paths), "Writing the overview")
     return sweep.close()
 
@@ -124,24 +132,37 @@ class _Sweep:
         self._overview["rows"].append(row)
         self._write()
 
-    def keep(self, row: dict[str, Any], document: Mapping[str, Any]) -> None:
-        """Adds a suspect that was examined, its document beside the overview."""
-        replace_private(self._folder / row["json"], to_json(document))
-        self.add(row | summary(document))
+    def publish(
+        self, row: Mapping[str, Any], document: Mapping[str, Any], signer: Signer
+    ) -> tuple[dict[str, Any], list[Path]]:
+        """Writes a suspect's report beside the overview: numbers, PDF and the signature over both.
+
+        Not the HTML, which a page draws from the numbers and which is five megabytes for each suspect.
+
+        Returns:
+            The document as written, and the files.
+        """
+        stem = str(row["json"]).removesuffix(".json")
+        files = report_files(announced(document, signer), stem)
+        del files[f"{stem}.html"]
+        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        for name, content in {**files, stem + ENDING: signature}.items():
+            replace_private(self._folder / name, content)
+        return from_json(files[f"{stem}.json"]), report_paths(self._folder / row["json"])
 
     def take_over(self, before: dict[str, Any], row: dict[str, Any]) -> bool:
-        """Adds a suspect from an earlier sweep with its document; False where that is gone or another suspect's.
-
-        The document gets the name of the suspect's place in this sweep: files added since have moved the places.
-        """
+        """Adds a suspect from an earlier sweep with its report; False where that is gone or another suspect's."""
         source = self._home / "jobs" / self._resumed / Path(before["json"]).name
+        if source.name != row["json"]:
+            return False  # an older program named reports by their place, and signed none
         try:
             document = from_json(source.read_bytes())
+            if document["items"]["suspect"]["fingerprint"] != before["fingerprint"]:
+                return False
+            for path in report_paths(source):
+                replace_private(self._folder / path.name, path.read_bytes())
         except (OSError, ReportError):
             return False
-        if document["items"]["suspect"]["fingerprint"] != before["fingerprint"]:
-            return False
-        replace_private(self._folder / row["json"], to_json(document))
         self.add(before | row)
         return True
 
@@ -190,8 +211,13 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(name: str, stamp: str, number: int) -> dict[str, Any]:
-    return {"path": name, "stamp": stamp, "json": f"suspect-{number:03d}.json", "error": None}
+def _row(name: str, stamp: str) -> dict[str, Any]:
+    # Named after the suspect's path and not its place, which files added later would move: the signature names them.
+    return {"path": name, "stamp": stamp, "json": f"suspect-{_short_digest(name)}.json", "error": None}
+
+
+def _short_digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8")).hexdigest()[:12]
 
 
 def _earlier(request: Mapping[str, Any], report: JobReporter, original: str, tried: str) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from ui.components import notices
 from ui.components.browsing import PathRefusedError
 from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
+from ui.components.item_form import DATE_LENGTH, SEEN_HELP, day_utc, examiner_field
 from ui.components.job_card import job_card
 from ui.components.key_choice import key_choice, key_label
 from ui.components.model_card import measure, model_html
@@ -67,8 +68,19 @@ def build(context: Context, tab: gr.Tab) -> None:
     keys = key_choice()
     with gr.Accordion("Case and advanced settings", open=False, elem_id="investigate-advanced"):
         with gr.Row():
-            title = gr.Textbox(label="Case (optional)", info="The run is filed under this title", max_length=200)
-            note = gr.Textbox(label="Note (optional)", max_length=1000)
+            title = gr.Textbox(
+                label="Case (optional)", info="The run is filed under this title", max_length=200, elem_id="case-title"
+            )
+            note = gr.Textbox(label="Note (optional)", info="Your own words, filed with the run", max_length=1000)
+        with gr.Row():
+            seen = gr.Textbox(
+                label="Since when is the suspect known to exist? (optional)",
+                info=SEEN_HELP,
+                placeholder="2024-01-28",
+                max_length=DATE_LENGTH,
+                elem_id="suspect-seen",
+            )
+            examiner = examiner_field("examiner")
         gr.Markdown(
             "A supporting reading of the likeliest key in another way. The verdict does not rest on it.",
             elem_classes="caption",
@@ -192,6 +204,8 @@ def build(context: Context, tab: gr.Tab) -> None:
         words: str | None,
         title: str | None,
         note: str | None,
+        since: str | None,
+        who: str | None,
         statistic: str,
         invariant: str,
         seed: float | None,
@@ -217,6 +231,8 @@ def build(context: Context, tab: gr.Tab) -> None:
             "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
             "case_title": named,
             "note": (note or "").strip(),
+            "seen_utc": day_utc(since),
+            "examiner": (who or "").strip(),
             "device": context.settings.device,
             "scheduler": context.settings.scheduler,
         }
@@ -298,7 +314,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     original.chosen.change(look_at_original, original.chosen, about_original, **last)
     keys.words.change(search, [keys.words, known], keys.summary, **last)
     sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
-    settings = [title, note, statistic, invariant, seed]
+    settings = [title, note, seen, examiner, statistic, invariant, seed]
     start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)
     shown = [results, *view.outputs, *sweep.outputs]
     gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **last)

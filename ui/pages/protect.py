@@ -90,7 +90,7 @@ def build(context: Context, tab: gr.Tab) -> None:
             label = gr.Textbox(label="Note (optional)", info="Your own words, kept in the vault", max_length=500)
             to_setting = _steps_row(steps, back=1, next_id="to-setting")
         with gr.Step("How", id=3):
-            form = settings_form(context, hidden_size, in_use)
+            form = context.settings_form = settings_form(context, hidden_size, in_use)
             to_place = _steps_row(steps, back=2, next_id="to-place")
         with gr.Step("Where", id=4):
             folder = path_picker(

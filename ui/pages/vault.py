@@ -1,8 +1,7 @@
-"""Vault: the keys, what was released under them, the cases, and the log of it all."""
+"""Vault: the keys and their commitments, what was released under them, the signing identity, and the log of it all."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import gradio as gr
 from irwm.errors import IrwmError
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
-from storage.records import RecordName
 from storage.vault import Vault
 from ui.components import notices
+from ui.components.commitment_box import commitment_box
 from ui.components.guarded import guarded
+from ui.components.identity_box import identity_box
+from ui.components.key_choice import key_label
 from ui.components.lock_gate import check_new
-from ui.components.paged_table import Found, damage_html, named, paged_table
-from ui.components.uploads import offer_text
+from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
-from ui.pages.investigate import key_label
 from ui.plot_theme import power_text
 
 PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -29,15 +28,11 @@ Keys never leave it. What is shown here is their fingerprint, which may be print
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified"]
-CASES = ["Case", "Suspect", "Verdict", "Filed (UTC)", "Note"]
 NO_KEYS = notices.empty_html(
     "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
 )
 NO_RELEASES = notices.empty_html(
     "No releases yet", "Each marked copy that Protect writes is listed here with whom it was made for."
-)
-NO_CASES = notices.empty_html(
-    "No cases yet", "Give an investigation the title of a case, and it is filed here with its verdict."
 )
 
 
@@ -45,38 +40,15 @@ def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
     refresh = gr.Button("Refresh", elem_id="vault-refresh")
-    keys = paged_table(
-        headers=KEYS,
-        label="Keys",
-        info="Words of the owner, recipient, model or note, or the beginning of the fingerprint",
-        one="key",
-        several="keys",
-        none_yet=NO_KEYS,
-        elem_id="vault-keys",
+    keys = _table(
+        KEYS, "key", "Words of the owner, recipient, model or note, or the beginning of the fingerprint", NO_KEYS
     )
-    releases = paged_table(
-        headers=RELEASES,
-        label="Releases",
-        info="Words of the recipient or owner, or of the folder",
-        one="release",
-        several="releases",
-        none_yet=NO_RELEASES,
-        elem_id="vault-releases",
-    )
-    damaged = gr.HTML(visible=False)
-    no_cases = gr.HTML(NO_CASES, visible=False)
-    cases = gr.Dataframe(
-        headers=CASES, interactive=False, wrap=True, label="Cases", elem_id="vault-cases", visible=False
-    )
-    with gr.Accordion("Public commitment of a key", open=False):
-        gr.Markdown(
-            "A commitment proves later that a key existed on the day you published or notarised it. It gives nothing "
-            "of the key away."
-        )
-        chosen = gr.Dropdown(
-            [], label="Key", info="Those of the page shown above: search there for another", elem_id="commit-key"
-        )
-        commitment = gr.DownloadButton("Download the commitment (JSON)", interactive=False, elem_id="commitment")
+    releases = _table(RELEASES, "release", "Words of the recipient or owner, or of the folder", NO_RELEASES)
+    with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
+        chosen = commitment_box(context)
+    looks = [context.opened.change, tab.select, refresh.click]
+    with gr.Accordion("Signing identity", open=False, elem_id="signing"):
+        identity_box(context, looks)
     with gr.Accordion("Audit log", open=False, elem_id="audit"):
         head = gr.HTML(elem_id="audit-head")
         check = gr.Button("Check the log and every record", elem_id="check-vault")
@@ -93,33 +65,9 @@ def build(context: Context, tab: gr.Tab) -> None:
     @guarded
     def fill(request: gr.Request) -> Any:
         if not context.is_open(request):
-            return (gr.skip(),) * 4
+            return gr.skip()
         vault = context.require(request)
-        runs, lost = filed(vault)
-        return (
-            gr.HTML(damage_html(lost), visible=True) if lost else gr.HTML(visible=False),
-            gr.HTML(visible=not runs),
-            gr.Dataframe(runs, visible=bool(runs)),
-            notices.note_html(f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it."),
-        )
-
-    @guarded
-    def export(id: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
-        record = next(iter(vault.key_records([id] if id else [])), None)
-        if record is None:
-            return gr.DownloadButton(value=None, interactive=False)
-        public = {
-            "format": "irwm-commitment",
-            "version": 1,
-            "commitment": record.commitment,
-            "model_fingerprint": record.model_fingerprint,
-            "family": record.family,
-            "made_utc": record.created,
-        }
-        vault.log("commitment exported", {"commitment": record.commitment})
-        file = offer_text(json.dumps(public, indent=1) + "\n", f"commitment-{record.commitment[:16]}.json")
-        return gr.DownloadButton(value=file, interactive=True)
+        return notices.note_html(f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it.")
 
     @guarded
     def check_all(request: gr.Request) -> Any:
@@ -144,11 +92,9 @@ def build(context: Context, tab: gr.Tab) -> None:
             return notices.error_html(error), "", "", ""
         return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
 
-    looks = [context.opened.change, tab.select, refresh.click]
     keys.wire(context, _find_keys, looks, also=[chosen])
     releases.wire(context, _find_releases, looks)
-    gr.on(looks, fill, None, [damaged, no_cases, cases, head], trigger_mode="always_last", **PRIVATE)
-    chosen.change(export, chosen, commitment, **PRIVATE)
+    gr.on(looks, fill, None, head, trigger_mode="always_last", **PRIVATE)
     check.click(check_all, None, checked, **PRIVATE)
     backup.click(back_up, None, backed_up, **PRIVATE)
     change.click(
@@ -172,6 +118,20 @@ def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:
     )
 
 
+def _table(headers: list[str], one: str, info: str, none_yet: str) -> PagedTable:
+    """A searchable table of this page; `info` says what the search looks into."""
+    several = f"{one}s"
+    return paged_table(
+        headers=headers,
+        label=several.capitalize(),
+        info=info,
+        one=one,
+        several=several,
+        none_yet=none_yet,
+        elem_id=f"vault-{several}",
+    )
+
+
 def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
     page = vault.find_keys(words, offset=offset, limit=limit)
     rows = [
@@ -187,16 +147,6 @@ def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
     names = {key.id: key.recipient or key.owner for key in keys}
     rows = [[names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt)] for r in page.records]
     return Found(rows, page.total, page.damaged)
-
-
-def filed(vault: Vault) -> tuple[list[list[str]], list[RecordName]]:
-    """A row for every run of every case, newest case first, and the cases and runs that do not authenticate."""
-    cases = vault.cases()
-    runs = [(case, vault.case_runs(case.id)) for case in reversed(cases)]
-    rows = [
-        [case.title, run.suspect, run.verdict, _time(run.created), run.note] for case, filed in runs for run in filed
-    ]
-    return rows, list(dict.fromkeys((*cases.damaged, *(name for _, filed in runs for name in filed.damaged))))
 
 
 def _verified(receipt: dict[str, Any]) -> str:

@@ -1,0 +1,127 @@
+"""A dispute played through as a job: the paper's second mark on our release, and what a key file must not leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from storage.identity import verify
+from tests.conftest import write_llama
+from tests.jobs.recipients import put_in_vault, run_here, run_job
+from ui.report import dispute
+from ui.report.signing import read_signature
+from ui.report.verify import verify_report
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Our original and release, and a thief who calls that release his original and marks it once more."""
+    folder = tmp_path_factory.mktemp("dispute")
+    original = irwm.open_checkpoint(write_llama(folder / "ours"))
+    params = irwm.Parameters(constraints=5)
+    key = irwm.generate_key(original, params, b"\x01" * 32, "Example Labs")
+    release = irwm.insert(original, key, folder / "release").path
+    taken = irwm.open_checkpoint(release)
+    his = irwm.generate_key(taken, params, b"\x02" * 32, "Copy Works")
+    marked = irwm.insert(taken, his, folder / "marked").path
+    (folder / "their.key").write_bytes(his.to_bytes())
+    return {"folder": folder, "original": original.path, "key": key, "release": release, "his": his, "marked": marked}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault) -> Jobs:
+    return Jobs(vault.home)
+
+
+def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> dict[str, Any]:
+    (id,) = put_in_vault(vault, [world["key"]])
+    return {
+        "case_id": case_id,
+        "ours": {"original": str(world["original"]), "release": str(world["release"]), "key": id},
+        "theirs": {
+            "name": "Copy Works",
+            "original": str(world["release"]),
+            "key_file": str(world["folder"] / "their.key"),
+            "release": str(world["marked"]),
+            "stamp": "",
+            **theirs,
+        },
+        "exhibit": "",
+        "device": "cpu",
+    }
+
+
+def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(world, vault: Vault, jobs: Jobs) -> None:
+    case = vault.add_case("Two claims on one model")
+    job = run_job("dispute", asked(world, vault, case.id), vault, jobs)
+    assert job.state == "done", job.error
+    document = dispute.from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    assert document["outcome"]["winner"] == "Example Labs"
+    assert job.result["outcome"] == "decided"
+    tests = {(t["claimant"], t["model"]): t["verdict"] for t in document["outcome"]["tests"]}
+    assert tests["Example Labs", "original of Copy Works"] == "found"
+    assert tests["Copy Works", "original of Example Labs"] == "not found"
+
+    (run,) = vault.case_runs(case.id)
+    assert (run.id, run.verdict, run.finding) == (job.result["run_id"], "decided", document)
+    files = vault.run_files(run.id)
+    assert sorted(files) == ["dispute.html", "dispute.json", "dispute.signature.json"]
+    signed = read_signature(files["dispute.signature.json"])
+    assert verify(signed.message, signed.signature) == vault.identity().first_public_key
+    roles = [item.note for item in vault.case_items(case.id)]
+    assert roles == [
+        "Original of Example Labs",
+        "Original of Copy Works",
+        "Release of Example Labs",
+        "Release of Copy Works",
+    ]
+    checked = verify_report(jobs.folder(job.id) / "dispute.json", identity=vault.identity().first_public_key)
+    assert checked.ok, checked.checks
+    assert [check.name for check in checked.checks if check.ok] == [
+        "files", "document", "signature", "certificates", "identity", "custody", "page",
+    ]  # fmt: skip
+    page = files["dispute.html"].decode("utf-8")
+    assert "Two claims on one model" in page
+    assert "What was brought speaks for “Example Labs”." in page
+
+    secrets = [world["his"].secret, world["his"].to_bytes(), world["his"].secret.hex().encode()]
+    for file in vault.home.rglob("*"):
+        assert not file.is_file() or not [s for s in secrets if s in file.read_bytes()], file
+
+
+def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+    case, stamp = vault.add_case("Two claims"), tmp_path / "stamp"
+    stamp.mkdir()
+    other = irwm.ownership.Commitment.of(world["key"])
+    (stamp / "commitment.json").write_bytes(other.to_bytes())
+    job = run_here("dispute", asked(world, vault, case.id, stamp=str(stamp)), vault, jobs)
+    assert job.state == "failed"
+    assert "not of the key that they opened" in job.error["problem"]
+    assert not vault.case_runs(case.id)
+
+
+@pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])
+def test_a_key_file_that_is_none_is_said(world, vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
+    case, file = vault.add_case("Two claims"), tmp_path / "their.key"
+    file.write_bytes(content)
+    job = run_here("dispute", asked(world, vault, case.id, key_file=str(file)), vault, jobs)
+    assert job.state == "failed"
+    assert job.error["problem"]
+    assert not vault.case_items(case.id)
+
+
+def test_a_document_of_another_version_or_without_a_part_is_refused() -> None:
+    for data in (b"[]", b"{}", json.dumps({"schema": {"name": dispute.SCHEMA, "version": 2}, "outcome": {}}).encode()):
+        with pytest.raises(irwm.IrwmError):
+            dispute.from_json(data)

@@ -1,0 +1,61 @@
+"""Who examines, and which time-stamp dates a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage import NewKey, Vault
+from storage.encryption import Cost
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, logged_in
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+def stamped(vault: Vault, *stamps: tuple[str, bool]) -> str:
+    """A key with time-stamps; its id."""
+    new = NewKey(b"key", "Example Labs", "", "demo", "ab" * 32, "llama", "cd" * 32, {})
+    (key,) = vault.add_keys([new])
+    for time, trusted in stamps:
+        vault.add_timestamp(key.id, b"{}", b"request", b"response", time, "Authority", trusted)
+    return key.id
+
+
+def test_an_earlier_time_of_an_unknown_authority_counts_for_nothing(vault: Vault) -> None:
+    times = ("2023-01-01T00:00:00Z", False), ("2023-09-01T00:00:00Z", True), ("2023-06-01T00:00:00Z", True)
+    found = earliest_timestamp(vault, stamped(vault, *times))
+    assert found is not None
+    assert found.time_utc.startswith("2023-06-01")
+
+
+def test_without_a_trusted_time_a_key_is_not_dated(vault: Vault) -> None:
+    assert earliest_timestamp(vault, stamped(vault, ("2023-01-01T00:00:00Z", False))) is None
+
+
+def test_the_examiner_is_who_is_named_then_who_added_the_latest_item_then_who_is_logged_in(vault: Vault) -> None:
+    case = vault.add_case("Leak of January")
+    assert examiner_of(vault, "") == examiner_of(vault, case.id) == logged_in()
+    vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
+    assert examiner_of(vault, case.id) == "A. Officer"
+    assert examiner_of(vault, case.id, " B. Officer ") == "B. Officer"
+
+
+def test_a_report_says_only_what_is_known_of_its_case() -> None:
+    request = {"case_title": "", "note": "", "seen_utc": "2024-01-28T00:00:00+00:00"}
+    assert case_lines(request, "") == {
+        "Case": "Not filed under a title",
+        "Suspect known since": "2024-01-28",
+        "Note": "",
+    }
+
+
+def test_a_signature_names_the_log_after_what_was_filed_before(vault: Vault) -> None:
+    filing = Filing.begin(vault, {"case_id": "", "case_title": "Leak", "note": ""})
+    filing.received("leaked", {"a": (1, "ab" * 32)})
+    signer = filing.signer()
+    assert (signer.audit_head, signer.audit_count) == (vault.audit_head, vault.audit_count)
+    assert signer.identity == vault.identity().first_public_key

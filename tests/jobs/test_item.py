@@ -1,0 +1,94 @@
+"""The task that hashes what was received and files it in a case."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.jobs.recipients import run_here, run_job
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault) -> Jobs:
+    return Jobs(vault.home)
+
+
+def asked(path: Path, case_id: str, **changes: str) -> dict[str, str]:
+    values = {"path": str(path), "case_id": case_id, "name": "", "received_from": "the press office", "note": "by mail"}
+    return {**values, "examiner": "A. Officer", "seen_utc": "2024-01-28T00:00:00+00:00", **changes}
+
+
+@pytest.fixture
+def letter(tmp_path: Path) -> Path:
+    path = tmp_path / "letter.pdf"
+    path.write_bytes(b"%PDF-1.7 Dear Sirs")
+    return path
+
+
+def test_a_file_is_hashed_and_filed_with_who_received_it(vault: Vault, jobs: Jobs, letter: Path) -> None:
+    case = vault.add_case("Leak of January")
+    job = run_job("item", asked(letter, case.id), vault, jobs)
+    assert job.state == "done", job.error
+    assert job.result == {"name": "letter.pdf", "files": 1, "bytes": 18, "added": True}
+    (item,) = vault.case_items(case.id)
+    assert item.files == {"letter.pdf": (18, hashlib.sha256(letter.read_bytes()).hexdigest())}
+    assert (item.added_by, item.received_from, item.note) == ("A. Officer", "the press office", "by mail")
+    assert item.seen_utc.startswith("2024-01-28T00:00:00")
+
+
+def test_a_folder_is_filed_with_every_file_below_it_but_no_link(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+    case, folder = vault.add_case("Leak"), tmp_path / "received"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.bin").write_bytes(b"a")
+    (folder / "sub" / "b.bin").write_bytes(b"bb")
+    (folder / "link").symlink_to("/etc/passwd")
+    assert run_here("item", asked(folder, case.id), vault, jobs).state == "done"
+    (item,) = vault.case_items(case.id)
+    assert {name: size for name, (size, _) in item.files.items()} == {"a.bin": 1, "sub/b.bin": 2}
+
+
+def test_the_same_files_are_filed_once_and_a_changed_one_again(vault: Vault, jobs: Jobs, letter: Path) -> None:
+    case = vault.add_case("Leak")
+    first, second = (run_here("item", asked(letter, case.id), vault, jobs).result["added"] for _ in range(2))
+    assert (first, second) == (True, False)
+    letter.write_bytes(b"%PDF-1.7 Dear Madam")
+    assert run_here("item", asked(letter, case.id), vault, jobs).result["added"]
+    assert len(vault.case_items(case.id)) == 2
+
+
+def test_an_item_dated_later_is_a_statement_of_its_own(vault: Vault, jobs: Jobs, letter: Path) -> None:
+    case = vault.add_case("Leak")
+    run_here("item", asked(letter, case.id, seen_utc=""), vault, jobs)
+    run_here("item", asked(letter, case.id), vault, jobs)
+    run_here("item", asked(letter, case.id, seen_utc=""), vault, jobs)
+    assert [item.seen_utc[:10] for item in vault.case_items(case.id)] == ["", "2024-01-28"]
+
+
+def test_without_a_name_the_examiner_is_who_added_the_item_before(vault: Vault, jobs: Jobs, letter: Path) -> None:
+    case = vault.add_case("Leak")
+    run_here("item", asked(letter, case.id), vault, jobs)
+    letter.write_bytes(b"%PDF-1.7 once more")
+    run_here("item", asked(letter, case.id, examiner=""), vault, jobs)
+    assert [item.added_by for item in vault.case_items(case.id)] == ["A. Officer", "A. Officer"]
+
+
+@pytest.mark.parametrize("what", ["missing", "empty"])
+def test_what_cannot_be_hashed_is_said_and_nothing_is_filed(
+    vault: Vault, jobs: Jobs, tmp_path: Path, what: str
+) -> None:
+    case, path = vault.add_case("Leak"), tmp_path / what
+    if what == "empty":
+        path.mkdir()
+    job = run_here("item", asked(path, case.id), vault, jobs)
+    assert job.state == "failed"
+    assert job.error["advice"]
+    assert not vault.case_items(case.id)

@@ -1,0 +1,90 @@
+"""The same case examined twice: the same bytes but for times, the same figures; other threads, the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import irwm
+from ui.report import from_json, to_json
+from ui.report.document import plain, without_times
+from ui.report.figures import document_figures
+from ui.report.reproduce import same
+
+# A process of its own for each run, as a job is; threads are set before anything is loaded.
+RUN = """
+import sys, torch
+torch.set_num_threads(int(sys.argv[1]))
+import irwm
+from pathlib import Path
+from ui.jobs.examining import DEFAULTS, Keys, examine
+from ui.jobs.reporter import JobReporter
+from ui.report import to_json
+
+
+class Quiet(JobReporter):
+    def __init__(self, folder): self.folder = self.home = folder
+    def progress(self, done, total, what): pass
+    def log(self, line): pass
+    def cancelled(self): return False
+
+
+original, suspect = (irwm.open_checkpoint(path) for path in sys.argv[2:4])
+key = irwm.Key.from_bytes(Path(sys.argv[4]).read_bytes())
+report = Quiet(Path(sys.argv[5]))
+examined = examine(suspect, original, Keys(("1",), (key,), ()), {**DEFAULTS, "decoys": 400}, "cpu", None, report)
+document = examined.document(suspect, original, {"Case": "7"}, {"Device": "cpu", "Seconds": sys.argv[6]}, report)
+Path(sys.argv[5], "report.json").write_bytes(to_json(document))
+"""
+
+
+@pytest.fixture(scope="module")
+def documents(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """One case: twice on one thread, once on two."""
+    root = tmp_path_factory.mktemp("case")
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, secret=bytes(32), owner="Acme", recipient="Northwind")
+    irwm.insert(model, key, root / "release")
+    (root / "key").write_bytes(key.to_bytes())
+    found = []
+    for run, threads in enumerate((1, 1, 2)):
+        folder = root / str(run)
+        folder.mkdir()
+        command = [sys.executable, "-c", RUN, str(threads), tiny_path, root / "release", root / "key", folder, str(run)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[2])}
+        subprocess.run(list(map(str, command)), check=True, env=environment, timeout=600)
+        found.append(from_json((folder / "report.json").read_bytes()))
+    return found
+
+
+def test_the_same_case_gives_the_same_bytes_times_apart(documents: list[dict]) -> None:
+    one, two, _ = documents
+    assert to_json(without_times(one)) == to_json(without_times(two))
+    assert one["extra"]["Seconds"] != two["extra"]["Seconds"]
+
+
+def test_and_equal_figures(documents: list[dict]) -> None:
+    one, two, _ = (
+        {name: figure.to_json() for name, figure in document_figures(document).items()} for document in documents
+    )
+    assert one == two
+    assert "figure-decoys" in one
+
+
+def test_fault_37_another_number_of_threads_gives_the_same_within_the_stated_tolerance(documents: list[dict]) -> None:
+    def differences(where: str, a, b) -> list[str]:
+        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+            return [found for name in a for found in differences(f"{where}.{name}", a[name], b[name])]
+        if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+            return [
+                found for i, pair in enumerate(zip(a, b, strict=True)) for found in differences(f"{where}[{i}]", *pair)
+            ]
+        return [] if where.endswith(".sha256") or same(a, b) else [f"{where}: {a} and {b}"]
+
+    one, _, other = (json.loads(json.dumps(plain(without_times(document)))) for document in documents)
+    assert differences("", one, other) == []

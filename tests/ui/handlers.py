@@ -1,0 +1,102 @@
+"""The app's pages built in this process, with a vault, and their handlers called as Gradio calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio.helpers import EventData, special_args
+
+import app
+from storage.encryption import Cost
+from storage.jobs import Jobs
+from storage.vault import Vault
+from ui.context import Context
+from ui.sessions import Sessions
+from ui.settings import Settings
+
+PASSPHRASE = "four unrelated plain words"
+SESSION = "hash:tests"
+
+
+@dataclass
+class Pages:
+    """The pages and who looks at them."""
+
+    context: Context
+    blocks: gr.Blocks
+    root: Path
+
+    @property
+    def vault(self) -> Vault:
+        return self.context.sessions.vault(SESSION)
+
+    def lock(self) -> None:
+        self.context.sessions.lock(SESSION)
+
+    def call(self, element: str, event: str, *values: Any, data: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What a handler returns, by the outputs' element ids, those without one by their place.
+
+        Args:
+            element: id of the component whose event it is.
+            values: of its inputs, in order.
+            data: what the event brings along.
+        """
+        (component,) = [each for each in self.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
+        (function,) = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets]
+        request = SimpleNamespace(session_hash="tests", request=None)
+        inputs, *_ = special_args(function.fn, list(values), request, EventData(None, data or {}))  # type: ignore[arg-type]
+        found = function.fn(*inputs)
+        outputs = function.outputs
+        found = (found,) if len(outputs) == 1 else found
+        assert len(found) == len(outputs), function.name
+        names = [output.elem_id or str(place) for place, output in enumerate(outputs)]
+        return dict(zip(names, found, strict=True))
+
+
+def value(part: Any) -> Any:
+    """The value that an update sets."""
+    return part.value if isinstance(part, gr.components.Component) else part
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    """The app's pages, unlocked."""
+    root = tmp_path / "models"
+    root.mkdir()
+    monkeypatch.setenv("IRWM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("IRWM_ROOTS", str(root))
+    monkeypatch.setenv("IRWM_DEVICE", "cpu")
+    settings = Settings.from_environment()
+    sessions = Sessions(settings.home, cost=Cost(memory_kib=8, passes=1, lanes=1))
+    sessions.create(SESSION, PASSPHRASE)
+    context = Context(settings, sessions, Jobs(settings.home))
+    with loops_closed(monkeypatch):
+        yield Pages(context, app.build(context, "CPU"), root)
+
+
+@contextlib.contextmanager
+def loops_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the event loops that Gradio makes where none runs, one for each of its locks, and forgets."""
+    policy, made = type(asyncio.get_event_loop_policy()), []
+    make = policy.new_event_loop
+
+    def remembered(self: Any) -> Any:
+        made.append(make(self))
+        return made[-1]
+
+    monkeypatch.setattr(policy, "new_event_loop", remembered)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        for loop in made:
+            if not loop.is_running():
+                loop.close()

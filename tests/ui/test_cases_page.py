@@ -1,0 +1,127 @@
+"""What the handlers of the page Cases do: list, choose, note, export, and refuse."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import zipfile
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from storage import RecordName
+from tests.ui.handlers import Pages, pages, value
+from ui.pages.cases import case_lines
+
+__all__ = ["pages"]
+
+
+def shown(pages: Pages, case: str) -> dict:
+    return pages.call("cases-list", "chosen", data={"record": case})
+
+
+def test_the_newest_case_stands_first_with_its_counts_and_last_verdict(pages: Pages) -> None:
+    first, second = pages.vault.add_case("Leak of January"), pages.vault.add_case("Leak of March")
+    pages.vault.add_item(first.id, "leaked", {"a": (1, "ab" * 32)})
+    for verdict in ("not found", "found"):
+        pages.vault.add_run(first.id, {"a": 1}, "leaked", verdict)
+    lines = case_lines(pages.vault)
+    assert [(line.title, line.items, line.runs, line.last) for line in lines] == [
+        ("Leak of March", 0, 0, ""),
+        ("Leak of January", 1, 2, "found"),
+    ]
+    assert lines[0].id == second.id
+
+
+def test_a_chosen_case_shows_its_items_runs_notes_and_log(pages: Pages) -> None:
+    case, other = pages.vault.add_case("Leak of January"), pages.vault.add_case("Leak of March")
+    pages.vault.add_item(case.id, "leaked.gguf", {"a": (1, "ab" * 32)}, added_by="A. Officer")
+    pages.vault.add_note(case.id, "The press called", added_by="A. Officer")
+    pages.vault.add_note(other.id, "Another matter")
+    out = shown(pages, case.id)
+    assert "Leak of January" in out["case-head"]
+    assert "leaked.gguf" in out["case-items"]
+    assert "The press called" in out["case-notes"]
+    assert "Another matter" not in out["case-notes"]
+    assert [event in out["custody-log"] for event in ("case opened", "item received", "note added")] == [True] * 3
+    assert out["custody-log"].count("case opened") == 1
+
+
+def test_a_damaged_run_is_named_and_the_others_are_shown(pages: Pages) -> None:
+    case = pages.vault.add_case("Leak of January")
+    lost = pages.vault.add_run(case.id, {"a": 1}, "first.gguf", "found")
+    pages.vault.add_run(case.id, {"a": 2}, "second.gguf", "not found")
+    with sqlite3.connect(pages.vault.path) as db:
+        db.execute("UPDATE runs SET meta = zeroblob(length(meta)) WHERE id = ?", [lost.id])
+    out = shown(pages, case.id)
+    assert "second.gguf" in out["case-runs"]
+    assert "first.gguf" not in out["case-runs"]
+    damaged = [part for name, part in out.items() if name.isdigit() and "damaged" in str(value(part))]
+    assert RecordName("runs", lost.id).id in str(value(damaged[0]))
+
+
+def test_a_note_is_kept_with_who_added_the_latest_item(pages: Pages) -> None:
+    case = pages.vault.add_case("Leak of January")
+    pages.vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
+    out = pages.call("add-note", "click", "  The press called  ", case.id)
+    assert out["note-text"] == ""
+    (note,) = pages.vault.case_notes(case.id)
+    assert (note.text, note.added_by) == ("The press called", "A. Officer")
+
+
+@pytest.mark.parametrize("empty", [None, "", "   "])
+def test_an_empty_note_is_refused(pages: Pages, empty: str | None) -> None:
+    case = pages.vault.add_case("Leak of January")
+    with pytest.raises(gr.Error, match="empty"):
+        pages.call("add-note", "click", empty, case.id)
+    assert not pages.vault.case_notes(case.id)
+
+
+def test_an_exported_case_checks_itself_and_is_in_the_log(pages: Pages, tmp_path: Path) -> None:
+    case = pages.vault.add_case("Leak: <of> January/2024")
+    pages.vault.add_run(case.id, {"a": 1}, "leaked", "found", files={"report.pdf": b"%PDF-1.7"})
+    out = pages.call("export-case", "click", case.id)
+    path = Path(value(out["case-archive"])["path"] if isinstance(value(out["case-archive"]), dict) else value(
+        out["case-archive"]))  # fmt: skip
+    assert path.name == "case-Leak---of--January-2024.zip"
+    with zipfile.ZipFile(path) as packed:
+        packed.extractall(tmp_path / "case")
+    subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=tmp_path / "case", check=True)
+    assert (tmp_path / "case" / "run-1" / "report.pdf").read_bytes() == b"%PDF-1.7"
+    assert "case exported" in out["custody-log"]
+
+
+def test_an_item_without_a_path_or_outside_the_folders_is_refused(pages: Pages) -> None:
+    case = pages.vault.add_case("Leak of January")
+    for path, words in (("", "missing"), ("/etc/passwd", "not among the folders")):
+        with pytest.raises(gr.Error, match=words):
+            pages.call("start-item", "click", case.id, path, None, None, None, None, None)
+
+
+def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
+    case = pages.vault.add_case("Leak of January")
+    nothing = [None] * 9
+    with pytest.raises(gr.Error, match="Our key is missing"):
+        pages.call("start-dispute", "click", case.id, *nothing)
+    nothing[1] = "key"
+    with pytest.raises(gr.Error, match="no name"):
+        pages.call("start-dispute", "click", case.id, *nothing)
+
+
+@pytest.mark.parametrize(
+    ("element", "values"),
+    [
+        ("add-note", ("text", "id")),
+        ("export-case", ("id",)),
+        ("start-item", ("id", *[None] * 6)),
+        ("start-dispute", ("id", *[None] * 9)),
+    ],
+)
+def test_while_the_vault_is_locked_nothing_is_shown_or_done(pages: Pages, element: str, values: tuple) -> None:
+    pages.vault.add_case("Leak of January")
+    pages.lock()
+    with pytest.raises(gr.Error, match="locked"):
+        pages.call(element, "click", *values)
+    with pytest.raises(gr.Error, match="locked"):
+        shown(pages, "id")

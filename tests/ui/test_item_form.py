@@ -1,0 +1,31 @@
+"""Days as people type them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from irwm.errors import IrwmError
+from ui.components.item_form import day_utc
+
+
+@pytest.mark.parametrize("empty", [None, "", "  "])
+def test_no_day_is_no_day(empty: str | None) -> None:
+    assert day_utc(empty) == ""
+
+
+def test_a_day_is_its_beginning_with_a_zone() -> None:
+    assert day_utc(" 2024-01-28 ") == "2024-01-28T00:00:00+00:00"
+
+
+@pytest.mark.parametrize("typed", ["28.1.2024", "2024-02-30", "yesterday", "2024-01-28T10:00"])
+def test_what_is_no_date_is_refused_with_an_example(typed: str) -> None:
+    with pytest.raises(IrwmError, match="not a date") as refused:
+        day_utc(typed)
+    assert "2024-01-28" in str(refused.value)
+
+
+def test_a_day_to_come_is_refused() -> None:
+    with pytest.raises(IrwmError, match="still to come"):
+        day_utc((datetime.now(UTC).date() + timedelta(days=2)).isoformat())

@@ -1,0 +1,108 @@
+"""What the handlers of the page Verify do: check what was uploaded, with and without the passphrase, and refuse."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+import irwm
+from tests.conftest import write_llama
+from tests.ui.handlers import Pages, pages
+from ui.components.uploads import browser_folder
+from ui.jobs.filing import Filing
+from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions
+from ui.report.write import write_document
+
+__all__ = ["pages"]
+NOTHING = (None, None, None)
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """The document of a small model's examination."""
+    folder = tmp_path_factory.mktemp("verify")
+    model = irwm.open_checkpoint(write_llama(folder / "model"))
+    key = irwm.generate_key(model, irwm.Parameters(constraints=5), owner="Example Labs")
+    finding = irwm.detect(model, model, key)
+    item = ItemDescription.of(model)
+    return finding_document(
+        finding,
+        suspect=item,
+        original=item,
+        key_info=KeyInfo.of(key),
+        case={"Case": "Leak of January"},
+        created_utc="2024-02-01T10:00:00+00:00",
+        tool_versions=installed_versions(),
+    )
+
+
+@pytest.fixture
+def report(pages: Pages, document: dict) -> Path:
+    """A signed report in a folder that the app may read."""
+    case = pages.vault.add_case("Leak of January")
+    _, json_file = write_document(pages.root / "report", document, signer=Filing(pages.vault, case.id, "").signer())
+    return json_file
+
+
+def posted(folder: Path) -> list[str]:
+    """A folder's files as Gradio hands uploads over: each in a folder of its own."""
+    paths = []
+    for number, file in enumerate(sorted(folder.iterdir())):
+        place = browser_folder() / f"posted-{number}"
+        place.mkdir(exist_ok=True)
+        paths.append(str(shutil.copyfile(file, place / file.name)))
+    return paths
+
+
+def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path) -> None:
+    on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
+    uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
+    assert "All that was checked holds" in on_disk
+    assert uploaded == on_disk
+
+
+def test_a_changed_byte_of_the_numbers_is_named(pages: Pages, report: Path) -> None:
+    report.write_bytes(report.read_bytes().replace(b"Leak of January", b"Leak of January!", 1))
+    said = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
+    assert "This report does not hold" in said
+    assert "report.json was changed after it was signed" in said
+
+
+def test_another_signer_than_the_expected_one_is_named(pages: Pages, report: Path) -> None:
+    known = pages.vault.identity().first_public_key
+    assert "as expected" in pages.call("start-verify", "click", str(report), None, known, *NOTHING)["verified"]
+    said = pages.call("start-verify", "click", str(report), None, "ab" * 32, *NOTHING)["verified"]
+    assert "This report does not hold" in said
+
+
+def test_uploaded_files_are_checked_while_the_vault_is_locked_and_not_kept(pages: Pages, report: Path) -> None:
+    files = posted(report.parent)
+    pages.lock()
+    said = pages.call("outside-verify", "click", files, "")["outside-verified"]
+    assert "All that was checked holds" in said
+    assert not list(pages.context.settings.home.rglob("report.json"))
+
+
+def test_a_path_is_not_read_while_the_vault_is_locked(pages: Pages, report: Path) -> None:
+    pages.lock()
+    with pytest.raises(gr.Error, match="locked"):
+        pages.call("start-verify", "click", str(report), None, None, *NOTHING)
+    assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "")["outside-verified"]
+
+
+def test_nothing_or_both_is_refused(pages: Pages, report: Path) -> None:
+    with pytest.raises(gr.Error, match="missing"):
+        pages.call("start-verify", "click", "", None, None, *NOTHING)
+    with pytest.raises(gr.Error, match="Both"):
+        pages.call("start-verify", "click", str(report), posted(report.parent), None, *NOTHING)
+
+
+def test_files_that_are_no_report_are_said(pages: Pages) -> None:
+    folder = pages.root / "other"
+    folder.mkdir()
+    (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
+    said = pages.call("outside-verify", "click", posted(folder), None)["outside-verified"]
+    assert "none of these files is a report" in said.lower()

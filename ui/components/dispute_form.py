@@ -1,0 +1,147 @@
+"""The form of a dispute: what we claim, what they claim, and the model that both claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+import irwm
+from irwm.errors import IrwmError
+from irwm.keys import MAX_NAME
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.guarded import guarded
+from ui.components.key_choice import MOST_LISTED, key_label
+from ui.components.path_picker import PathPicker, path_picker
+from ui.components.uploads import receive
+from ui.context import Context
+
+INTRO = """
+Every key is tried on every model. Who is right shows in what each can show: the true owner’s original carries nobody’s
+mark, and a claimant who marked somebody else’s release has an original with that somebody’s mark in it.
+"""
+PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+# Commitment, request, response and roots: some kilobytes each.
+LARGEST_STAMP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeForm:
+    """What a page gets.
+
+    Attributes:
+        inputs: the components that `request` takes values of, in order.
+        start: the button that starts it.
+    """
+
+    start: gr.Button
+    inputs: list[Any]
+    pickers: dict[str, PathPicker]
+    home: Path
+
+    def request(self, *values: Any) -> dict[str, Any]:
+        """A job's request from the values of `inputs`, without the case.
+
+        Raises:
+            IrwmError: something is missing, or a path may not be used.
+        """
+        ours, key, release, name, original, key_file, marked, stamp, exhibit = values
+        if not key:
+            raise IrwmError("our key is missing", advice="Choose our original first, then the key")
+        if not (name or "").strip():
+            raise IrwmError("the other claimant has no name", advice="Say who claims the model too")
+        return {
+            "ours": {
+                "original": self._path("dispute-original", ours, "our original"),
+                "key": key,
+                "release": self._path("dispute-release", release, "our release"),
+            },
+            "theirs": {
+                "name": (name or "").strip(),
+                "original": self._path("dispute-their-original", original, "their original"),
+                "key_file": self._path("dispute-their-key", key_file, "their key file"),
+                "release": self._path("dispute-their-release", marked, "their marked model"),
+                "stamp": self._stamp(stamp),
+            },
+            "exhibit": self._path("dispute-exhibit", exhibit) if (exhibit or "").strip() else "",
+        }
+
+    def _path(self, purpose: str, typed: str | None, what: str = "") -> str:
+        if not (typed or "").strip():
+            raise IrwmError(f"{what} is missing", advice="Choose it by its path")
+        return str(self.pickers[purpose].check(typed or ""))
+
+    def _stamp(self, files: list[str] | None) -> str:
+        """The folder of what was uploaded of their time-stamp; "" for none."""
+        if not files:
+            return ""
+        if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
+            raise IrwmError("these files are too large for a time-stamp", advice="Upload commitment and response only")
+        received = receive(files, self.home)
+        return str(received if received.is_dir() else received.parent)
+
+
+def dispute_form(context: Context) -> DisputeForm:
+    """Builds the form at this place of the page."""
+    pickers: dict[str, PathPicker] = {}
+
+    def picker(purpose: str, label: str, info: str, kind: str = "model") -> PathPicker:
+        suffixes = {"suffixes": ()} if kind == "file" else {}
+        pickers[purpose] = path_picker(context, label=label, info=info, purpose=purpose, kind=kind, **suffixes)
+        return pickers[purpose]
+
+    gr.Markdown(INTRO)
+    with gr.Row(equal_height=False):
+        with gr.Column():
+            gr.Markdown("### Our claim")
+            original = picker("dispute-original", "Our original", "The unmarked model that our release was made from")
+            key = gr.Dropdown([], label="Our key", info="Of this original, from the vault", elem_id="dispute-key")
+            problem = gr.HTML(visible=False)
+            release = picker("dispute-release", "Our release", "The copy that we marked with this key")
+        with gr.Column():
+            gr.Markdown("### Their claim")
+            name = gr.Textbox(
+                label="Who claims it too", info="As the report will name them", elem_id="dispute-name",
+                max_length=MAX_NAME,
+            )  # fmt: skip
+            theirs = picker("dispute-their-original", "Their original", "The model that they say is theirs, unmarked")
+            key_file = picker(
+                "dispute-their-key", "Their key file", "The key that they opened; it is read, and kept nowhere", "file"
+            )
+            marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
+            stamp = gr.File(
+                label="Their commitment and its time-stamp (optional): .json, .tsq, .tsr, roots as .pem",
+                file_count="multiple",
+                elem_id="dispute-stamp",
+                elem_classes="drop",
+                height=180,
+            )
+    exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both say is theirs")
+    start = gr.Button("Resolve the dispute", elem_id="start-dispute")
+
+    @guarded
+    def list_keys(path: str | None, request: gr.Request) -> Any:
+        vault = context.require(request)
+        if not path:
+            return gr.Dropdown(choices=[], value=None), gr.HTML(visible=False)
+        try:
+            choices = keys_of(vault, irwm.open_checkpoint(path).fingerprint)
+        except IrwmError as error:
+            return gr.Dropdown(choices=[], value=None), gr.HTML(notices.error_html(error), visible=True)
+        return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None), gr.HTML(
+            "" if choices else notices.note_html("The vault holds no key of this original."), visible=not choices
+        )
+
+    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+    original.chosen.change(list_keys, original.chosen, [key, problem], **last)
+    fields = [original.field, key, release.field, name, theirs.field, key_file.field, marked.field, stamp]
+    return DisputeForm(start, [*fields, exhibit.field], pickers, context.settings.home)
+
+
+def keys_of(vault: Vault, fingerprint: str) -> list[tuple[str, str]]:
+    """The first keys of an original as choices."""
+    page = vault.find_keys(model_fingerprint=fingerprint, newest_first=False, limit=MOST_LISTED)
+    return [(key_label(record), record.id) for record in page.records]

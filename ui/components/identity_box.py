@@ -1,0 +1,107 @@
+"""The vault's signing identity: its public key, how long it has been in use, and the way to replace it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError
+from storage.identity import Identity
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.case_file import moment
+from ui.components.guarded import guarded
+from ui.context import Context
+
+PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+INTRO = """
+Every report is signed with this identity (Ed25519). Publish the first public key where others will find it, on your
+website or with a notary: whoever knows it can check every report of this vault, also those signed after a
+replacement, because each identity certifies the next.
+"""
+NONE_YET = notices.empty_html("No identity yet", "It is made when the first report is signed, or now, by the button.")
+
+
+def identity_box(context: Context, fill: list[Any]) -> None:
+    """Builds the controls at this place of the page.
+
+    Args:
+        fill: events after which the identity is shown anew.
+    """
+    gr.Markdown(INTRO)
+    shown = gr.HTML(elem_id="identity")
+    with gr.Row():
+        make = gr.Button("Make the identity", elem_id="make-identity", visible=False, scale=0, min_width=200)
+        replace = gr.Button("Replace the identity…", elem_id="rotate-identity", visible=False, scale=0, min_width=220)
+    with gr.Column(visible=False, elem_id="rotate-box") as box:
+        gr.Markdown(
+            "From now on reports are signed with a new key, certified by the present one. Do it when people change, or "
+            "when the vault’s passphrase may have become known. Earlier reports stay good. It cannot be undone."
+        )
+        with gr.Row():
+            confirm = gr.Button("Replace it now", variant="stop", elem_id="confirm-rotate", scale=0, min_width=180)
+            cancel = gr.Button("Keep it", elem_id="keep-identity", scale=0, min_width=120)
+    outputs = [shown, make, replace, box]
+
+    def state(vault: Vault) -> tuple[Any, ...]:
+        """Without making one: a look at the page must not write into the vault."""
+        try:
+            known = vault.identities()
+        except IrwmError as error:
+            return notices.error_html(error), *(gr.skip(),) * 3
+        lost = notices.error_html(_lost(len(known.damaged))) if known.damaged else ""
+        present = known[-1] if known else None
+        return (
+            (identity_html(present) if present else NONE_YET) + lost,
+            gr.Button(visible=present is None and not known.damaged),
+            gr.Button(visible=present is not None or bool(known.damaged)),
+            gr.Column(visible=False),
+        )
+
+    @guarded
+    def look(request: gr.Request) -> Any:
+        return state(context.require(request)) if context.is_open(request) else (gr.skip(),) * len(outputs)
+
+    @guarded
+    def make_one(request: gr.Request) -> Any:
+        vault = context.require(request)
+        vault.identity()
+        return state(vault)
+
+    @guarded
+    def ask(request: gr.Request) -> Any:
+        context.require(request)
+        return gr.Column(visible=True)
+
+    @guarded
+    def rotate(request: gr.Request) -> Any:
+        vault = context.require(request)
+        vault.rotate_identity()
+        return state(vault)
+
+    gr.on(fill, look, None, outputs, trigger_mode="always_last", **PRIVATE)
+    make.click(make_one, None, outputs, **PRIVATE)
+    replace.click(ask, None, box, **PRIVATE)
+    confirm.click(rotate, None, outputs, **PRIVATE)
+    cancel.click(look, None, outputs, **PRIVATE)
+
+
+def identity_html(identity: Identity) -> str:
+    """The identity's public keys, copyable."""
+    rows = [("Public key", notices.copyable(identity.public_key)), ("In use since", f"{moment(identity.created)} UTC")]
+    if identity.certificates:
+        rows.insert(0, ("First public key, to publish", notices.copyable(identity.first_public_key)))
+        count = len(identity.certificates)
+        rows.append(("Replaced", f"{count} {'time' if count == 1 else 'times'}; each identity certifies the next"))
+    facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in rows)
+    return str(Markup('<dl class="facts">{}</dl>').format(facts))
+
+
+def _lost(count: int) -> IrwmError:
+    return IrwmError(
+        "a signing identity of this vault is damaged or gone",
+        found=f"{count} of them",
+        advice="Restore the latest backup, or replace the identity; its chain of certificates then starts anew",
+    )

@@ -1,0 +1,108 @@
+"""The form that adds an item to a case: where it lies, what to call it, from whom it came, since when it exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError
+from ui.components.path_picker import PathPicker, path_picker
+from ui.context import Context
+from ui.jobs.filing import logged_in
+
+DATE_LENGTH = 10
+SEEN = "Since when is it known to exist? (optional)"
+SEEN_HELP = "Such as 2024-01-28; what counts is whether the key was time-stamped before"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemForm:
+    """What a page gets.
+
+    Attributes:
+        inputs: the components that `request` takes values of, in order.
+        path: what to hash.
+        start: the button that starts it.
+    """
+
+    path: PathPicker
+    inputs: list[Any]
+    start: gr.Button
+
+    def request(self, path: str | None, name: str | None, source: str | None, seen: str | None, who: str | None,
+                note: str | None) -> dict[str, Any]:  # fmt: skip
+        """A job's request from the values of `inputs`, without the case.
+
+        Raises:
+            IrwmError: the path is missing or may not be used, or the date is none.
+        """
+        if not (path or "").strip():
+            raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
+        return {
+            "path": str(self.path.check(path or "")),
+            "name": (name or "").strip(),
+            "received_from": (source or "").strip(),
+            "seen_utc": day_utc(seen),
+            "examiner": (who or "").strip(),
+            "note": (note or "").strip(),
+        }
+
+
+def item_form(context: Context) -> ItemForm:
+    """Builds the form at this place of the page."""
+    path = path_picker(
+        context,
+        label="Item",
+        info="Any file or folder; it stays where it lies, and is hashed there",
+        purpose="item",
+        kind="any",
+    )
+    with gr.Row():
+        name = gr.Textbox(
+            label="What to call it (optional)", info="Its own name, if left empty", max_length=200, elem_id="item-name"
+        )
+        source = gr.Textbox(
+            label="Received from (optional)", info="A person, a company, an address", max_length=200,
+            elem_id="item-from",
+        )  # fmt: skip
+    with gr.Row():
+        seen = gr.Textbox(
+            label=SEEN, info=SEEN_HELP, placeholder="2024-01-28", max_length=DATE_LENGTH, elem_id="item-seen"
+        )
+        who = examiner_field("item-examiner")
+    note = gr.Textbox(label="Note (optional)", info="How it reached you, and in what state", max_length=1000)
+    start = gr.Button("Hash and add it", elem_id="start-item")
+    return ItemForm(path, [path.field, name, source, seen, who, note], start)
+
+
+def examiner_field(elem_id: str) -> gr.Textbox:
+    """Who examines, as items and reports will name them."""
+    return gr.Textbox(
+        label="Examiner (optional)",
+        info=f"As items and reports name you; {logged_in() or 'nobody'}, if left empty in a new case",
+        max_length=200,
+        elem_id=elem_id,
+    )
+
+
+def day_utc(text: str | None) -> str:
+    """The beginning of a day as typed, ISO 8601 in UTC; "" for none.
+
+    The beginning, because that is what may be said for certain to the disadvantage of whoever says it.
+
+    Raises:
+        IrwmError: not a date, or one that is still to come.
+    """
+    typed = (text or "").strip()
+    if not typed:
+        return ""
+    try:
+        day = date.fromisoformat(typed)
+    except ValueError:
+        raise IrwmError("this is not a date", expected="year-month-day, such as 2024-01-28", found=typed) from None
+    if day > datetime.now(UTC).date():
+        raise IrwmError("this day is still to come", found=typed, advice="Give the day on which it was first seen")
+    return f"{day.isoformat()}T00:00:00+00:00"

@@ -1,0 +1,114 @@
+"""One run of a case: its verdict or the dispute's outcome, and the files of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.dispute_card import dispute_html
+from ui.components.finding_card import finding_card
+from ui.components.finding_view import plain_name
+from ui.components.uploads import offer_bytes
+from ui.components.verdict_card import verdict_html
+from ui.report import dispute
+from ui.report.document import ReportError, from_json, to_json
+from ui.report.html import render_html
+
+# Ending of a report's file, label of its button, its id. The signature's ending holds that of the numbers, so it
+# stands first.
+FILES = (
+    (".pdf", "Report (PDF)", "run-pdf"),
+    (".html", "Report (HTML)", "run-html"),
+    (".signature.json", "Signature", "run-signature"),
+    (".json", "Numbers (JSON)", "run-json"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a page gets.
+
+    Attributes:
+        box: the column around it.
+        card: verdict or outcome.
+        files: a download button for each of `FILES`.
+    """
+
+    box: gr.Column
+    card: gr.HTML
+    files: tuple[gr.DownloadButton, ...]
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.box, self.card, *self.files]
+
+    def hidden(self) -> tuple[Any, ...]:
+        return gr.Column(visible=False), *(gr.skip(),) * (1 + len(self.files))
+
+    def shown(self, vault: Vault, run_id: str) -> tuple[Any, ...]:
+        """The values for one run.
+
+        Raises:
+            RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
+        """
+        files = vault.run_files(run_id)
+        named = {ending: _ending(files, ending) for ending, _, _ in FILES}
+        try:
+            document = _document(vault, run_id, files, named[".json"])
+            card = _card(document)
+            stem = plain_name(f"report-{_about(document)}-{run_id[:6]}")
+        except IrwmError as error:
+            document, card, stem = None, notices.error_html(error), plain_name(f"report-{run_id[:6]}")
+        content = {ending: files[name] for ending, name in named.items() if name is not None}
+        if document is not None and not content:  # filed before reports were kept beside the numbers
+            content = {".json": to_json(document), ".html": render_html(document).encode("utf-8")}
+        buttons = (
+            # Under the names that the signature has them by, so that the downloaded files check each other.
+            gr.DownloadButton(value=offer_bytes(content[ending], named[ending] or stem + ending), visible=True)
+            if ending in content
+            else gr.DownloadButton(visible=False)
+            for ending, _, _ in FILES
+        )
+        return gr.Column(visible=True), card, *buttons
+
+
+def run_view() -> RunView:
+    """Builds the view at this place of the page."""
+    with gr.Column(visible=False, elem_id="run") as box:
+        card = gr.HTML(elem_id="run-card")
+        with gr.Row():
+            files = tuple(gr.DownloadButton(label, elem_id=id, scale=0, min_width=180) for _, label, id in FILES)
+    return RunView(box, card, files)
+
+
+def _ending(files: Mapping[str, bytes], ending: str) -> str | None:
+    """The file with this ending; one that ends in a longer one of `FILES` is that one."""
+    longer = tuple(other for other, _, _ in FILES if other != ending and other.endswith(ending))
+    return next((n for n in files if n.endswith(ending) and not (longer and n.endswith(longer))), None)
+
+
+def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> dict[str, Any]:
+    """The run's document: as it was signed, or, where no files were filed with it, the finding itself."""
+    data = files[name] if name is not None else vault.run_finding(run_id)
+    return dispute.from_json(data) if dispute.is_dispute(data) else from_json(data)
+
+
+def _card(document: Mapping[str, Any]) -> str:
+    try:
+        if document["schema"]["name"] == dispute.SCHEMA:
+            return dispute_html(document)
+        return verdict_html(finding_card(document))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ReportError("the report’s numbers are damaged", found=f"{type(error).__name__}: {error}") from error
+
+
+def _about(document: Mapping[str, Any]) -> str:
+    if document["schema"]["name"] == dispute.SCHEMA:
+        return "dispute"
+    return str(document["items"]["suspect"]["name"])

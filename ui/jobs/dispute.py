@@ -1,0 +1,170 @@
+"""The task behind a dispute: every claimant's key on every model, who can show what, signed and filed in the case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.checkpoint import Checkpoint
+from irwm.errors import IrwmError
+from irwm.ownership import Commitment
+from irwm.ownership.dispute import Claim, resolve
+from storage.vault import Vault
+from ui.jobs.device import device_of
+from ui.jobs.examining import hashes
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of
+from ui.jobs.opened_key import read_key
+from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import vault_of
+from ui.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
+from ui.report.document import to_json
+from ui.report.items import ItemDescription, installed_versions
+from ui.report.signing import ENDING, announced, sign_report
+from ui.report.write import publish
+from ui.stamps import StampFiles
+
+# The permutations of every test; anybody who knows it computes the same numbers.
+SEED = 0
+
+
+class DisputeError(IrwmError):
+    """What a claimant brings does not belong together."""
+
+
+def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+    """Resolve a dispute between us and one other claimant.
+
+    Args:
+        request: "ours" with "original" and "release" (paths) and "key" (its id in the vault); "theirs" with "name",
+            "original", "key_file" and "release" (paths) and "stamp" (a folder with their commitment and its time-stamp,
+            or ""); "exhibit" (a path, or ""); "case_id" and "device"; "case_title", "note" and "examiner" may be
+            missing.
+        secrets: see `ui.jobs.vault_access`.
+
+    Returns:
+        The names of the report's files in the job's folder, "outcome" in one word, "case_id" and "run_id".
+
+    Raises:
+        DisputeError: their commitment is of another key.
+        IrwmError: a model, a key or a time-stamp cannot be read.
+    """
+    request = {"case_title": "", "note": "", "examiner": "", **request}
+    vault = vault_of(secrets, report)
+    device = device_of(request["device"])
+    report.progress(0, 0, "Reading keys and models")
+    ours, theirs = _ours(vault, request["ours"]), _theirs(request["theirs"])
+    exhibit = irwm.open_checkpoint(request["exhibit"]) if request["exhibit"] else None
+    named = [] if exhibit is None else [(f"model in dispute, {exhibit.path.name}", exhibit)]
+    outcome = resolve([ours[0], theirs[0]], named, device, SEED, report.progress, report.cancelled)
+    claims = [_described(*ours, report, ours=True), _described(*theirs, report, ours=False)]
+    exhibits = [(name, _item(model, report)) for name, model in named]
+    lines = case_lines(request, examiner_of(vault, request["case_id"], request["examiner"]))
+    known = next((case.title for case in vault.cases() if case.id == request["case_id"]), "")
+    document = dispute_document(
+        outcome,
+        claims=claims,
+        exhibits=exhibits,
+        case=lines | ({"Case": known} if known else {}),
+        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        tool_versions=installed_versions(),
+        seed=SEED,
+    )
+    filing = Filing.begin(vault, request)
+    for role, item in _items(claims, exhibits):
+        filing.item(asdict(item), note=role)
+    document, files = _write(report.folder, document, filing)
+    suspect = exhibits[0][1].name if exhibits else claims[1].original.name
+    run_id = filing.run(document, files, suspect, word(document), f"Dispute with {theirs[0].claimant}")
+    return {
+        "outcome": word(document),
+        "html": f"{NAME}.html",
+        "json": f"{NAME}.json",
+        "case_id": filing.case_id,
+        "run_id": run_id,
+    }
+
+
+def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, str]:
+    """Our claim, and its time-stamp in words."""
+    key = irwm.Key.from_bytes(vault.key_bytes(asked["key"]))
+    stamp = earliest_timestamp(vault, asked["key"])
+    claim = Claim(
+        claimant=key.owner or "We",
+        original=irwm.open_checkpoint(asked["original"]),
+        key=key,
+        released=irwm.open_checkpoint(asked["release"]),
+        committed_utc=stamp.time_utc if stamp else None,
+    )
+    return claim, f"{stamp.time_utc}, by {stamp.authority}; trusted" if stamp else ""
+
+
+def _theirs(asked: Mapping[str, str]) -> tuple[Claim, str]:
+    """The other claim, and its time-stamp in words."""
+    key = read_key(Path(asked["key_file"]))
+    committed, said = None, ""
+    if asked["stamp"]:
+        files = StampFiles.of(sorted(Path(asked["stamp"]).iterdir()))
+        if files.commitment is None:
+            raise DisputeError(
+                "their commitment is missing", advice="Give the .json that was time-stamped, beside the response"
+            )
+        commitment = Commitment.from_bytes(files.commitment)
+        if not commitment.opens(key):
+            raise DisputeError(
+                "their commitment is not of the key that they opened",
+                expected=f"key {key.commitment}",
+                found=f"key {commitment.commitment}",
+                advice="Ask them for the commitment of this key",
+            )
+        _, _, stamp = files.read(commitment)
+        # Only a checked authority dates a claim: anybody can run one of their own and set its clock back.
+        committed = stamp.time_utc if stamp.trusted else None
+        trust = "trusted" if stamp.trusted else "not relied on, for no root certificate proves the authority"
+        said = f"{stamp.time_utc}, by {stamp.authority}; {trust}"
+    claim = Claim(
+        claimant=asked["name"],
+        original=irwm.open_checkpoint(asked["original"]),
+        key=key,
+        released=irwm.open_checkpoint(asked["release"]),
+        committed_utc=committed,
+    )
+    return claim, said
+
+
+def _described(claim: Claim, stamp: str, report: JobReporter, *, ours: bool) -> ClaimInfo:
+    released = None if claim.released is None else _item(claim.released, report)
+    return ClaimInfo.of(
+        claim.claimant,
+        claim.key,
+        _item(claim.original, report),
+        released,
+        ours=ours,
+        committed_utc=claim.committed_utc,
+        stamp=stamp,
+    )
+
+
+def _item(model: Checkpoint, report: JobReporter) -> ItemDescription:
+    return ItemDescription.of(model, hashes=hashes(model, report))
+
+
+def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]]) -> list[tuple[str, ItemDescription]]:
+    """Every model that was examined, with what it is in the dispute."""
+    found = [(f"Original of {claim.claimant}", claim.original) for claim in claims]
+    found += [(f"Release of {claim.claimant}", claim.release) for claim in claims if claim.release is not None]
+    return found + [("In dispute", item) for _, item in exhibits]
+
+
+def _write(folder: Path, document: dict[str, Any], filing: Filing) -> tuple[dict[str, Any], list[Path]]:
+    """Numbers, page and the signature over both; the document as it was written, and the files."""
+    signer = filing.signer()
+    signed = announced(document, signer)
+    files = {f"{NAME}.json": to_json(signed), f"{NAME}.html": dispute_html(signed, f"{NAME}.json").encode("utf-8")}
+    signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+    content = {folder / name: data for name, data in {**files, f"{NAME}{ENDING}": signature}.items()}
+    publish(folder, content)
+    return signed, list(content)

@@ -1,0 +1,160 @@
+"""Filing in a case: what was received, who examined it, and the report, signed, with all its files.
+
+Items are filed before a report is signed, so that the head of the log that the signature names covers them.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from storage.records import TimestampRecord
+from storage.vault import Vault
+from ui.report.signing import Signer
+
+# Of a report's files; its signature's own ending first, since it holds another.
+ENDINGS = (".signature.json", ".json", ".html", ".pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """One case that a task files in.
+
+    Attributes:
+        vault: unlocked.
+        case_id: the case.
+        examiner: who examines, as items and reports name them.
+        seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; "" where nobody knows.
+    """
+
+    vault: Vault
+    case_id: str
+    examiner: str
+    seen_utc: str = ""
+
+    @classmethod
+    def begin(cls, vault: Vault, request: Mapping[str, Any], case_id: str = "") -> Filing:
+        """The case that a request names, or a new one under the title asked for.
+
+        Args:
+            request: "case_id" ("" opens a new case), "case_title", "note"; "examiner" and "seen_utc" may be missing.
+            case_id: takes the place of the request's.
+        """
+        known = case_id or request["case_id"]
+        examiner = examiner_of(vault, known, request.get("examiner", ""))
+        id = known or vault.add_case(request["case_title"] or "Untitled case", request["note"]).id
+        return cls(vault, id, examiner, request.get("seen_utc", ""))
+
+    def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:
+        """Files an item of a report's document; once, however often it is examined.
+
+        Args:
+            described: the document's "items" entry: its name, and its files with sizes and hashes.
+        """
+        files = {file["name"]: (file["bytes"], file["sha256"]) for file in described["files"] if file["sha256"]}
+        self.received(described["name"], files, note=note, received_from=received_from, seen_utc=seen_utc)
+
+    def received(
+        self,
+        name: str,
+        files: Mapping[str, tuple[int, str]],
+        *,
+        note: str = "",
+        received_from: str = "",
+        seen_utc: str = "",
+    ) -> bool:
+        """Files an item by its files; False where the same bytes are in the case already under the same names and note.
+
+        An item that is dated now and was not before is filed again: that it was known then is a statement of its own.
+        """
+        for known in self.vault.case_items(self.case_id):
+            same = {name: tuple(value) for name, value in known.files.items()} == dict(files)
+            if same and (known.name, known.note) == (name, note) and (not seen_utc or known.seen_utc == seen_utc):
+                return False
+        self.vault.add_item(
+            self.case_id,
+            name,
+            files,
+            received_from=received_from,
+            note=note,
+            added_by=self.examiner,
+            seen_utc=seen_utc,
+        )
+        return True
+
+    def items(self, document: Mapping[str, Any]) -> None:
+        """Files the suspect and the original of a report's document."""
+        self.item(document["items"]["original"], note="Original")
+        self.item(document["items"]["suspect"], note="Suspect", seen_utc=self.seen_utc)
+
+    def signer(self) -> Signer:
+        """Who signs now, with the head of the log as it is now."""
+        identity = self.vault.identity()  # before the head is read: made at first use, it is an entry itself
+        return Signer(
+            sign=self.vault.sign,
+            identity=identity.first_public_key,
+            signed_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            audit_head=self.vault.audit_head,
+            audit_count=self.vault.audit_count,
+        )
+
+    def run(self, document: Mapping[str, Any], files: Iterable[Path], suspect: str, verdict: str, note: str) -> str:
+        """Files the whole document with its report's files, so that the evidence survives the job's folder.
+
+        Returns:
+            The run's id.
+        """
+        content = {path.name: path.read_bytes() for path in files}
+        return self.vault.add_run(self.case_id, document, suspect, verdict, note=note, files=content).id
+
+
+def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:
+    """What a report says of its case, by label."""
+    seen = request.get("seen_utc", "")
+    lines = {
+        "Case": request["case_title"] or "Not filed under a title",
+        "Examiner": examiner,
+        "Suspect known since": seen[:10],
+        "Note": request["note"],
+    }
+    return {label: text for label, text in lines.items() if text or label in ("Case", "Note")}
+
+
+def report_paths(json_file: Path) -> list[Path]:
+    """The files of the report with this JSON that are there."""
+    stem = json_file.name.removesuffix(".json")
+    paths = (json_file.with_name(stem + ending) for ending in ENDINGS)
+    return [path for path in paths if path.is_file()]
+
+
+def examiner_of(vault: Vault, case_id: str, typed: str = "") -> str:
+    """Who examines: as typed, else as in this case before, else whoever is logged in on this computer.
+
+    Args:
+        case_id: the case; "" for a new one.
+    """
+    if typed.strip():
+        return typed.strip()
+    before = [item.added_by for item in vault.case_items(case_id) if item.added_by] if case_id else []
+    return before[-1] if before else logged_in()
+
+
+def logged_in() -> str:
+    """The operating system's name of the user; "" where it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without a user's entry
+        return ""
+
+
+def earliest_timestamp(vault: Vault, key_id: str) -> TimestampRecord | None:
+    """The earliest time at which an authority with a checked root dated this key's commitment.
+
+    Others count for nothing: anybody can run an authority of their own and set its clock back.
+    """
+    trusted = [stamp for stamp in vault.timestamps(key_id) if stamp.trusted]
+    return min(trusted, key=lambda stamp: stamp.time_utc, default=None)

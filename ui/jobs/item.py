@@ -1,0 +1,103 @@
+"""The task behind "Add an item": a file or a folder hashed where it lies and filed in a case."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import IrwmError
+from ui.jobs.filing import Filing
+from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import vault_of
+
+# More is no item but a disk; a person would have to read the list.
+MOST_FILES = 5000
+BLOCK_BYTES = 8 << 20
+
+
+class ItemError(IrwmError):
+    """What was to be filed cannot be hashed: gone, unreadable, empty, or too many files."""
+
+
+def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+    """Hash an item and file it.
+
+    Args:
+        request: "path", "case_id", "name" ("" for the path's own), "received_from", "note", "examiner", "seen_utc".
+        secrets: see `ui.jobs.vault_access`.
+
+    Returns:
+        "name", "files", "bytes", and whether it was "added": the same files are not filed twice.
+
+    Raises:
+        ItemError
+    """
+    vault = vault_of(secrets, report)
+    path = Path(request["path"])
+    hashed = hash_files(path, report)
+    filing = Filing.begin(vault, {"case_title": "", **request})
+    name = request["name"].strip() or path.name
+    added = filing.received(
+        name,
+        hashed,
+        note=request["note"],
+        received_from=request["received_from"],
+        seen_utc=filing.seen_utc,
+    )
+    return {"name": name, "files": len(hashed), "bytes": sum(size for size, _ in hashed.values()), "added": added}
+
+
+def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of a file, or of every regular file below a folder, by its name within the item.
+
+    Links inside a folder are not followed: who put them there decides what they show.
+
+    Raises:
+        ItemError
+    """
+    report.progress(0, 0, "Listing the item's files")
+    try:
+        files = {path.name: path} if path.is_file() else dict(_below(path))
+        total, done, found = sum(file.stat().st_size for file in files.values()), 0, {}
+        for name, file in files.items():
+            digest, size = hashlib.sha256(), 0
+            with open(file, "rb") as stream:
+                while block := stream.read(BLOCK_BYTES):
+                    digest.update(block)
+                    size, done = size + len(block), done + len(block)
+                    report.progress(done, total, "Hashing the item")
+            found[name] = (size, digest.hexdigest())
+    except OSError as error:
+        raise ItemError(
+            "this item cannot be read",
+            file=error.filename or path,
+            found=error.strerror,
+            advice="Check that it is still there and may be read",
+        ) from error
+    if not found:
+        raise ItemError("there are no files in this folder", file=path, advice="Pick the folder that holds them")
+    return found
+
+
+def _below(folder: Path) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    for place, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            file = Path(place, name)
+            if stat.S_ISREG(file.lstat().st_mode):
+                found.append((file.relative_to(folder).as_posix(), file))
+        if len(found) > MOST_FILES:
+            raise ItemError(
+                "this folder holds too many files for one item",
+                file=folder,
+                expected=f"at most {MOST_FILES}",
+                advice="Pack them into one archive, or add its parts one by one",
+            )
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,43 @@
+"""The task behind Verify where models are given: every number of a report run again, without the vault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import irwm
+from ui.jobs.device import device_of
+from ui.jobs.opened_key import read_key
+from ui.jobs.reporter import JobReporter
+from ui.report.verify import verify_report
+
+
+def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+    """Check a report and run its examination again.
+
+    Args:
+        request: "report" (one of its files, or their folder), "identity" (the expected public key, or ""), "device",
+            and as far as they are given "suspect", "original" and "key_file" (paths).
+        secrets: none; nothing of the vault is needed.
+
+    Returns:
+        "checks", each its name, whether it holds (None where it was not checked) and its sentence; "ok".
+
+    Raises:
+        IrwmError: the report, a model or the key cannot be read.
+    """
+    device = device_of(request["device"])
+    report.progress(0, 0, "Reading the report")
+    original = irwm.open_checkpoint(request["original"]) if "original" in request else None
+    suspect = irwm.open_checkpoint(request["suspect"], base=original) if "suspect" in request else None
+    key = read_key(Path(request["key_file"])) if "key_file" in request else None
+    report.progress(0, 0, "Examining again and comparing every number")
+    found = verify_report(
+        Path(request["report"]),
+        suspect=suspect,
+        original=original,
+        key=key,
+        identity=request["identity"] or None,
+        device=device,
+    )
+    return {"checks": [[check.name, check.ok, check.said] for check in found.checks], "ok": found.ok}

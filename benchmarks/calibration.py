@@ -1,9 +1,10 @@
 """False positives at the default 1 000 permutations: random keys on the two unmarked, trained models.
 
-    python benchmarks/calibration.py [--keys 1000]
+    python benchmarks/calibration.py [--keys 1000] [--models demo MiniLM] [--noise 0] [--secrets calibration]
 
-Every key is wrong by construction. Prints, for the verdict's statistic and the paper's, how many were found, the
-Kolmogorov-Smirnov p of the ranks, the share below beta, and the smallest combined p.
+Every key is wrong by construction. With --noise, keys are of the many-recipients kind, at the natural scale. Prints,
+for the verdict's statistic and the paper's, how many were found, the Kolmogorov-Smirnov p of the ranks, the share below
+beta, and the smallest combined p.
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ def models() -> dict[str, Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1000)
-    count = parser.parse_args().keys
+    parser.add_argument("--models", nargs="+", default=list(models()), choices=list(models()))
+    parser.add_argument("--noise", type=int, default=0, help="noise coordinates of each key")
+    parser.add_argument("--secrets", default="calibration", help="names another set of keys")
+    args = parser.parse_args()
+    count = args.keys
+    params = irwm.Parameters(noise_coordinates=args.noise, scale="auto") if args.noise else irwm.Parameters()
     print("| model | statistic | keys | found | inconclusive | KS p of ranks | share below 0.2 | smallest log10 p |")
     print("|---|---|---|---|---|---|---|---|")
-    for name, path in models().items():
-        model = irwm.open_checkpoint(path)
-        secrets = (derive(b"calibration", b"", i.to_bytes(4, "big")) for i in range(count))
-        keys = [irwm.generate_key(model, secret=secret) for secret in secrets]
+    for name in args.models:
+        model = irwm.open_checkpoint(models()[name])
+        secrets = (derive(args.secrets.encode(), b"", i.to_bytes(4, "big")) for i in range(count))
+        keys = [irwm.generate_key(model, params, secret) for secret in secrets]
         findings: list[irwm.Finding] = []
         for start in range(0, count, BATCH):
             findings += irwm.detect_each(model, model, keys[start : start + BATCH], seed=start, keys_tried=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -135,8 +136,11 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
 
 
 def _real(name: str, value: object, low: float, high: float) -> None:
-    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not ok or not low <= float(value):  # type: ignore[arg-type]
-        raise ParameterError(f"{name} is out of range", expected=f"a number of at least {low}", found=repr(value))
-    if float(value) > high:  # type: ignore[arg-type]
-        raise ParameterError(f"{name} is out of range", expected=f"a number of at most {high}", found=repr(value))
+    number = math.nan
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # a whole number of hundreds of digits
+            number = float(value)
+    if not math.isfinite(number) or number < low:
+        raise ParameterError(f"{name} is out of range", expected=f"a number of at least {low}", found=repr(value)[:40])
+    if number > high:
+        raise ParameterError(f"{name} is out of range", expected=f"a number of at most {high}", found=repr(value)[:40])

@@ -27,6 +27,7 @@ def test_the_papers_values_are_the_defaults() -> None:
         {"scale": 0.0},
         {"scale": float("nan")},
         {"scale": "huge"},
+        {"scale": 10**400},
         {"condition_limit": 0.5},
         {"rank_threshold": 0.0},
         {"rank_threshold": 1.0},

@@ -79,4 +79,5 @@ def alarm(error: IrwmError) -> gr.Error:
 
 
 def _plain(text: str) -> str:
-    return printable(text, 2000)
+    # Our own numbers are grouped by no-break spaces, which are as inert as others.
+    return "\u00a0".join(printable(part, 2000) for part in text.split("\u00a0"))

@@ -1,0 +1,153 @@
+"""How many colluders tracing stands: its z by theory, and by real noise on real rows (see `irwm.tracing.scores`).
+
+In units of a row's own deviation a copy's noise sets m of d coordinates to ± r, r² being 1 on average: it differs from
+the original by ± r - e there, e the entry overwritten. Of c copies the c - 1 others fall on a place with odds m / d
+each, N of them by a binomial law of mean q = (c - 1) m / d and variance q (1 - m / d), each with a sign of its own but
+with the same - e. A mean of c copies with white noise of k on top thus has, at the m places of one of them, an
+alternating sum of mean and variance
+
+    m r / c   and   m v,   v = ( E(1 + N)² + q ) / c² + k² = ( (1 + q)² + q (1 - m / d) + q ) / c² + k².
+
+z adds it over s rows and divides by the root of the squares that it adds up, its own mean among them:
+
+    z = √s · m r̄ / c / √( m² / c² + m v ),
+
+r̄ = √π / 2 where sizes follow Rayleigh's law (`noise_level` "row"), 1 where all are alike ("global"). Of the c guilty
+the weakest lies below this by what the smallest of c normal numbers does. Weighing rows by what they vary is left out,
+which costs little; `simulated` has it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from irwm.basis import Basis
+from irwm.errors import ParameterError
+from irwm.keystream import derive
+from irwm.noise import MEAN_SIZE, Noise, places_of, signs_in_turn
+from irwm.parameters import NOISE_LEVELS
+from irwm.probability import rademacher_tail_log10
+from irwm.tracing.differences import LEAST_VARIANCE
+
+# More colluders than this are not looked for.
+MOST_COLLUDERS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collusion:
+    """What theory needs to know.
+
+    Attributes:
+        rows: s, rows that carry noise.
+        hidden_size: d.
+        noise_coordinates: m, num_noise.
+        colluders: c, copies that are averaged.
+        noise: k, white noise on the mean, in row deviations.
+        noise_level: "row" or "global", as in `Parameters`.
+
+    Raises:
+        ParameterError: a value is outside its range.
+    """
+
+    rows: int
+    hidden_size: int
+    noise_coordinates: int
+    colluders: int = 1
+    noise: float = 0.0
+    noise_level: str = NOISE_LEVELS[0]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.noise_coordinates <= self.hidden_size or self.rows < 1:
+            raise ParameterError(
+                "no recipient can be traced without noise coordinates",
+                expected=f"noise coordinates from 1 to {self.hidden_size}, rows from 1",
+                found=f"{self.noise_coordinates} in {self.rows} rows",
+                advice="Set the noise coordinates (num_noise) to about the constraints (t)",
+            )
+        if not 1 <= self.colluders <= MOST_COLLUDERS or not 0.0 <= self.noise < math.inf:
+            raise ParameterError(
+                "not a collusion", expected=f"1 to {MOST_COLLUDERS} copies, noise from 0", found=f"{self.colluders}"
+            )
+        if self.noise_level not in NOISE_LEVELS:
+            raise ParameterError("unknown noise level", expected=" or ".join(NOISE_LEVELS), found=self.noise_level)
+
+    @property
+    def expected_z(self) -> float:
+        """z of one of the guilty, on average."""
+        m, c, d = self.noise_coordinates, self.colluders, self.hidden_size
+        mean = m * (MEAN_SIZE if self.noise_level == "row" else 1.0) / c
+        q = (c - 1) * m / d
+        v = ((1 + q) ** 2 + q * (1 - m / d) + q) / c**2 + self.noise**2
+        return math.sqrt(self.rows) * mean / math.sqrt(m**2 / c**2 + m * v)
+
+    @property
+    def weakest_z(self) -> float:
+        """z of the weakest of the guilty, on average: the smallest of c normal numbers by Blom's rule."""
+        return self.expected_z + float(ndtri((1 - 0.375) / (self.colluders + 0.25)))
+
+
+def naming_z(risk: float, recipients: int) -> float:
+    """The z from which tracing names: where the odds over all recipients have fallen to `risk`.
+
+    Raises:
+        ParameterError: not a risk, or nobody to name.
+    """
+    if not 0.0 < risk < 1.0 or recipients < 1:
+        raise ParameterError("not a risk", expected="between 0 and 1, one recipient or more", found=f"{risk}")
+    allowed = math.log10(risk) - math.log10(recipients)
+    low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below what is allowed
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rademacher_tail_log10(middle) <= allowed else (middle, high)
+    return high
+
+
+def most_colluders(case: Collusion, z: float) -> int:
+    """The greatest c of which the weakest is still at `z` on average; 0 if not even one. z falls with c: bisection."""
+    if replace(case, colluders=1).weakest_z < z:
+        return 0
+    low, high = 1, MOST_COLLUDERS + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if replace(case, colluders=middle).weakest_z >= z else (low, middle)
+    return low
+
+
+def simulated(
+    rows: NDArray[np.float64], tokens: NDArray[np.int64], case: Collusion, seed: int = 0
+) -> NDArray[np.float64]:
+    """(c,) z of each of the guilty on real rows: c copies with the noise of c keys, their mean, noise, tracing's sum.
+
+    Args:
+        rows: (n, d) original rows.
+        tokens: (n,) their ids, of which each key's places follow.
+        case: its `rows` is what the z are scaled to, by the root: they are those of so many rows like these.
+        seed: of keys and noise.
+    """
+    d, m = case.hidden_size, case.noise_coordinates
+    keys = [derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/explore/noise/%d" % i)
+            for i in range(case.colluders)]  # fmt: skip
+    basis = Basis.derive(derive(keys[0], b"irwm", b"irwm/explore/basis"), d)
+    deviation = float(rows.std()) if case.noise_level == "global" else None
+    none = np.empty(0, dtype=np.int64)
+    mean = np.zeros(rows.shape)
+    for key in keys:
+        mean += Noise(basis, m, key, deviation, none).over(rows, tokens) / case.colluders
+    draw = np.random.Generator(np.random.PCG64(seed))
+    units = np.linalg.norm(rows, axis=1) / math.sqrt(d)
+    attacked = mean + case.noise * units[:, None] * draw.standard_normal(rows.shape)
+    inside = basis.into(attacked - rows, tokens)
+    inside -= inside.mean(axis=0)
+    variance = np.square(inside).mean(axis=1)
+    weights = units / np.maximum(variance, LEAST_VARIANCE * float(np.median(variance)))
+    z = np.empty(case.colluders)
+    for i, key in enumerate(keys):
+        positions, turns = places_of(key, tokens, m, d)
+        terms = (np.take_along_axis(inside, positions, axis=1) * signs_in_turn(turns, m)).sum(axis=1) * weights
+        z[i] = terms.sum() / np.sqrt(np.square(terms).sum())
+    return np.asarray(z * math.sqrt(case.rows / len(rows)))

@@ -1,0 +1,295 @@
+"""Inverse design: which rho and l keep both promises, success (equation 1) and risk (equations 2 and 3).
+
+For one l everything is monotone. T(l, rho, q) = P(Binomial(l, q) >= rho) falls with rho, so
+
+* the risk, 1 - (1 - T(l, rho, beta))^n, is kept from some least rho on, `low(l)`;
+* the success, T(l, rho, p), is kept up to some greatest rho, `high(l)`;
+
+and the settings that keep both are low(l) <= rho <= high(l). Over l this is not monotone: one position more may undo
+what the one before it allowed (rho is whole, so both bounds climb in steps). What holds is that neither climbs by more
+than one. Couple l + 1 coins with the first l of them, B' = B + c with c in {0, 1}:
+
+    B' >= rho + 1 implies B >= rho, so T(l + 1, rho + 1, q) <= T(l, rho, q), and low(l + 1) <= low(l) + 1;
+    B >= rho implies B' >= rho,     so T(l + 1, rho, q)     >= T(l, rho, q), and high(l + 1) >= high(l);
+    by the first again high(l + 1) <= high(l) + 1, by the second low(l + 1) >= low(l).
+
+So the room high - low grows by at most one with each position: where it is -k, no l below l + k has any, and the search
+leaps there without missing the smallest l. Without a rho that keeps the risk low is l + 1, for which the inequalities
+hold too; rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so low is at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, gammaln
+
+from irwm.errors import ParameterError
+from irwm.probability import log10_wrong_user, success_probability
+
+# A mark of more rows than this is no setting anybody would use, and answers must come while somebody types.
+# In ln of a chance: a promise that is met exactly, as one position with beta = risk does, is met.
+ROUNDING = 1e-12
+MOST_POSITIONS = 5000
+# Keys in use; beyond this the answer would be about no company.
+MOST_RECIPIENTS = 10**12
+# The smallest risk that can be asked for; a double's own range ends a little below.
+LEAST_RISK = 1e-300
+# Survival is told to a thousandth where another one is advised.
+_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of a setting.
+
+    Attributes:
+        recipients: keys in use, n of equation 3.
+        risk: the most that any of them, never inserted, may meet the rule with (equation 3).
+        survival: p, share of the positions that still count after an attack.
+        success: the least that the true key must meet the rule with (equation 1).
+        rank_threshold: beta.
+        most_positions: the greatest l to think of.
+
+    Raises:
+        ParameterError: a value is outside its range.
+    """
+
+    recipients: int = 1
+    risk: float = 1e-6
+    survival: float = 0.8
+    success: float = 0.999
+    rank_threshold: float = 0.2
+    most_positions: int = MOST_POSITIONS
+
+    def __post_init__(self) -> None:
+        _whole("the number of recipients", self.recipients, MOST_RECIPIENTS)
+        _whole("the greatest number of positions (l)", self.most_positions, MOST_POSITIONS)
+        _chance("the risk", self.risk, LEAST_RISK)
+        _chance("the success wanted", self.success)
+        _chance("the survival (p)", self.survival)
+        _chance("rank_threshold (beta)", self.rank_threshold)
+
+    @property
+    def log_user_risk(self) -> float:
+        """ln of the most that one key alone may have, 1 - (1 - risk)^(1/n)."""
+        each = -math.log1p(-self.risk) / self.recipients
+        if each < 1e-290:  # 1 - exp(-x) is x to all digits; x itself may be below the range of doubles
+            return math.log(-math.log1p(-self.risk)) - math.log(self.recipients)
+        return math.log(-math.expm1(-each))
+
+    @property
+    def fewest(self) -> int:
+        """Positions below which one promise alone is out of reach: if all must count, or if one is enough."""
+        for_risk = self.log_user_risk / math.log(self.rank_threshold)
+        for_success = math.log1p(-self.success) / math.log1p(-self.survival)
+        return max(1, math.floor(max(for_risk, for_success)))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The rho that keep both promises at one l.
+
+    Attributes:
+        positions: l.
+        least: the smallest such rho; the risk is kept and success is greatest.
+        greatest: the greatest such rho; the success is kept and the risk is smallest.
+    """
+
+    positions: int
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer.
+
+    Attributes:
+        range: the smallest l that can keep both promises, with its rho.
+        required: the rho advised, the least: what the risk leaves over goes to success.
+        success: equation 1 at it.
+        log10_risk: log10 of equation 3 at it.
+    """
+
+    range: Range
+    required: int
+    success: float
+    log10_risk: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Odds:
+    """Equations of many settings.
+
+    Attributes:
+        success: equation 1.
+        missed: 1 - equation 1, with its own digits.
+        one: equation 2.
+        any_of: equation 3.
+    """
+
+    success: NDArray[np.float64]
+    missed: NDArray[np.float64]
+    one: NDArray[np.float64]
+    any_of: NDArray[np.float64]
+
+
+def plan(wish: Wish) -> Plan:
+    """The smallest l, and the rho, that keep both promises.
+
+    Raises:
+        ParameterError: no l up to `most_positions` does; it says which promise fails and what would make it possible.
+    """
+    found = smallest(wish)
+    if found is None:
+        raise _impossible(wish)
+    l, rho, beta = found.positions, found.least, wish.rank_threshold
+    return Plan(found, rho, success_probability(l, rho, wish.survival), log10_wrong_user(l, rho, beta, wish.recipients))
+
+
+def smallest(wish: Wish) -> Range | None:
+    """The smallest l up to `most_positions` at which some rho keeps both promises; None where there is none."""
+    l = wish.fewest
+    while l <= wish.most_positions:
+        low, high = bounds(wish, l)
+        if low <= high:
+            return Range(l, low, high)
+        l += max(1, low - high)
+    return None
+
+
+def bounds(wish: Wish, l: int) -> tuple[int, int]:
+    """The least rho from 1 that keeps the risk, l + 1 if none does; the greatest that keeps the success, 0 if none."""
+    risks = tails(l, wish.rank_threshold)[0]
+    # Of what may fail, not of what must succeed: near certainty that keeps its digits.
+    misses = tails(l, wish.survival)[1]
+    low = int(np.argmax(np.append(risks[1:] <= wish.log_user_risk + ROUNDING, True))) + 1
+    high = int(np.count_nonzero(misses[1:] <= math.log1p(-wish.success) + ROUNDING))
+    return low, high
+
+
+def tails(l: int, p: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(l + 1,) ln P(X >= rho) and (l + 1,) ln P(X < rho) for X ~ Binomial(l, p), 0 < p < 1, at rho = 0 ... l."""
+    k = np.arange(l + 1)
+    mass = gammaln(l + 1) - gammaln(k + 1) - gammaln(l - k + 1) + k * math.log(p) + (l - k) * math.log1p(-p)
+    least = np.minimum(np.logaddexp.accumulate(mass[::-1])[::-1], 0.0)
+    below = np.append(-np.inf, np.minimum(np.logaddexp.accumulate(mass)[:-1], 0.0))
+    return least, below
+
+
+def odds(
+    positions: ArrayLike, required: ArrayLike, rank_threshold: ArrayLike, survival: ArrayLike, recipients: ArrayLike
+) -> Odds:
+    """Equations 1 to 3 for many settings at once, to draw them: arrays that broadcast, 1 <= rho <= l.
+
+    By the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), as plain doubles: below 1e-300 a
+    chance is 0 here, where `irwm.probability` still has its logarithm.
+    """
+    l, rho, n = (np.asarray(v, dtype=np.float64) for v in (positions, required, recipients))
+    beta, p = np.asarray(rank_threshold, dtype=np.float64), np.asarray(survival, dtype=np.float64)
+    one = betainc(rho, l - rho + 1.0, beta)
+    with np.errstate(divide="ignore"):  # a chance of 1 has no other side
+        any_of = -np.expm1(n * np.log1p(-one))
+    return Odds(betainc(rho, l - rho + 1.0, p), betainc(l - rho + 1.0, rho, 1.0 - p), one, any_of)
+
+
+def _impossible(wish: Wish) -> ParameterError:
+    """Why no setting up to `most_positions` keeps both promises, and what would."""
+    l, beta = wish.most_positions, wish.rank_threshold
+    low, high = bounds(wish, l)
+    if wish.survival <= beta:
+        return ParameterError(
+            "success cannot be told from chance: after such an attack a marked position counts no more often than an "
+            "unmarked one does",
+            expected=f"a survival (p) above the rank threshold, β = {beta:g}",
+            found=f"p = {wish.survival:g}",
+            advice=f"Lower the rank threshold (β) below {wish.survival:g}, or expect a lighter attack",
+        )
+    if low > l:
+        least = math.ceil(wish.log_user_risk / math.log(beta))
+        return ParameterError(
+            f"the risk cannot be kept with {_rows(l)}: even if all of them must count, chance does it too often",
+            expected=f"a risk of at most {wish.risk:.3g} over {_keys(wish.recipients)}",
+            found=_power(log10_wrong_user(l, l, beta, wish.recipients)),
+            advice=f"Allow at least {least} positions (l), accept a greater risk, or lower the rank threshold (β)",
+        )
+    if high < 1:
+        return ParameterError(
+            f"the success cannot be kept with {_rows(l)}: even if one that counts is enough, none does too often",
+            expected=f"a success of at least {wish.success}",
+            found=f"{success_probability(l, 1, wish.survival):.6g}",
+            advice="Allow more positions (l), ask for less success, or expect a lighter attack (a greater p)",
+        )
+    reached = success_probability(l, low, wish.survival)
+    return ParameterError(
+        f"both cannot be kept with {_rows(l)}: the risk needs ρ of at least {low}, the success one of at most {high}",
+        expected=f"a success of at least {wish.success} at a risk of at most {wish.risk:.3g} over "
+        f"{_keys(wish.recipients)}",
+        found=f"with ρ = {low} the risk is kept and the success is {reached:.6g}",
+        advice=_what_would(wish, reached),
+    )
+
+
+def _what_would(wish: Wish, reached: float) -> str:
+    """Each single change that makes the wish possible."""
+    ways = []
+    if wish.most_positions < MOST_POSITIONS:
+        more = smallest(replace(wish, most_positions=MOST_POSITIONS))
+        if more:
+            ways.append(f"allow {more.positions} positions (l)")
+    survival = _least_step(lambda p: _possible(replace(wish, survival=p)), wish.survival)
+    if survival is not None:
+        ways.append(f"expect a survival (p) of {survival:g} or more")
+    if reached > 0.0005:
+        ways.append(f"ask for a success of at most {math.floor(1000 * reached) / 1000:g}")
+    ways.append("accept a greater risk" if wish.recipients == 1 else "accept a greater risk or fewer recipients")
+    ways[0] = ways[0][0].upper() + ways[0][1:]
+    return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
+
+
+def _possible(wish: Wish) -> bool:
+    """Whether the greatest l allows it; more positions than that are not asked for."""
+    low, high = bounds(wish, wish.most_positions)
+    return low <= high
+
+
+def _least_step(works: Callable[[float], bool], above: float) -> float | None:
+    """The least multiple of a thousandth in (above, 1) at which `works`, which is monotone; by bisection."""
+    first, last = math.floor(above * _STEPS) + 1, _STEPS - 1
+    if first > last or not works(last / _STEPS):
+        return None
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if works(middle / _STEPS) else (middle + 1, last)
+    return first / _STEPS
+
+
+def _rows(l: int) -> str:
+    return f"{l} positions" if l > 1 else "one position"
+
+
+def _keys(n: int) -> str:
+    return f"{n:,} keys".replace(",", " ") if n > 1 else "one key"
+
+
+def _power(log10: float) -> str:
+    if log10 > -4:
+        return f"{10**log10:.3g}"
+    return f"{10 ** (log10 - math.floor(log10)):.2f}e{math.floor(log10)}"
+
+
+def _whole(what: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ParameterError(f"{what} is out of range", expected=f"a whole number from 1 to {most}", found=repr(value))
+
+
+def _chance(what: str, value: object, least: float = 0.0) -> None:
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not real or not least <= float(value) < 1.0 or not float(value) > 0.0:  # type: ignore[arg-type]
+        between = f"at least {least:g} and below 1" if least else "above 0 and below 1"
+        raise ParameterError(f"{what} is out of range", expected=f"a number {between}", found=repr(value))

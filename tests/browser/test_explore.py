@@ -1,0 +1,121 @@
+"""Explore as a person uses it: worked examples, the inverse question, a model's views, settings passed on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.studio import fill_path, open_tab, place
+from tests.ui.serving import RunningApp
+
+
+def field(page: Page, name: str):
+    return page.locator(f"#explore-{name} input[type=number], #explore-{name} textarea, #explore-{name} input").first
+
+
+def put(page: Page, name: str, text: str) -> None:
+    field(page, name).fill(text)
+    field(page, name).press("Tab")
+
+
+def title(page: Page, figure: str):
+    """A figure's title; it changes when the figure is drawn anew."""
+    return page.locator(f"#explore-{figure} .gtitle").first
+
+
+def points(page: Page, figure: str) -> int:
+    """Numbers that a figure holds, over all its traces, as the browser has them."""
+    return page.evaluate(
+        """id => document.querySelector(`#${id} .js-plotly-plot`).data
+               .reduce((sum, trace) => sum + (trace.y?.length ?? trace.y?._inputArray?.length ?? 0), 0)""",
+        f"explore-{figure}",
+    )
+
+
+@pytest.fixture(scope="module")
+def explore(page: Page) -> Page:
+    open_tab(page, "explore")
+    expect(page.locator("#explore-room .plotly")).to_be_visible()
+    return page
+
+
+def test_the_papers_worked_examples_are_one_click_away(explore: Page) -> None:
+    for preset, success, risk in ((1, "0.98772", "0.00216"), (0, "0.99968", "6.94 × 10")):
+        explore.click(f"#explore-preset-{preset}")
+        expect(title(explore, "odds")).to_contain_text(success)
+        expect(title(explore, "odds")).to_contain_text(risk)
+    expect(explore.locator("#explore-said")).to_contain_text("any of 100 000 with 6.94 × 10⁻⁵")
+    assert points(explore, "odds") > 100
+    explore.locator("#explore-axis label", has_text="(num_u)").click()
+    expect(explore.locator("#explore-odds .x2title")).to_contain_text("num_u")
+
+
+def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Page) -> None:
+    expect(explore.locator("#explore-answer")).to_contain_text("l = 56 positions with ρ = 35")
+    put(explore, "risk", "1e-9")
+    expect(explore.locator("#explore-answer")).not_to_contain_text("l = 56 ")
+    put(explore, "risk", "1e-6")
+    expect(explore.locator("#explore-answer")).to_contain_text("l = 56 ")
+    explore.click("#explore-take")
+    expect(field(explore, "l")).to_have_value("56")
+    expect(field(explore, "rho")).to_have_value("35")
+    expect(title(explore, "odds")).to_contain_text("0.99929")
+    put(explore, "success", "much")
+    expect(explore.locator("#explore-said .notice-fault")).to_contain_text("Success is out of range")
+    put(explore, "success", "0.999")
+    expect(explore.locator("#explore-said .notice-fault")).to_have_count(0)
+
+
+def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
+    fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
+    expect(explore.locator("#explore-model-note")).to_contain_text("Drawn for own: 4 096 rows of 256")
+    put(explore, "num-noise", "10")
+    for label, words in (
+        ("Stored numbers", "neighbours"),
+        ("Condition", "tries are stable enough"),
+        ("Hiding", "told apart"),
+        ("Colluders", "averaged copies"),
+        ("Survives noise", "still count by joint"),
+    ):
+        explore.locator("#explore-view label", has_text=label).click()
+        expect(title(explore, "model")).to_contain_text(words)
+        assert points(explore, "model") > 5
+
+
+def test_settings_travel_as_json_and_hostile_ones_are_refused(explore: Page) -> None:
+    text = explore.locator("#explore-json textarea")
+    expect(text).to_have_value(re.compile('"positions": 56'))
+    settings = json.loads(text.input_value())
+    settings["parameters"]["positions"], settings["survival"] = 64, 0.75
+    for hostile, said in (
+        ('{"format": "<img src=x onerror=alert(1)>"}', "not settings of this page"),
+        (json.dumps({**settings, "risk": float("nan")}), "a number that is none"),
+        (json.dumps({**settings, "secret": 1}), "does not know"),
+    ):
+        text.fill(hostile)
+        explore.click("#explore-load")
+        expect(explore.locator("#explore-loaded .notice-fault")).to_contain_text(said)
+    assert explore.locator("#explore-loaded img").count() == 0
+    expect(field(explore, "l")).to_have_value("56")
+    text.fill(json.dumps(settings))
+    explore.click("#explore-load")
+    expect(field(explore, "l")).to_have_value("64")
+    expect(title(explore, "odds")).to_contain_text("0.99988")
+
+
+def test_protect_gets_the_setting(explore: Page) -> None:
+    explore.click("#explore-send")
+    expect(explore.locator("#page-protect-button")).to_have_attribute("aria-selected", "true")
+    explore.click("#use-demo")
+    expect(explore.locator("#to-names")).to_be_enabled()
+    explore.click("#to-names")
+    explore.locator("#owner input, #owner textarea").first.fill("Example Labs")
+    explore.locator("#owner input, #owner textarea").first.press("Tab")
+    explore.click("#to-setting")
+    expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 64 positions count")
+    explore.locator("#advanced button").first.click()
+    expect(explore.locator("#noise-coordinates input")).to_have_value("10")

@@ -1,0 +1,176 @@
+"""Inverse design against brute force, and the inequalities that its leaps rest on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from irwm.errors import ParameterError
+from irwm.planning import MOST_POSITIONS, Range, Wish, bounds, odds, plan, smallest, tails
+from irwm.probability import (
+    binomial_tail_log,
+    log10_random_user,
+    log10_wrong_user,
+    success_probability,
+    wrong_user_probability,
+)
+
+wishes = st.builds(
+    Wish,
+    recipients=st.sampled_from([1, 3, 100, 10**5]),
+    risk=st.floats(1e-9, 0.5),
+    survival=st.floats(0.02, 0.98),
+    success=st.floats(0.05, 0.9999),
+    rank_threshold=st.floats(0.01, 0.9),
+    most_positions=st.integers(1, 40),
+)
+
+
+def allowed(wish: Wish, l: int, slack: float = 1e-10) -> list[int]:
+    """Every rho that keeps both promises to a hair, by scipy's tails and equation 3 as it is printed."""
+    rho = np.arange(1, l + 1)
+    one = binom.sf(rho - 1, l, wish.rank_threshold)
+    risk = -np.expm1(wish.recipients * np.log1p(-np.minimum(one, 1.0 - 1e-16)))
+    success = binom.sf(rho - 1, l, wish.survival)
+    return rho[(risk <= wish.risk * (1 + slack)) & (success >= wish.success - slack)].tolist()
+
+
+def settled(wish: Wish) -> bool:
+    """Whether rounding decides nothing: no promise is met or missed by a hair."""
+    return all(allowed(wish, l) == allowed(wish, l, -1e-10) for l in range(1, wish.most_positions + 1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(wishes)
+def test_the_smallest_l_and_its_rho_are_those_of_brute_force(wish: Wish) -> None:
+    assume(settled(wish))
+    every = ((l, allowed(wish, l)) for l in range(1, wish.most_positions + 1))
+    first = next(((l, rho) for l, rho in every if rho), None)
+    assert smallest(wish) == (Range(first[0], first[1][0], first[1][-1]) if first else None)
+
+
+@settings(max_examples=50, deadline=None)
+@given(wishes)
+def test_a_plan_keeps_both_promises_and_an_error_says_why_not(wish: Wish) -> None:
+    assume(settled(wish))
+    try:
+        found = plan(wish)
+    except ParameterError as error:
+        refused = error
+        found = None
+    if found is None:
+        assert all(not allowed(wish, l) for l in range(1, wish.most_positions + 1))
+        assert refused.expected
+        assert refused.found
+        assert refused.advice
+        return
+    l, rho = found.range.positions, found.required
+    assert success_probability(l, rho, wish.survival) == found.success >= wish.success - 1e-12
+    assert log10_wrong_user(l, rho, wish.rank_threshold, wish.recipients) == found.log10_risk
+    assert found.log10_risk <= math.log10(wish.risk) + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(wishes, st.integers(1, 200))
+def test_no_bound_climbs_by_more_than_one_and_none_falls(wish: Wish, l: int) -> None:
+    (low, high), (next_low, next_high) = bounds(wish, l), bounds(wish, l + 1)
+    assert low <= next_low <= low + 1
+    assert high <= next_high <= high + 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 80), st.floats(0.01, 0.99))
+def test_tails_are_those_of_the_equations(l: int, p: float) -> None:
+    least, below = tails(l, p)
+    want = [binomial_tail_log(rho, l, p) for rho in range(l + 1)]
+    assert least == pytest.approx(want, rel=1e-9, abs=1e-12)
+    assert np.exp(least) + np.exp(below) == pytest.approx(np.ones(l + 1))
+
+
+def test_tails_stay_finite_below_the_range_of_doubles() -> None:
+    assert tails(1000, 0.01)[0][990] / math.log(10) == pytest.approx(log10_random_user(1000, 990, 0.01), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("survival", "rho", "success", "risk"), [(0.8, 30, 0.99968, 6.94e-5), (0.7, 28, 0.98772, 2.16e-3)]
+)
+def test_the_papers_worked_examples_are_possible_as_they_stand(
+    survival: float, rho: int, success: float, risk: float
+) -> None:
+    wish = Wish(100_000, 1.005 * risk, survival, success - 6e-6)
+    low, high = bounds(wish, 50)
+    assert low <= rho <= high
+    assert plan(wish).range.positions <= 50
+
+
+def test_a_promise_that_is_met_exactly_is_met() -> None:
+    exact = Wish(recipients=1, risk=0.25, survival=0.5, success=0.5, rank_threshold=0.25, most_positions=1)
+    assert smallest(exact) == Range(1, 1, 1)
+
+
+def test_a_company_with_many_customers_gets_its_answer() -> None:
+    found = plan(Wish(100_000, 1e-6, 0.8, 0.999))
+    assert (found.range, found.required) == (Range(56, 35, 35), 35)
+    assert found.success == pytest.approx(0.999292, abs=1e-6)
+    assert 10**found.log10_risk == pytest.approx(wrong_user_probability(56, 35, 0.2, 100_000))
+
+
+def test_a_risk_at_the_end_of_the_range_is_still_met() -> None:
+    found = plan(Wish(10**12, 1e-300, 0.9, 0.999))
+    assert found.log10_risk <= -300
+    assert found.range.positions == 699
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem", "advice"),
+    [
+        (Wish(survival=0.15), "no more often than an unmarked one", "below 0.15"),
+        (Wish(5, most_positions=5), "risk cannot be kept with 5 positions", "at least 10 positions"),
+        (Wish(1, 0.01, 0.3, 1 - 1e-12, most_positions=12), "success cannot be kept", "more positions"),
+        (Wish(5, 1e-6, 0.9, 0.999, most_positions=12), "both cannot be kept with 12", "llow 26 positions"),
+        (Wish(100_000, 1e-6, 0.25, 0.999), "both cannot be kept with 5000", "survival (p) of 0.258"),
+    ],
+)
+def test_what_is_impossible_says_which_promise_fails_and_what_would_do(wish: Wish, problem: str, advice: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        plan(wish)
+    assert problem in caught.value.problem
+    assert advice in (caught.value.advice or "")
+
+
+def test_the_advice_holds() -> None:
+    wish = Wish(100_000, 1e-6, 0.25, 0.999)
+    assert smallest(replace(wish, survival=0.258))
+    assert not smallest(replace(wish, survival=0.257))
+    assert smallest(replace(wish, success=0.965))
+    assert plan(Wish(5, 1e-6, 0.9, 0.999)).range.positions == 26
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"recipients": 0}, {"recipients": 1.5}, {"recipients": True}, {"recipients": 10**13}, {"risk": 0.0},
+        {"risk": 1.0}, {"risk": math.nan}, {"risk": 1e-301}, {"survival": 1.0}, {"success": "0.9"},
+        {"rank_threshold": -0.1}, {"most_positions": 0}, {"most_positions": MOST_POSITIONS + 1},
+    ],
+)  # fmt: skip
+def test_a_wish_outside_its_range_is_refused(values: dict) -> None:
+    with pytest.raises(ParameterError, match="out of range"):
+        Wish(**values)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 200), st.data(), st.floats(0.05, 0.95), st.floats(0.05, 0.95), st.integers(1, 10**6))
+def test_odds_to_draw_are_the_equations(l: int, data: st.DataObject, beta: float, p: float, n: int) -> None:
+    rho = data.draw(st.integers(1, l))
+    drawn = odds(l, rho, beta, p, n)
+    assert float(drawn.success) == pytest.approx(success_probability(l, rho, p), rel=1e-9)
+    assert float(drawn.success + drawn.missed) == pytest.approx(1.0)
+    assert float(drawn.one) == pytest.approx(10 ** log10_random_user(l, rho, beta), rel=1e-9)
+    assert float(drawn.any_of) == pytest.approx(wrong_user_probability(l, rho, beta, n), rel=1e-9)

@@ -1,0 +1,177 @@
+"""Theory against trials on the demo model's own rows, and against exact values where there are any."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2, norm
+
+import irwm
+from irwm.capacity import Collusion, most_colluders, naming_z, simulated
+from irwm.errors import ConditionError, ParameterError
+from irwm.prediction import Rehearsal, Sample, counting_share, noise_for_share, sample, tries
+from irwm.probability import rademacher_tail_log10
+
+NOISE = (0.1, 0.3, 0.5, 1.0, 2.0)
+# Standard error of a share of 200 rows, .035 at most, thrice; and what near-normal rows leave of the law.
+BOUND = 0.12
+
+
+@pytest.fixture(scope="module")
+def rows_of_demo(demo_path: Path) -> Sample:
+    return sample(irwm.open_checkpoint(demo_path), 20)
+
+
+@pytest.mark.parametrize("k", NOISE)
+def test_sum_is_the_law_of_one_normal_number(k: float) -> None:
+    inner = norm.ppf(0.6)  # |Z| is below it with odds .2
+    want = 2 * norm.cdf(inner * math.sqrt(1 + 1 / k**2)) - 1
+    assert float(counting_share(k, 10, 0.2, "sum")) == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("t", [1, 5, 20])
+def test_joint_is_the_law_of_t_normal_numbers(t: int) -> None:
+    want = chi2.cdf(chi2.ppf(0.1, t) * 2, t)
+    assert float(counting_share(1.0, t, 0.1, "joint")) == pytest.approx(want, rel=1e-12)
+    assert float(counting_share(1.0, 1, 0.1, "joint")) == pytest.approx(float(counting_share(1.0, t, 0.1, "sum")))
+
+
+def test_the_share_falls_from_certainty_to_chance_and_joint_holds_longer() -> None:
+    k = np.linspace(0, 3, 40)
+    joint, paper = counting_share(k, 10, 0.2, "joint"), counting_share(k, 10, 0.2, "sum")
+    assert joint[0] == paper[0] == 1.0
+    assert (np.diff(joint) <= 0).all()
+    assert (joint >= paper).all()
+    assert float(counting_share(1e6, 10, 0.2, "joint")) == pytest.approx(0.2, abs=1e-9)
+
+
+def test_noise_for_a_share_is_the_inverse() -> None:
+    for statistic in ("joint", "sum"):
+        k = noise_for_share(0.8, 10, 0.2, statistic)
+        assert float(counting_share(k, 10, 0.2, statistic)) == pytest.approx(0.8, rel=1e-9)
+    with pytest.raises(ParameterError, match="never leaves"):
+        noise_for_share(0.1, 10, 0.2, "joint")
+
+
+@pytest.mark.parametrize("values", [(-1.0, 10, 0.2, "sum"), (math.nan, 10, 0.2, "sum"), (1.0, 10, 1.0, "sum"),
+                                    (1.0, 0, 0.2, "joint"), (1.0, 10, 0.2, "difference")])  # fmt: skip
+def test_a_law_is_not_stretched_to_what_it_does_not_cover(values: tuple) -> None:
+    with pytest.raises(ParameterError):
+        counting_share(*values)
+
+
+@pytest.mark.parametrize(("t", "scale"), [(5, None), (10, None), (10, 1000.0), (20, 1000.0)])
+def test_theory_and_trials_on_real_rows_agree(rows_of_demo: Sample, t: int, scale: float | None) -> None:
+    found = Rehearsal(rows_of_demo, t, 30.0, scale).shares(NOISE, 0.2)
+    for statistic, shares in found.items():
+        assert shares == pytest.approx(counting_share(NOISE, t, 0.2, statistic), abs=BOUND)
+
+
+def test_a_rehearsed_mark_is_the_one_that_insertion_would_write(rows_of_demo: Sample) -> None:
+    mark = Rehearsal(rows_of_demo, 10, 30.0)
+    shares = mark.shares((0.0,), 0.2)
+    assert shares["joint"][0] == shares["sum"][0] == 1.0
+    assert mark.relative_size == pytest.approx(1.0)
+    assert np.sqrt(np.mean(mark.sizes**2)) == pytest.approx(1.0, abs=0.1)
+    assert Rehearsal(rows_of_demo, 10, 30.0, 1000.0).relative_size == pytest.approx(mark.natural_scale / 1000)
+    assert np.linalg.cond(mark.permuted[:, -10:]) < 30.0
+
+
+def test_the_condition_decides_which_try_is_taken_and_how_large_entries_get(rows_of_demo: Sample) -> None:
+    found, sizes = tries(rows_of_demo, 10, 60, 40)
+    assert found.shape == (60,)
+    assert sizes.shape == (40,)
+    assert Rehearsal(rows_of_demo, 10, 20.0).attempt == int(np.argmax(found < 20.0))
+    assert np.corrcoef(np.log(found[:40]), np.log(sizes))[0, 1] > 0.8
+    with pytest.raises(ConditionError, match="no draw"):
+        _ = Rehearsal(rows_of_demo, 10, 1.01).attempt
+
+
+def test_noise_in_as_many_coordinates_as_constraints_hides_marked_rows(rows_of_demo: Sample) -> None:
+    mark = Rehearsal(rows_of_demo, 10, 30.0)
+    assert mark.seen(0, "row") == 1.0
+    assert mark.seen(10, "row") == pytest.approx(0.5, abs=0.07)
+    assert mark.seen(2, "row") > 0.75
+
+
+def test_a_sample_reads_little_and_the_same_each_time(demo_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    read = 0
+    whole = type(model).embedding
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(model, name)
+
+        def embedding(self, rows: object = None, device: str = "cpu") -> torch.Tensor:
+            nonlocal read
+            assert rows is not None
+            found = whole(model, rows, device)
+            read += len(found)
+            return found
+
+    one = sample(Counting(), 5, rows=64)  # type: ignore[arg-type]
+    assert read < 1200 < model.vocab_size
+    again = sample(model, 5, rows=64)
+    assert one.rows.shape == (64, 256)
+    assert np.array_equal(one.rows, again.rows)
+    assert np.array_equal(one.a_m, again.a_m)
+    assert np.array_equal(one.rows, model.embedding(one.tokens).double().numpy())
+
+
+def test_more_constraints_than_there_are_is_refused(demo_path: Path, rows_of_demo: Sample) -> None:
+    with pytest.raises(ParameterError, match="constraints"):
+        rows_of_demo.invariant_of(21)
+    with pytest.raises(ParameterError, match="constraints"):
+        sample(irwm.open_checkpoint(demo_path), 256)
+
+
+@pytest.mark.parametrize("level", ["row", "global"])
+@pytest.mark.parametrize(("m", "k", "c"), [(8, 0.0, 2), (8, 0.3, 8), (10, 0.3, 16), (20, 0.0, 16), (4, 0.6, 4)])
+def test_z_of_colluders_is_what_real_noise_on_real_rows_gives(
+    rows_of_demo: Sample, level: str, m: int, k: float, c: int
+) -> None:
+    case = Collusion(len(rows_of_demo.rows), 256, m, c, k, level)
+    found = simulated(rows_of_demo.rows, rows_of_demo.tokens, case)
+    # A tenth for what theory leaves out, and twice the deviation of a mean of c numbers of deviation 1.
+    assert found.mean() == pytest.approx(case.expected_z, abs=0.1 * case.expected_z + 2 / math.sqrt(c))
+
+
+@pytest.mark.parametrize(("c", "k", "measured"), [(16, 0.0, 104.6), (16, 0.3, 58.8), (64, 0.3, 14.8)])
+def test_the_weakest_z_is_near_what_whole_traces_measured(c: int, k: float, measured: float) -> None:
+    """docs/collusion.md: 16 000 rows of 512, ten noise coordinates."""
+    assert Collusion(16_000, 512, 10, c, k).weakest_z == pytest.approx(measured, rel=0.1)
+
+
+def test_more_colluders_or_more_noise_leave_less() -> None:
+    for m, k in ((2, 0.0), (10, 0.3), (256, 1.0)):
+        z = [Collusion(4096, 256, m, c, k).weakest_z for c in range(1, 400)]
+        assert all(a > b for a, b in itertools.pairwise(z))
+    assert Collusion(4096, 256, 8, 4, 0.6).expected_z < Collusion(4096, 256, 8, 4, 0.3).expected_z
+
+
+def test_capacity_is_the_last_number_of_colluders_that_is_named() -> None:
+    case, z = Collusion(128_256, 4096, 10, 1, 0.3), naming_z(1e-6, 100_000)
+    assert rademacher_tail_log10(z) == pytest.approx(-11, abs=1e-6)
+    most = most_colluders(case, z)
+    weakest = [Collusion(128_256, 4096, 10, c, 0.3).weakest_z for c in (most, most + 1)]
+    assert weakest[0] >= z > weakest[1]
+    assert most_colluders(Collusion(4, 256, 1, 1, 3.0), z) == 0
+
+
+@pytest.mark.parametrize("values", [(10, 256, 0), (10, 256, 257), (0, 256, 8), (10, 256, 8, 0), (10, 256, 8, 1, -0.1),
+                                    (10, 256, 8, 1, 0.0, "loud")])  # fmt: skip
+def test_a_collusion_outside_its_range_is_refused(values: tuple) -> None:
+    with pytest.raises(ParameterError):
+        Collusion(*values)
+
+
+@pytest.mark.parametrize("values", [(0.0, 1), (1.0, 1), (1e-6, 0)])
+def test_naming_needs_a_risk_and_somebody(values: tuple) -> None:
+    with pytest.raises(ParameterError):
+        naming_z(*values)

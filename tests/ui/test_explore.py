@@ -1,0 +1,285 @@
+"""What Explore's handlers answer: the same that its page runs, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from irwm import Parameters
+from irwm.errors import IrwmError, ParameterError
+from irwm.planning import plan
+from storage.encryption import Cost
+from storage.jobs import Jobs
+from ui import explore_data as data
+from ui import explore_plots
+from ui.components.explore_values import answer, percents, protect_values, said_of, settings_of, values_of
+from ui.components.settings_form import SettingsForm
+from ui.context import Context
+from ui.explore_settings import FORMAT, ExploreSettings, SettingsTextError, presets
+from ui.pages import explore, protect
+from ui.sessions import Sessions
+from ui.settings import DEMO, Settings
+
+EVERY = {**presets(256), "usual": ExploreSettings()}
+PASSPHRASE = "umbrella-quartz-lantern-tide"
+DARK_AND_LIGHT = pytest.mark.parametrize("dark", [False, True])
+
+
+def texts(fig: go.Figure) -> str:
+    """All that can be read of a figure: its title, and every hover."""
+    hovers = [text for trace in fig.data for text in (trace.hovertext or ()) if text]
+    return "\n".join([fig.layout.title.text, fig.layout.title.subtitle.text, *hovers])
+
+
+@DARK_AND_LIGHT
+@pytest.mark.parametrize(
+    ("name", "success", "risk"),
+    [("Paper: p = 0.8, ρ = 30", "0.99968", "6.94 × 10<sup>−5</sup>"), ("Paper: p = 0.7, ρ = 28", "0.98772", "2.16")],
+)
+def test_the_papers_worked_examples_are_on_every_axis(name: str, success: str, risk: str, dark: bool) -> None:
+    s = EVERY[name]
+    for axis in explore_plots.AXES:
+        fig = explore_plots.odds_over(s, axis, dark=dark)
+        assert success in fig.layout.title.text
+        assert risk.replace("2.16", "0.00216") in fig.layout.title.text
+        chosen = next(trace for trace in fig.data if trace.mode == "markers")
+        assert chosen.x[0] == axis.value(s)
+        assert success in chosen.hovertext[0]
+
+
+def test_curves_go_through_the_chosen_point_and_hold_the_exact_numbers() -> None:
+    s = EVERY["Paper: p = 0.8, ρ = 30"]
+    fig = explore_plots.odds_over(s, explore_plots.axis_of("recipients"))
+    risk = next(trace for trace in fig.data if "eq. 3" in (trace.name or ""))
+    assert 10 ** risk.y[risk.x.index(100_000)] == pytest.approx(6.94e-5, rel=0.001)
+    assert "num_u = 100\u00a0000" in texts(fig)
+    assert fig.layout.xaxis.type == fig.layout.xaxis2.type == "log"
+
+
+@pytest.mark.parametrize("s", [
+    ExploreSettings(parameters=Parameters(positions=1, required_positions=1)),
+    ExploreSettings(parameters=Parameters(positions=100_000, required_positions=60_000), recipients=10**12),
+    ExploreSettings(parameters=Parameters(rank_threshold=1e-9), survival=0.999),
+    ExploreSettings(parameters=Parameters(rank_threshold=0.999), survival=0.001, risk=1e-300, success=1 - 1e-15),
+])  # fmt: skip
+def test_the_ends_of_every_range_are_drawn(s: ExploreSettings) -> None:
+    for axis in explore_plots.AXES:
+        fig = explore_plots.odds_over(s, axis)
+        assert any(trace.y is not None and len(trace.y) for trace in fig.data)
+        json.loads(fig.to_json())
+    text, found = answer(s)
+    assert text
+    explore_plots.room(s, found)
+
+
+@DARK_AND_LIGHT
+def test_the_room_between_both_promises_holds_the_plan(dark: bool) -> None:
+    s = EVERY["Paper: p = 0.8, ρ = 30"]
+    found = plan(s.wish)
+    fig = explore_plots.room(s, found, dark=dark)
+    assert "56 positions" in fig.layout.title.text
+    assert "smallest: l = 56, ρ = 35" in texts(fig)
+    chosen = fig.data[-1]
+    assert (chosen.x[0], chosen.y[0]) == (50, 0.6)
+
+
+def test_an_impossible_wish_is_said_and_drawn() -> None:
+    s = ExploreSettings(survival=0.15)
+    text, found = answer(s)
+    assert found is None
+    assert "no more often" in text
+    assert "No setting" in explore_plots.room(s).layout.title.text
+
+
+def test_the_odds_in_words_are_exact_and_plain() -> None:
+    text = said_of(EVERY["Paper: p = 0.8, ρ = 30"])
+    assert "at least 30 of 50 count in 99.968 % of cases" in text
+    assert "any of 100 000 with 6.94 × 10⁻⁵" in text
+    assert "\\xa0" not in text
+    assert percents(1.0) == "more than 99.999 %"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_controls_and_json_keep_every_setting(name: str) -> None:
+    s = EVERY[name]
+    assert settings_of(*values_of(s)) == s
+    assert ExploreSettings.from_json(s.to_json()) == s
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_protect_gets_the_same_mark(name: str) -> None:
+    s = EVERY[name]
+    assert SettingsForm.parameters(*protect_values(s)) == s.parameters
+
+
+def document(**values: Any) -> str:
+    return json.dumps({"format": FORMAT, "version": 1, **values})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 3000, "not JSON"),
+        ("null", "not settings of this page"),
+        ("[]", "not settings of this page"),
+        ('{"format": "x"}', "not settings of this page"),
+        (json.dumps({"format": FORMAT, "version": 2}), "another version"),
+        (json.dumps({"format": FORMAT, "version": True}), "another version"),
+        ("{" + "x" * 5000, "too long"),
+        (document(risk=1e-6)[:-1] + ', "risk": 0.5}', "there twice"),
+        (document(risk=float("nan")), "a number that is none"),
+        (document(survival=float("inf")), "a number that is none"),
+        (document(recipients=0)[:-2] + "9" * 3000 + "}", "too large"),
+        (document(risk=0), "risk is out of range"),
+        (document(success=1), "success"),
+        (document(recipients=2.5), "recipients is out of range"),
+        (document(recipients=True), "recipients is out of range"),
+        (document(colluders=1001), "colluders is out of range"),
+        (document(survival="<script>alert(1)</script>"), "survival is out of range"),
+        (document(path="/etc/passwd"), "does not know"),
+        (document(parameters=[]), "not a group"),
+        (document(parameters={"__class__": 1}), "unknown parameters"),
+        (document(parameters={"positions": 10, "required_positions": 11}), "required_positions is out of range"),
+        (document(parameters={"scale": "a lot"}), "scale is out of range"),
+        (document(parameters={"noise_level": {"row": 1}}), "unknown noise level"),
+    ],
+)  # fmt: skip
+def test_hostile_json_is_refused_in_words(text: str, said: str) -> None:
+    with pytest.raises(SettingsTextError) as caught:
+        ExploreSettings.from_json(text)
+    assert said in caught.value.problem
+
+
+@pytest.mark.parametrize("values", [{"survival": "much"}, {"noise": -0.1}, {"recipients": None}, {"risk": 2.0}])
+def test_a_setting_outside_its_range_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        replace(ExploreSettings(), **values)
+
+
+@DARK_AND_LIGHT
+@pytest.mark.parametrize("view", [name for name, _ in explore.VIEWS])
+def test_every_view_of_a_model_holds_data(view: str, dark: bool) -> None:
+    fig = explore.model_figure(view, DEMO, EVERY["Many recipients"], dark)
+    assert sum(len(trace.x) for trace in fig.data if trace.x is not None) > 5
+    assert fig.layout.title.text
+    assert fig.layout.xaxis.title.text
+    assert fig.layout.yaxis.title.text
+    assert len([line for line in texts(fig).splitlines() if line]) > 5
+    json.loads(fig.to_json())
+
+
+def test_the_view_of_noise_has_trials_beside_the_theory() -> None:
+    fig = explore.model_figure("noise", DEMO, ExploreSettings(), False)
+    trials = [trace for trace in fig.data if "simulated" in (trace.name or "")]
+    assert len(trials) == 2
+    for trace in trials:
+        theory = next(
+            line for line in fig.data if line.mode == "lines" and trace.name.startswith(line.name.split(",")[0])
+        )
+        assert np.interp(trace.x, theory.x, theory.y) == pytest.approx(trace.y, abs=0.13)
+
+
+def test_without_noise_nobody_is_traced_and_that_is_said() -> None:
+    fig = explore.model_figure("colluders", DEMO, ExploreSettings(), False)
+    assert "nobody can be traced" in fig.layout.title.text
+
+
+def test_a_limit_that_no_try_meets_says_so() -> None:
+    s = ExploreSettings(parameters=Parameters(condition_limit=1.01))
+    with pytest.raises(IrwmError, match="no draw"):
+        explore.model_figure("noise", DEMO, s, False)
+    assert "0 of 100 tries" in explore.model_figure("tries", DEMO, s, False).layout.title.text
+
+
+def test_a_sample_is_read_again_only_when_the_files_change(demo_path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in demo_path.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    first = data.sample_of(copy, ExploreSettings())
+    assert data.sample_of(copy, replace(ExploreSettings(), survival=0.5)) is first
+    (copy / "note.txt").write_text("new")
+    assert data.sample_of(copy, ExploreSettings()) is not first
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings.from_environment({"IRWM_HOME": str(home)})
+    sessions = Sessions(home, cost=Cost(memory_kib=8, passes=1, lanes=1))
+    sessions.create("hash:open", PASSPHRASE)
+    return Context(settings, sessions, Jobs(home))
+
+
+@pytest.fixture(scope="module")
+def handlers(context: Context) -> dict[str, Callable[..., Any]]:
+    """The page's own handlers by name."""
+
+    async def build() -> gr.Blocks:  # inside a loop: Gradio would make one of its own and leave it open
+        with gr.Blocks() as blocks:
+            context.opened, context.dark = gr.State(0), gr.State(False)
+            with gr.Tab("Protect") as tab:
+                protect.build(context, tab)
+            with gr.Tab("Explore") as tab:
+                explore.build(context, tab)
+        return blocks
+
+    return {block.name: inspect.unwrap(block.fn) for block in asyncio.run(build()).fns.values() if block.fn}
+
+
+def who(name: str) -> gr.Request:
+    return gr.Request(session_hash=name)
+
+
+def test_handlers_draw_for_who_is_unlocked_and_for_nobody_else(handlers: dict[str, Callable[..., Any]]) -> None:
+    values = values_of(ExploreSettings())
+    said, figure = handlers["draw_odds"](False, "required", values, who("open"))
+    assert "99.968" in said
+    assert isinstance(figure, go.Figure)
+    assert isinstance(handlers["draw_room"](False, values, who("open"))[1], go.Figure)
+    assert isinstance(handlers["draw_model"](False, None, "noise", values, who("open"))[1], go.Figure)
+    assert json.loads(handlers["write_json"](values, who("open")))["format"] == FORMAT
+    skipped = gr.skip()
+    assert handlers["draw_odds"](False, "required", values, who("other")) == (skipped, skipped)
+    assert handlers["draw_room"](False, values, who("other")) == (skipped,) * 3
+    assert handlers["draw_model"](False, None, "noise", values, who("other")) == (skipped, skipped)
+    assert handlers["write_json"](values, who("other")) == skipped
+    for name in ("take_over", "to_protect"):
+        with pytest.raises(IrwmError, match="locked"):
+            handlers[name](who("other"), *values)
+    with pytest.raises(IrwmError, match="locked"):
+        handlers["read_json"]("{}", who("other"))
+
+
+def test_what_is_typed_wrong_is_said_beside_the_controls(handlers: dict[str, Callable[..., Any]]) -> None:
+    values = list(values_of(ExploreSettings()))
+    values[0] = 0  # positions
+    said, figure = handlers["draw_odds"](False, "required", values, who("open"))
+    assert "Positions is out of range" in said
+    assert figure == gr.skip()
+    said, _ = handlers["draw_model"](False, "/etc", "noise", values_of(ExploreSettings()), who("open"))
+    assert "notice-fault" in said
+
+
+def test_the_smallest_mark_is_taken_over_and_json_is_loaded(handlers: dict[str, Callable[..., Any]]) -> None:
+    s = EVERY["Paper: p = 0.8, ρ = 30"]
+    assert handlers["take_over"](who("open"), *values_of(s)) == (56, 35)
+    *values, note = handlers["read_json"](s.to_json(), who("open"))
+    assert tuple(values) == values_of(s)
+    assert "loaded" in note
+    *values, note = handlers["read_json"]('{"format": "<img src=x>"}', who("open"))
+    assert all(value == gr.skip() for value in values)
+    assert "notice-fault" in note
+    assert "<img" not in note

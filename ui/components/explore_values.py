@@ -1,0 +1,133 @@
+"""What stands in Explore's controls and beside them: values to settings and back, and the odds in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from irwm import Parameters
+from irwm.errors import IrwmError
+from irwm.parameters import AUTO_SCALE
+from irwm.planning import Plan, plan
+from irwm.prediction import Sample
+from irwm.probability import log10_random_user, log10_wrong_user, success_probability
+from ui.components import notices
+from ui.components.settings_form import HIDDEN, MANY, ROBUST
+from ui.explore_settings import ExploreSettings
+from ui.plot_theme import number, power_text
+from ui.settings import DEMO
+
+
+def settings_of(*values: Any) -> ExploreSettings:
+    """The settings that the controls' values stand for, in the order of the page's controls.
+
+    Raises:
+        ParameterError: a value is missing or outside its range.
+    """
+    (positions, required, threshold, survival, recipients, risk, success, constraints, scale, limit) = values[:10]
+    permutations, coordinates, level, noise, colluders = values[10:]
+    return ExploreSettings(
+        parameters=Parameters(
+            positions=_whole(positions),
+            constraints=_whole(constraints),
+            scale=_scale(scale),
+            condition_limit=limit,
+            rank_threshold=threshold,
+            required_positions=_whole(required),
+            permutations=_whole(permutations),
+            noise_coordinates=_whole(coordinates),
+            noise_level=level,
+        ),
+        survival=survival,
+        recipients=_whole(recipients),
+        risk=_real(risk),
+        success=_real(success),
+        noise=noise,
+        colluders=_whole(colluders),
+    )
+
+
+def values_of(s: ExploreSettings) -> tuple[Any, ...]:
+    """The inverse of `settings_of`."""
+    p = s.parameters
+    mark = p.positions, p.required_positions, p.rank_threshold
+    asked = s.survival, s.recipients, f"{s.risk:g}", f"{s.success!r}"
+    scale = AUTO_SCALE if p.scale == AUTO_SCALE else f"{p.scale:g}"
+    cost = p.constraints, scale, p.condition_limit, p.permutations, p.noise_coordinates, p.noise_level
+    return *mark, *asked, *cost, s.noise, s.colluders
+
+
+def said_of(s: ExploreSettings) -> str:
+    """The odds in words."""
+    p = s.parameters
+    l, rho, beta = p.positions, p.required_positions, p.rank_threshold
+    text = (
+        f"If {100 * s.survival:.4g} % of the positions survive an attack, at least {number(rho)} of {number(l)} count "
+        f"in {percents(success_probability(l, rho, s.survival))} of cases. A key that was never inserted gets that far "
+        f"with odds of {power_text(log10_random_user(l, rho, beta))}"
+    )
+    if s.recipients > 1:
+        text += f", any of {number(s.recipients)} with {power_text(log10_wrong_user(l, rho, beta, s.recipients))}"
+    return _note(text + ".")
+
+
+def percents(share: float) -> str:
+    """A success as a percentage that never rounds to certainty."""
+    return "more than 99.999 %" if share > 0.99999 else f"{100 * share:.3f} %"
+
+
+def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
+    """The inverse question's answer in words, and the plan where there is one."""
+    try:
+        found = plan(s.wish)
+    except IrwmError as error:
+        return notices.error_html(error), None
+    here = found.range
+    which = f"ρ = {here.least}" if here.least == here.greatest else f"ρ from {here.least} to {here.greatest}"
+    keys = f"among {number(s.recipients)} keys" if s.recipients > 1 else "for one key"
+    text = (
+        f"The smallest mark that keeps both has l = {number(here.positions)} positions with {which}. With ρ = "
+        f"{found.required} it succeeds with {found.success:.6f}, and accuses falsely with "
+        f"{power_text(found.log10_risk)} {keys}."
+    )
+    return _note(text, good=True), found
+
+
+def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
+    """The settings in the order of `SettingsForm.inputs`."""
+    p = s.parameters
+    auto = p.scale == AUTO_SCALE
+    preset = ROBUST if not auto else MANY if p.noise_coordinates else HIDDEN
+    scale = float(Parameters().scale) if auto else p.scale
+    rule = p.positions, p.constraints, p.rank_threshold, p.required_positions
+    return preset, *rule, scale, p.condition_limit, p.permutations, p.noise_coordinates, p.noise_level
+
+
+def about_model(path: Path, of: Sample) -> str:
+    """What the figures were drawn from."""
+    name = "the demo model; choose your own above" if path == DEMO else path.name
+    return _note(
+        f"Drawn for {name}: {number(of.vocab_size)} rows of {number(of.hidden_size)} numbers (s, d), of which "
+        f"{number(len(of.rows))} were looked at."
+    )
+
+
+def _note(text: str, *, good: bool = False) -> str:
+    """A note; its no-break spaces become plain ones, since what is not printable is shown escaped."""
+    return notices.note_html(text.replace("\u00a0", " "), good=good)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _real(text: Any) -> Any:
+    """A text field's number where it holds one; anything else goes on to be refused."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _scale(text: Any) -> Any:
+    return AUTO_SCALE if str(text).strip().lower() == AUTO_SCALE else _real(text)

@@ -1,0 +1,312 @@
+"""The figures of Explore that are of a model: ranks under noise, stored entries, conditions, hiding, colluders.
+
+Lines are theory or what the model's own rows give, dots what was simulated on them; the chosen setting is in the accent
+colour and its neighbours are grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from irwm.capacity import Collusion, most_colluders
+from irwm.planning import odds
+from irwm.prediction import Rehearsal, counting_share
+from ui.explore_plots import chance, exact, round_ticks
+from ui.explore_settings import MOST_COPIES, MOST_NOISE, ExploreSettings
+from ui.plot_theme import TALL, Colours, add_line, colours, dashed, figure, note, number, power_ticks
+
+POINTS = 80
+# Where rows are simulated; the range in which marks go.
+SIMULATED_NOISE = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+SIMULATED_COLLUDERS = (1, 2, 4, 8)
+# The paper's constraints, drawn beside the chosen ones.
+NEIGHBOURS = (5, 10, 20)
+_SCALES = (0.1, 1e5)
+_DASHES = ("dot", "dash", "longdash")
+
+
+def ranks_under_noise(
+    settings: ExploreSettings, simulated: Mapping[str, NDArray[np.float64]] | None = None, *, dark: bool = False
+) -> go.Figure:
+    """Share of the marked positions that still count under white noise, by both statistics.
+
+    Args:
+        simulated: shares at `SIMULATED_NOISE`, for "joint" and "sum".
+    """
+    c, p = colours(dark), settings.parameters
+    t, beta, l, rho = p.constraints, p.rank_threshold, p.positions, p.required_positions
+    here = {name: float(counting_share(settings.noise, t, beta, name)) for name in ("joint", "sum")}
+    fig = figure(
+        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count by joint, "
+        f"{100 * here['sum']:.0f} % by sum",
+        "Lines: theory. Dots: noise on this model’s rows, ranked as a detection does."
+        if simulated
+        else "Lines: theory. Choose a model, and its own rows are tried beside them.",
+        dark=dark,
+    )
+    x = np.linspace(0, MOST_NOISE, POINTS)
+    looks = (("joint", "joint, the verdict’s", c.accent, "solid", "circle"), ("sum", "sum, the paper’s", c.null, "dash",
+             "square"))  # fmt: skip
+    for statistic, name, colour, dash, symbol in looks:
+        shares = counting_share(x, t, beta, statistic)
+        fig.add_scatter(
+            x=x.tolist(), y=shares.tolist(), mode="lines", name=name, hoverinfo="text",
+            line={"color": colour, "width": 2.5, "dash": dash},
+            hovertext=[_rank_text(k, s, l, rho, name) for k, s in zip(x.tolist(), shares.tolist(), strict=True)],
+        )  # fmt: skip
+        if simulated is not None:
+            fig.add_scatter(
+                x=list(SIMULATED_NOISE), y=simulated[statistic].tolist(), mode="markers", hoverinfo="text",
+                name=f"{statistic}, simulated",
+                marker={"color": c.paper, "symbol": symbol, "size": 9, "line": {"width": 2, "color": colour}},
+                hovertext=[
+                    f"<b>simulated, {name}</b><br>noise {k:g} σ<br>{100 * s:.1f} % count"
+                    for k, s in zip(SIMULATED_NOISE, simulated[statistic].tolist(), strict=True)
+                ],
+            )  # fmt: skip
+        _chosen(fig, c, settings.noise, here[statistic], _rank_text(settings.noise, here[statistic], l, rho, name))
+    fig.add_hline(y=beta, line=dashed(c))
+    _aside(fig, c, beta, f"chance (β = {beta:g})", below=True)
+    add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
+    fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_yaxes(title_text=f"Positions that count (rank below β = {beta:g})", range=[0, 1.04], tickformat=".0%")
+    return fig
+
+
+def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:
+    success = float(odds(l, rho, 0.5, min(max(share, 1e-12), 1 - 1e-12), 1).success)
+    return (
+        f"<b>{name}</b><br>noise {k:.3g} σ<br>{100 * share:.2f} % of the positions count"
+        f"<br>then at least ρ = {rho} of {l} do with {chance(success)} (eq. 1)"
+    )
+
+
+def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: bool = False) -> go.Figure:
+    """Stored entries against the rows' own, over scale, for several t; at 1 they are as large as their neighbours."""
+    c, size = colours(dark), chosen.relative_size
+    fig = figure(
+        f"A stored number is {_times(size)} its neighbours",
+        f"At the dashed line nothing in a row stands out; there the scale is {chosen.natural_scale:.3g} "
+        f"(“auto”) for t = {chosen.constraints}.",
+        dark=dark,
+    )
+    low, high = min(_SCALES[0], chosen.scale_used / 2), max(_SCALES[1], chosen.scale_used * 2)
+    x = np.geomspace(low, high, 30)
+    others = [each for each in rehearsals if each.constraints != chosen.constraints]
+    for each, dash in zip([*others, chosen], (*_DASHES[: len(others)], "solid"), strict=True):
+        own = each is chosen
+        y = each.natural_scale / x
+        name = f"t = {each.constraints}{', chosen' if own else ''}"
+        fig.add_scatter(
+            x=x.tolist(), y=y.tolist(), mode="lines", name=name, hoverinfo="text",
+            line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
+            hovertext=[f"<b>{name}</b><br>scale {s:.4g}<br>{_times(v)} its neighbours"
+                       for s, v in zip(x.tolist(), y.tolist(), strict=True)],
+        )  # fmt: skip
+    usual = np.quantile(chosen.sizes, (0.05, 0.95))
+    fig.add_scatter(
+        x=[chosen.scale_used] * 2, y=np.maximum(usual, 1e-9).tolist(), mode="lines", name="90 % of the stored numbers",
+        line={"color": c.accent, "width": 7}, opacity=0.35, hoverinfo="text",
+        hovertext=[f"90 % of them lie between<br>{_times(usual[0])} and {_times(usual[1])} their row’s own"] * 2,
+    )  # fmt: skip
+    text = f"<b>chosen: scale {chosen.scale_used:.4g}</b><br>{_times(size)} its neighbours (root mean square)"
+    _chosen(fig, c, chosen.scale_used, size, text)
+    fig.add_hline(y=1, line=dashed(c))
+    _aside(fig, c, 0.0, "as large as their neighbours")
+    fig.update_xaxes(title_text="Scale (scale_wm; log scale)", type="log", range=[math.log10(low), math.log10(high)],
+                     **power_ticks(math.log10(low), math.log10(high)))  # fmt: skip
+    ends = math.log10(chosen.natural_scale / high) - 0.5, math.log10(chosen.natural_scale / low) + 0.5
+    fig.update_yaxes(title_text="Stored number / row’s own<br>(root mean squares; log scale)", type="log",
+                     range=list(ends), **power_ticks(*ends))  # fmt: skip
+    return fig
+
+
+def conditions(
+    found: NDArray[np.float64], sizes: NDArray[np.float64], limit: float, constraints: int, *, dark: bool = False
+) -> go.Figure:
+    """Above: cond(A2) of every try and the best so far. Below: how large the entries are that a try leads to.
+
+    Args:
+        found: (n,) cond(A2) of each try, in order.
+        sizes: (m,) RMS of the solved entries over the rows' own, for the first m tries.
+    """
+    c, x = colours(dark), np.arange(1, found.size + 1)
+    met = found < limit
+    first = f"the {_th(int(np.argmax(met)) + 1)} is taken" if met.any() else "none is taken"
+    fig = figure(
+        f"{int(met.sum())} of {found.size} tries are stable enough; {first}",
+        f"Filled: cond(A2) below τ = {limit:g}. A lower limit takes more tries and keeps solved numbers small.",
+        dark=dark,
+        height=TALL,
+    )
+    make_subplots(rows=2, cols=1, vertical_spacing=0.22, figure=fig)
+    for kept, name, symbol, colour in ((met, "stable enough", "circle", c.accent), (~met, "refused", "circle-open",
+                                       c.null)):  # fmt: skip
+        at = np.flatnonzero(kept)
+        fig.add_scatter(
+            x=x[at].tolist(), y=found[at].tolist(), mode="markers", name=name, hoverinfo="text",
+            marker={"color": colour, "symbol": symbol, "size": 7},
+            hovertext=[f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>{name}" for i in at], row=1, col=1,
+        )  # fmt: skip
+        at = at[at < sizes.size]
+        fig.add_scatter(
+            x=found[at].tolist(), y=sizes[at].tolist(), mode="markers", showlegend=False, hoverinfo="text",
+            marker={"color": colour, "symbol": symbol, "size": 7}, row=2, col=1,
+            hovertext=[
+                f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>solved numbers {_times(sizes[i])} the row’s own"
+                for i in at
+            ],
+        )  # fmt: skip
+    best = np.minimum.accumulate(found)
+    fig.add_scatter(
+        x=x.tolist(), y=best.tolist(), mode="lines", name="best so far", hoverinfo="text", row=1, col=1,
+        line={"color": c.ink, "width": 1.5, "shape": "hv"},
+        hovertext=[f"<b>best of {n} tries</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
+    )  # fmt: skip
+    fig.add_hline(y=limit, line=dashed(c), row=1, col=1)
+    _aside(fig, c, math.log10(limit), f"τ = {limit:g}")
+    low, high = float(min(found.min(), limit)) / 1.3, float(max(np.quantile(found, 0.98), limit)) * 1.3
+    fig.add_vline(x=limit, line=dashed(c), row=2, col=1)
+    fig.update_xaxes(title_text="Try", type="log", range=[-0.05, math.log10(found.size) + 0.05], row=1, col=1,
+                     **round_ticks(1, found.size))  # fmt: skip
+    fig.update_yaxes(title_text="cond(A2) (log scale)", type="log", range=[math.log10(low), math.log10(high)],
+                     row=1, col=1, **round_ticks(low, high))  # fmt: skip
+    fig.update_xaxes(title_text="cond(A2) of the try (log scale)", type="log", row=2, col=1,
+                     range=[math.log10(low), math.log10(high)], **round_ticks(low, high))  # fmt: skip
+    bottom, top = float(sizes.min()) / 1.3, float(np.quantile(sizes, 0.98)) * 1.3
+    fig.update_yaxes(title_text=f"Solved / row’s own<br>(t = {constraints}; log scale)", type="log", row=2, col=1,
+                     range=[math.log10(bottom), math.log10(top)], **round_ticks(bottom, top))  # fmt: skip
+    return fig
+
+
+def hiding(
+    levels: Sequence[int], seen: Sequence[float], chosen: int, constraints: int, *, dark: bool = False
+) -> go.Figure:
+    """How well two recipients who compare copies tell the marked rows, over num_noise.
+
+    Args:
+        levels: noise coordinates tried, ascending, `chosen` among them.
+        seen: area under the curve at each.
+    """
+    c, here = colours(dark), seen[list(levels).index(chosen)]
+    # Rows that change by less than all others are as plain as rows that change by more.
+    plain = 2 * abs(here - 0.5)
+    word = "cannot" if plain < 0.16 else "can in part" if plain < 0.5 else "can"
+    fig = figure(
+        f"Marked rows {word} be told apart by how much they change: {here:.2f}",
+        "0.5 is blind: a coin would do as well. 1 or 0: marked rows change more, or less, than any other.",
+        dark=dark,
+    )
+    fig.add_scatter(
+        x=list(levels), y=list(seen), mode="lines+markers", name="two copies compared, this model’s rows",
+        line={"color": c.null, "width": 2.5}, marker={"color": c.null, "size": 7}, hoverinfo="text",
+        hovertext=[f"<b>{m} noise coordinates</b><br>area under the curve {v:.3f}"
+                   for m, v in zip(levels, seen, strict=True)],
+    )  # fmt: skip
+    _chosen(fig, c, chosen, here, f"<b>chosen: {chosen} noise coordinates</b><br>area under the curve {here:.3f}")
+    fig.add_hline(y=0.5, line=dashed(c))
+    _aside(fig, c, 0.5, "blind")
+    add_line(fig, c, constraints, f"t = {constraints}", of=levels[-1])
+    fig.update_xaxes(title_text="Noise coordinates per row (num_noise)", range=[-0.5, levels[-1] + 0.5])
+    fig.update_yaxes(title_text="Area under the curve", range=[-0.03, 1.06])
+    return fig
+
+
+def colluders(
+    case: Collusion | None,
+    naming: float,
+    recipients: int,
+    simulated: Sequence[float] = (),
+    *,
+    dark: bool = False,
+) -> go.Figure:
+    """z of the guilty over how many copies were averaged, against what naming needs.
+
+    Args:
+        case: model, noise and chosen number of copies; None where there is no noise to trace by.
+        naming: the z from which one of `recipients` is named.
+        simulated: mean z of the guilty at `SIMULATED_COLLUDERS`, those that there are.
+    """
+    c = colours(dark)
+    if case is None:
+        fig = figure("Without noise coordinates nobody can be traced", "A mixture of copies names no one.", dark=dark)
+        fig.update_xaxes(visible=False)
+        fig.update_yaxes(visible=False)
+        note(fig, ["Set the noise coordinates (num_noise) above 0,", "or choose the preset “Many recipients”."], dark)
+        return fig
+    most = most_colluders(case, naming)
+    fig = figure(
+        f"Up to {number(most)} averaged copies, every one of the guilty is named" if most else "No copy is named",
+        f"On average, with noise of {case.noise:g} σ on top; s = {number(case.rows)}, d = {number(case.hidden_size)}."
+        + (" Dots: real noise on this model’s rows." if len(simulated) else ""),
+        dark=dark,
+    )
+    last = max(100, min(MOST_COPIES, 4 * most), case.colluders)
+    x = sorted({int(v) for v in np.geomspace(1, last, POINTS)} | {case.colluders})
+    cases = [replace(case, colluders=each) for each in x]
+    for name, dash, z, width in (
+        ("one of the guilty", "solid", [each.expected_z for each in cases], 2.5),
+        ("the weakest of them", "dash", [each.weakest_z for each in cases], 2.0),
+    ):
+        fig.add_scatter(
+            x=x, y=[v if v > 0.3 else None for v in z], mode="lines", name=f"{name}, theory", hoverinfo="text",
+            line={"color": c.null, "width": width, "dash": dash},
+            hovertext=[f"<b>{n} {'copies' if n > 1 else 'copy'} averaged</b><br>{name}: z = {v:.2f}"
+                       for n, v in zip(x, z, strict=True)],
+        )  # fmt: skip
+    if len(simulated):
+        fig.add_scatter(
+            x=list(SIMULATED_COLLUDERS[: len(simulated)]), y=list(simulated), mode="markers", hoverinfo="text",
+            name="simulated, mean of the guilty",
+            marker={"color": c.paper, "size": 9, "line": {"width": 2, "color": c.ink}},
+            hovertext=[f"<b>simulated: {n} averaged</b><br>mean z = {v:.2f}"
+                       for n, v in zip(SIMULATED_COLLUDERS, simulated, strict=False)],
+        )  # fmt: skip
+    text = f"<b>chosen: {case.colluders} averaged</b><br>one of the guilty: z = {case.expected_z:.2f}"
+    text += f"<br>the weakest: z = {case.weakest_z:.2f}, {'named' if case.weakest_z >= naming else 'not named'}"
+    _chosen(fig, c, case.colluders, max(case.weakest_z, 0.3), text)
+    fig.add_hline(y=naming, line=dashed(c))
+    _aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
+    fig.update_xaxes(title_text="Copies averaged (c; log scale)", type="log", range=[-0.05, math.log10(last) + 0.03],
+                     **round_ticks(1, last))  # fmt: skip
+    top = cases[0].expected_z * 1.6
+    fig.update_yaxes(title_text="Score of the noise (z; log scale)", type="log",
+                     range=[0, math.log10(max(top, 2 * naming))], **round_ticks(1, max(top, 2 * naming)))  # fmt: skip
+    return fig
+
+
+def _times(ratio: float) -> str:
+    """ "1.3 times", "a 76th of": a ratio of sizes in words that fit before "its neighbours"."""
+    if 0.995 <= ratio < 1.005:
+        return "as large as"
+    if ratio >= 1:
+        return f"{ratio:.3g} times"
+    return f"{ratio:.2g} times" if ratio > 0.1 else f"1/{exact(round(1 / ratio))} of" if ratio > 1e-12 else "none of"
+
+
+def _th(n: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")
+
+
+def _chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str) -> None:
+    marker = {"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}}
+    fig.add_scatter(
+        x=[x], y=[y], mode="markers", marker=marker, showlegend=False, hoverinfo="text", hovertext=[text],
+        cliponaxis=False,
+    )  # fmt: skip
+
+
+def _aside(fig: go.Figure, c: Colours, y: float, text: str, below: bool = False) -> None:
+    """A word on a dashed line, at its right end; y as the axis has it, a logarithm on a log axis."""
+    fig.add_annotation(
+        text=text, x=1, y=y, xref="x domain", yref="y", xanchor="right", showarrow=False,
+        yanchor="top" if below else "bottom",
+        font={"size": 12, "color": c.ink}, bgcolor=c.paper, borderpad=2,
+    )  # fmt: skip

@@ -13,7 +13,7 @@ import irwm
 from irwm.ownership import Commitment
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import PASSPHRASE, Pages, pages, value
 from ui.components.uploads import browser_folder
 from ui.stamps import own_request
 
@@ -129,3 +129,20 @@ def test_while_the_vault_is_locked_nothing_is_done(pages: Pages, element: str, e
     pages.lock()
     with pytest.raises(gr.Error, match="locked"):
         pages.call(element, event, *values)
+
+
+def test_a_key_is_opened_to_a_folder_only_with_the_passphrase(pages: Pages, key) -> None:
+    id, made = key
+    folder = pages.root / "for the expert"
+    folder.mkdir()
+    refused = pages.call("open-key", "click", id, str(folder), "another passphrase")
+    assert "passphrase" in refused["open-key-notice"]
+    assert not list(folder.iterdir())
+    out = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
+    (file,) = folder.iterdir()
+    assert irwm.Key.from_bytes(file.read_bytes()) == made
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert made.secret.hex() not in str(out)
+    assert "key opened" in [entry.event for entry in pages.vault.audit_log()]
+    again = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
+    assert "nothing was overwritten" in again["open-key-notice"]

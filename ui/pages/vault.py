@@ -17,6 +17,7 @@ from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
 from ui.components.lock_gate import check_new
+from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
 from ui.plot_theme import power_text
@@ -46,6 +47,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     releases = _table(RELEASES, "release", "Words of the recipient or owner, or of the folder", NO_RELEASES)
     with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
         chosen = commitment_box(context)
+        with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
+            open_key_box(context, chosen)
     looks = [context.opened.change, tab.select, refresh.click]
     with gr.Accordion("Signing identity", open=False, elem_id="signing"):
         identity_box(context, looks)

@@ -1,0 +1,99 @@
+"""Opening a key: its file for one who examines again, or for the other side of a dispute; never through a page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError, OutputExistsError
+from storage.files import new_private_file, sync_folder
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.guarded import guarded
+from ui.components.path_picker import path_picker
+from ui.context import Context
+
+PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+INTRO = """
+Whoever has the key itself can find the marked rows and remove the mark from every copy made with it. Open one only to
+somebody who must examine again without your vault, an expert or a court.
+"""
+
+
+def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
+    """Builds the controls at this place of the page.
+
+    Args:
+        chosen: the choice of the key, by its id in the vault.
+    """
+    gr.Markdown(INTRO)
+    folder = path_picker(
+        context,
+        label="Folder for the key file",
+        info="One that nobody else can read; the file is never sent through the browser",
+        purpose="open-key",
+        kind="folder",
+    )
+    passphrase = gr.Textbox(
+        label="Passphrase",
+        info="Asked once more, because this cannot be taken back",
+        type="password",
+        max_length=1024,
+        elem_id="open-key-passphrase",
+        html_attributes=gr.InputHTMLAttributes(autocomplete="current-password", spellcheck=False),
+    )
+    start = gr.Button("Write the key file", elem_id="open-key", scale=0, min_width=200)
+    said = gr.HTML(elem_id="open-key-notice")
+
+    @guarded
+    def write(id: str | None, where: str, typed: str, request: gr.Request) -> Any:
+        vault = context.require(request)
+        try:
+            if not id:
+                raise IrwmError("no key was chosen", advice="Choose the key to open")
+            if not (where or "").strip():
+                raise IrwmError("the folder is missing", advice="Choose where to write the key file")
+            target = folder.check(where)
+            Vault.open(vault.home).unlock(typed or "")
+            file = write_key(vault, id, target)
+        except IrwmError as error:
+            return notices.error_html(error), ""
+        return notices.note_html(f"The key lies open in {file}, readable by you alone.", good=True), ""
+
+    start.click(
+        write,
+        [chosen, folder.field, passphrase],
+        [said, passphrase],
+        **PRIVATE,
+        concurrency_limit=1,
+        concurrency_id="passphrase",
+    )
+
+
+def write_key(vault: Vault, id: str, folder: Path) -> Path:
+    """Write a key of the vault into `folder`, for its owner only; what the log says of it stands there first.
+
+    Raises:
+        OutputExistsError: it was opened there before.
+        IrwmError: the folder cannot be written.
+        RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
+    """
+    (record,) = vault.key_records([id])
+    data = vault.key_bytes(id)
+    file = folder / f"key-{record.commitment[:16]}.irwm-key"
+    vault.log("key opened", {"commitment": record.commitment, "file": str(file)})
+    try:
+        with os.fdopen(new_private_file(file), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(folder)
+    except FileExistsError:
+        raise OutputExistsError("a file of this name is there already; nothing was overwritten", file=file) from None
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise IrwmError("the key file cannot be written", file=file, found=error.strerror) from error
+    return file

@@ -46,7 +46,7 @@ def call(client: httpx.Client, name: str, data: list[Any], session: str | None =
 def is_open(client: httpx.Client, session: str | None = None) -> bool:
     """Whether this program sees the desk."""
     data = call(client, "arrive", [False], session)["output"]["data"]
-    return bool(data[2]["visible"])
+    return bool(data[3]["visible"])
 
 
 def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> None:

@@ -175,7 +175,7 @@ def wire(
 
     def watch(was_visible: Any, request: gr.Request) -> Any:
         if context.is_open(request):
-            return (gr.skip(),) * 5
+            return (gr.skip(),) * len(places)
         return state(request, was_visible)
 
     places = [gate.first_box, gate.again_box, outside, desk, lock, context.opened]

@@ -17,7 +17,7 @@ from irwm.detection import detect
 from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printable
 from irwm.finding import FOUND, NOT_FOUND, Finding
 from irwm.keys import Key
-from irwm.lineage import DERIVED
+from irwm.lineage import DERIVED, NOT_DERIVED
 from irwm.ownership.rules import Ruling, rule
 from irwm.ownership.search import Standing, standing
 from irwm.verdict import log10_risk
@@ -55,7 +55,7 @@ class Test:
         claimant: whose key.
         model: the model's name, "original of …", "release of …" or the exhibit's.
         kind: "original", "release" or "exhibit".
-        brought_by: the claimant whose original or release it is; "" for an exhibit.
+        brought_by: the claimant whose original or release it is; "" for an exhibit that nobody brings as his own.
         finding: the finding, paid for all comparisons of the dispute; None where the key was refused.
         refused: why the key does not fit its own claimant's original; "" where it does.
     """
@@ -82,6 +82,11 @@ class Test:
     def related(self) -> bool:
         """Whether the model and the original of the key's claimant descend from each other or from one base."""
         return self.finding is not None and self.finding.lineage.status == DERIVED
+
+    @property
+    def unrelated(self) -> bool:
+        """Whether the two are known not to descend from each other; false also where that cannot be told."""
+        return self.finding is not None and self.finding.lineage.status == NOT_DERIVED
 
     @property
     def log10_risk(self) -> float:
@@ -164,7 +169,8 @@ def resolve(
 
     Args:
         claims: two or more; their order does not matter.
-        exhibits: models in dispute that nobody calls his own, each with a name.
+        exhibits: models in dispute that nobody calls his own, each with a name. One whose embedding a claimant brings
+            himself, bit for bit, is tested but decides nothing as an exhibit; a remark says so.
         device, seed: as for `irwm.detect`.
         progress: called with tests done, tests in all and what is being tested.
         cancelled: asked between tests; true stops the work with CancelledError.
@@ -174,7 +180,8 @@ def resolve(
         CheckpointError: a model cannot be read.
     """
     claims = sorted(claims, key=lambda claim: claim.claimant)
-    models = [*_brought(claims), *(_Model(name, EXHIBIT, "", model) for name, model in exhibits)]
+    brought = list(_brought(claims))
+    models = [*brought, *(_Model(name, EXHIBIT, _whose(model, brought), model) for name, model in exhibits)]
     _check(claims, models)
     tests: list[Test] = []
     total = len(claims) * len(models)
@@ -218,6 +225,11 @@ def _brought(claims: Sequence[Claim]) -> Iterator[_Model]:
             yield _Model(f"release of {who}", RELEASE, claim.claimant, claim.released)
 
 
+def _whose(exhibit: Checkpoint, brought: Sequence[_Model]) -> str:
+    """The claimant who brings this very embedding himself, so that as an exhibit it shows nothing; "" for none."""
+    return next((each.brought_by for each in brought if each.checkpoint.fingerprint == exhibit.fingerprint), "")
+
+
 def _check(claims: Sequence[Claim], models: Sequence[_Model]) -> None:
     if not 2 <= len(claims) <= MOST_CLAIMS:
         raise ParameterError("a dispute has claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
@@ -258,13 +270,14 @@ def _remarks(claims: Sequence[Claim], tests: Sequence[Test]) -> Iterator[str]:
         own = [each for each in tests if each.claimant == claim.claimant]
         if own[0].refused:
             yield f"The key of {who} does not fit the original that {who} brings, so it shows nothing: {own[0].refused}"
-            continue
         for each in own:
             if each.brought_by != claim.claimant:
                 continue
-            if each.kind == RELEASE and not each.found:
+            if each.kind == RELEASE and not each.found and not each.refused:
                 state = "is not" if each.absent else "cannot be shown to be"
                 yield f"The mark of {who} {state} in the release that {who} brings."
+            if each.kind == EXHIBIT:
+                yield f"The {each.model} is what {who} brings, bit for bit, so as a model in dispute it shows nothing."
             if each.kind == ORIGINAL and each.found:
                 yield f"The original that {who} brings carries {who}'s own mark, so it is not the unmarked original."
 

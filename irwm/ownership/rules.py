@@ -2,10 +2,10 @@
 
 In this order: a key that does not fit its own original shows nothing; whose "original" carries the other's mark made it
 from the other's release; whose release does, while the other's is free of his, made that from it; where one model
-carries both marks, or the originals are related, the earlier time-stamped commitment decides; where the originals have
-nothing to do with each other, the mark in the exhibit does. All else stays undecided, with what would decide it. A mark
-counts only if a search for a key could not have found it (`search.Standing`), and no rule looks at the order of the
-claimants.
+carries both marks, or the originals are related, the earlier of two time-stamped commitments decides; where the
+originals are known to have nothing to do with each other, the mark in the exhibit does. All else stays undecided, with
+what would decide it. A mark counts only if a search for a key could not have found it (`search.Standing`), and no rule
+looks at the order of the claimants.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Tested(Protocol):
     def absent(self) -> bool: ...
     @property
     def related(self) -> bool: ...
+    @property
+    def unrelated(self) -> bool: ...
     @property
     def log10_risk(self) -> float: ...
     def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing: ...
@@ -105,7 +107,8 @@ class _Side:
 
     @property
     def exhibits(self) -> tuple[Tested, ...]:
-        return tuple(each for each in self.tests if each.kind == "exhibit")
+        """In dispute; without what a claimant brings himself, whatever else it is called."""
+        return tuple(each for each in self.tests if each.kind == "exhibit" and not each.brought_by)
 
     @property
     def time(self) -> datetime | None:
@@ -154,9 +157,14 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
         return _open(a, b, "Neither key fits the original that its claimant brings, so neither shows anything.", "keys")
     bad, good = (a, b) if a.unfit else (b, a)
     said = f"The key of {bad.who} was not made for the original that {bad.who} brings, so {bad.who} shows nothing."
-    at_stake = [t for t in good.tests if t.brought_by != good.name and good.shows(t)]
+    # A mark in an exhibit may be a second one, over that of the claimant whose key could not be tried.
+    at_stake = [t for t in good.tests if t.brought_by == bad.name and good.shows(t)]
     if not at_stake:
-        would = f"the key that was made for the original of {bad.who}, or a model in dispute that carries a mark"
+        shown = [t for t in good.exhibits if good.shows(t)]
+        if shown:
+            said += f" The {shown[0].model} carries the mark of {good.who}; whether that of {bad.who} is in it too, "
+            said += "nobody could try."
+        would = f"the original that the key of {bad.who} was made for, or the key that was made for this one"
         return Ruling((a.name, b.name), UNFIT, None, said, _would(would))
     best = min(at_stake, key=lambda t: t.log10_risk)
     said += f" The {best.model} carries the mark of {good.who} ({_odds(best)})."
@@ -213,19 +221,19 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
         where = f"The two originals are related, and what is in dispute carries the mark of {earlier.who} alone."
     else:
         return None
-    date = f"{later.who} has none" if later.time is None else f"that of {later.who} on {later.committed_utc}"
-    said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; {date}."
+    said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; that of "
+    said += f"{later.who} on {later.committed_utc}."
     said += " That dates the mark and the original it was made for; it does not say who trained the model."
     best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
     return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
 
 
 def _only_one(a: _Side, b: _Side) -> Ruling | None:
-    if _related(a, b):
+    if not _unrelated(a, b):
         return None  # the one whose mark is missing may be the one whose mark was taken off
     for side, other in ((a, b), (b, a)):
         mine = [t for t in side.exhibits if side.shows(t)]
-        if mine and all(t.absent or not t.related for t in other.exhibits) and not any(t.found for t in other.exhibits):
+        if mine and all(t.absent or t.unrelated for t in other.exhibits) and not any(t.found for t in other.exhibits):
             best = min(mine, key=lambda t: t.log10_risk)
             said = (
                 f"The {best.model} carries the mark of {side.who} ({_odds(best)}) and not that of {other.who}, whose "
@@ -241,6 +249,7 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
     if both:
         said = f"The {both[0]} carries both marks, neither original carries the other's, and "
         said += "no date says which came first." if a.time == b.time else "the dates do not decide."
+        said += f" {_one_date(a, b)}" if (a.time is None) != (b.time is None) else ""
         return _open(a, b, said, dates)
     weak = [(side, t) for side in (a, b) for t in side.tests if t.found and not side.shows(t)]
     if weak:
@@ -249,9 +258,14 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
         said += "but a key searched for after the fact could show as much."
         return _open(a, b, said, f"a commitment of {side.who} that was time-stamped before that model appeared")
     said = f"Neither original carries the other's mark. {_carried(a, b)}"
-    if not _related(a, b):
+    if _unrelated(a, b):
         return _open(a, b, said, "a model in dispute that carries one of the marks")
+    if not _related(a, b):
+        said += " Whether the two originals have to do with each other cannot be told."
+        return _open(a, b, said, "a mark in what the other brings, or records of the training")
     said += " The originals are related, and no mark says which of them came first."
+    if (a.time is None) != (b.time is None):
+        said += f" {_one_date(a, b)}"
     return _open(a, b, said, f"{dates}, or records of the training")
 
 
@@ -270,13 +284,23 @@ def _related(a: _Side, b: _Side) -> bool:
     return a.in_their_original.related or b.in_their_original.related
 
 
+def _unrelated(a: _Side, b: _Side) -> bool:
+    """Whether the originals are known to have nothing to do with each other; that nobody can tell is not enough."""
+    return not _related(a, b) and (a.in_their_original.unrelated or b.in_their_original.unrelated)
+
+
 def _earlier(a: _Side, b: _Side) -> _Side | None:
-    """Whose commitment is dated and earlier; a dated one comes before one that nobody dated."""
-    if a.time == b.time:
+    """Whose commitment is earlier, where both are dated: anybody can have a key stamped today, so that the other has
+    no date says nothing about when the other's key was made."""
+    if a.time is None or b.time is None or a.time == b.time:
         return None
-    if a.time is None or b.time is None:
-        return b if a.time is None else a
     return a if a.time < b.time else b
+
+
+def _one_date(a: _Side, b: _Side) -> str:
+    """Why the one date that there is does not decide."""
+    dated, other = (b, a) if a.time is None else (a, b)
+    return f"Only {dated.who} has a date; that does not say that {other.who} came later."
 
 
 def _open(a: _Side, b: _Side, said: str, would: str) -> Ruling:

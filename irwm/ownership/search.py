@@ -2,7 +2,8 @@
 
 Nothing in a key is chosen freely, so a key that "finds" itself in a stranger's model can only be had by trying whole
 keys: about 2^b of them for evidence of b bits. What ends the search is a commitment that somebody else dated before the
-suspect was there to be searched against.
+claimant could get at the suspect. All that is compared here is the day from which on the suspect is said to be known: a
+claimant who had it earlier could search earlier, and whether he had it no date shows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Standing:
         status: "committed before" the suspect appeared, "committed too late", "suspect not dated" (a commitment is
             there but nobody said when the suspect appeared), or "not committed".
         evidence_bits: -log2 of the corrected odds that a model without the mark reads like this.
-        search_bits: log2 of the keys that the claimant could have tried; 0 for one committed before.
+        search_bits: log2 of the keys that the claimant could have tried; 0 for one committed before, which holds if he
+            had no access to the suspect until then.
         committed_utc, suspect_seen_utc: the two times compared, ISO 8601, or None.
     """
 
@@ -44,6 +46,11 @@ class Standing:
     def margin_bits(self) -> float:
         """Bits that are left; below zero a search alone explains the finding."""
         return self.evidence_bits - self.search_bits
+
+    @property
+    def searched_bits(self) -> float:
+        """Bits that are left against a claimant who could get at the suspect before he committed to his key."""
+        return self.evidence_bits - SEARCH_BITS
 
 
 def evidence_bits(log10_risk: float) -> float:

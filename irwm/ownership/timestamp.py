@@ -226,11 +226,27 @@ def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> No
 
 def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
     """Whether the signing certificate leads to one of the roots, all valid at the time."""
+    # All that came along, not what seems to stand between: names are compared in more than one way.
+    inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
+    roots = [each for each in roots if _may_lead_to_dates(each)]
+    if not roots or not all(map(_may_lead_to_dates, inside)):
+        return False
     builder = VerifierBuilder(roots=roots)
     try:
         return builder.build().verify(parsed, digest)
     except (VerificationError, KeyError, TypeError, ValueError):
         return False
+
+
+def _may_lead_to_dates(authority: x509.Certificate) -> bool:
+    """Whether what a certificate of an authority says it is for, if it says so, allows time-stamping below it."""
+    try:
+        usage = authority.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    except ValueError:
+        return False
+    return not {ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(usage)
 
 
 def _roots(pem: bytes | None) -> list[x509.Certificate]:

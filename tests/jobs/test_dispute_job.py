@@ -14,9 +14,11 @@ from storage.encryption import Cost
 from storage.identity import verify
 from tests.conftest import write_llama
 from tests.jobs.recipients import put_in_vault, run_here, run_job
+from tests.ownership.authority import make_authority
 from ui.report import dispute
 from ui.report.signing import read_signature
 from ui.report.verify import verify_report
+from ui.stamps import own_request
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,26 @@ def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs,
     assert job.state == "failed"
     assert "not of the key that they opened" in job.error["problem"]
     assert not vault.case_runs(case.id)
+
+
+def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
+    world, vault: Vault, jobs: Jobs, tmp_path: Path
+) -> None:
+    """Anybody can make an authority and send its root along; only a root that we chose ourselves counts."""
+    case, stamp, authority = vault.add_case("Two claims"), tmp_path / "stamp", make_authority(tmp_path / "tsa")
+    stamp.mkdir()
+    commitment = irwm.ownership.Commitment.of(world["his"])
+    (stamp / "commitment.json").write_bytes(commitment.to_bytes())
+    (stamp / "commitment.tsr").write_bytes(authority.answer(own_request(commitment.digest)))
+    (stamp / "roots.pem").write_bytes(authority.root)
+    for roots, trusted in (("", False), (str(authority.folder / "root.pem"), True)):
+        request = asked(world, vault, case.id, stamp=str(stamp)) | {"roots": roots}
+        job = run_here("dispute", request, vault, jobs)
+        assert job.state == "done", job.error
+        document = dispute.from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+        (claim,) = (each for each in document["claims"] if not each["ours"])
+        assert (claim["committed_utc"] is not None) == trusted
+        assert claim["stamp"].endswith("; trusted" if trusted else "no root that we trust proves the authority")
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])

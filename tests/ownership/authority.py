@@ -31,6 +31,7 @@ tsa_name = yes
 ess_cert_id_alg = sha256
 """
 YEAR = timedelta(days=365)
+ANY_USE, SERVER = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE, ExtendedKeyUsageOID.SERVER_AUTH
 TIME_STAMPING, CODE_SIGNING = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING
 
 
@@ -52,7 +53,8 @@ class Authority:
         """A response whose token is signed with whatever certificate this is, without the program's own checks."""
         kind = "1.2.840.113549.1.9.16.1.4"
         command = ("cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", kind, "-outform", "DER")
-        token = _openssl(self.folder, *command, "-signer", "tsa.pem", "-inkey", "tsa.key", data=tst_info)
+        chain = ("-certfile", "between.pem") if (self.folder / "between.pem").exists() else ()
+        token = _openssl(self.folder, *command, *chain, "-signer", "tsa.pem", "-inkey", "tsa.key", data=tst_info)
         return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, der.encode_integer(0)), token)
 
 
@@ -74,6 +76,8 @@ def make_authority(
     usages: tuple[x509.ObjectIdentifier, ...] = (TIME_STAMPING,),
     critical: bool = True,
     with_root: bool = False,
+    between: tuple[x509.ObjectIdentifier, ...] | None = None,
+    root_usages: tuple[x509.ObjectIdentifier, ...] = (),
 ) -> Authority:
     """An authority in a new folder.
 
@@ -81,6 +85,8 @@ def make_authority(
         starts, lasts: when its certificate is valid; from yesterday on for a year.
         usages, critical: what the certificate says it is for.
         with_root: whether answers bring the root's certificate along.
+        between: what a certificate between root and signer says it is for, () for nothing said; None for none there.
+        root_usages: what the root says it is for.
     """
     folder.mkdir()
     starts = starts or datetime.now(UTC) - timedelta(days=1)
@@ -89,12 +95,23 @@ def make_authority(
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
     root = _certificate(root_name, root_name, root_key, long_ago, YEAR * 80)
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if root_usages:
+        root = root.add_extension(x509.ExtendedKeyUsage(root_usages), critical=False)
     signed_root = root.sign(root_key, hashes.SHA256())
-    leaf = _certificate(own_name, root_name, key, starts, lasts)
+    issuer_name, issuer_key = root_name, root_key
+    if between is not None:
+        issuer_name, issuer_key = _name(f"{name} Between"), ec.generate_private_key(ec.SECP256R1())
+        middle = _certificate(issuer_name, root_name, issuer_key, long_ago, YEAR * 80)
+        middle = middle.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        if between:
+            middle = middle.add_extension(x509.ExtendedKeyUsage(between), critical=False)
+        signed_middle = middle.sign(root_key, hashes.SHA256())
+        (folder / "between.pem").write_bytes(signed_middle.public_bytes(Encoding.PEM))
+    leaf = _certificate(own_name, issuer_name, key, starts, lasts)
     leaf = leaf.add_extension(x509.ExtendedKeyUsage(usages), critical=critical)
     files = {
         "root.pem": signed_root.public_bytes(Encoding.PEM),
-        "tsa.pem": leaf.sign(root_key, hashes.SHA256()).public_bytes(Encoding.PEM),
+        "tsa.pem": leaf.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM),
         "tsa.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         "serial": b"01\n",
         "ts.cnf": CONFIG.format(folder=folder, chain=f"certs = {folder}/root.pem" if with_root else "").encode(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ class Row:
     related: bool
     log10_risk: float
     refused: str = ""
+    unrelated: bool = False
 
     @property
     def model(self) -> str:
@@ -51,9 +53,11 @@ def tables(draw: st.DrawFn) -> tuple[list[Row], str | None, str | None]:
         for kind, by in MODELS:
             verdict = draw(st.sampled_from(["found", "not found", "inconclusive"]))
             risk = draw(st.sampled_from([STRONG, WEAK])) if verdict == "found" else 0.0
-            row = Row(claimant, kind, by, verdict, draw(st.booleans()), risk)
+            related, unrelated = draw(st.sampled_from([(True, False), (False, True), (False, False)]))
+            row = Row(claimant, kind, by, verdict, related, risk, unrelated=unrelated)
             if claimant in unfit:
                 row = replace(row, verdict="refused", related=False, log10_risk=0.0, refused="of another original")
+                row = replace(row, unrelated=False)
             rows.append(row)
     return rows, draw(st.sampled_from(DATES)), draw(st.sampled_from(DATES))
 
@@ -120,3 +124,67 @@ def test_an_early_date_wins_nothing_where_the_mark_is_not() -> None:
     table = table_of(A_release_A=STRONG, B_release_B=STRONG, A_exhibit=STRONG)
     assert rules.rule(("A", None), ("B", DATES[1]), table).winner is None
     assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table).winner == "A"
+
+
+TWO_MARKS = {"A_release_A": STRONG, "B_release_B": STRONG, "A_exhibit": STRONG, "B_exhibit": STRONG}
+
+
+def test_a_date_wins_nothing_against_a_claimant_who_has_none() -> None:
+    """A thief can have a key stamped after the dispute began; the honest party's release is older than any stamp."""
+    ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**TWO_MARKS))
+    assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
+    assert "Only B has a date; that does not say that A came later." in ruling.sentence
+    one_mark = {name: risk for name, risk in TWO_MARKS.items() if name != "A_exhibit"}
+    ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**one_mark))
+    assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
+    assert "Only B has a date; that does not say that A came later." in ruling.sentence
+    assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table_of(**TWO_MARKS)).winner == "A"
+
+
+def of_strangers(rows: list[Row], unrelated: bool = True) -> list[Row]:
+    """The same where each key finds the other's models to be no kin, or cannot tell what they are."""
+    return [row if row.claimant == row.brought_by else replace(row, related=False, unrelated=unrelated) for row in rows]
+
+
+def test_originals_are_strangers_only_where_that_is_known() -> None:
+    table = table_of(A_release_A=STRONG, B_release_B=STRONG, B_exhibit=STRONG)
+    for dates in product(DATES, DATES):
+        known, unknown = (
+            rules.rule(("A", dates[0]), ("B", dates[1]), of_strangers(table, known)) for known in (True, False)
+        )
+        assert (known.rule, known.winner) == (rules.ONLY_ONE, "B")
+        assert (unknown.rule, unknown.winner) == (rules.UNDECIDED, None)
+        assert "nothing to do with" not in unknown.sentence
+        assert "cannot be told" in unknown.sentence
+
+
+def test_an_exhibit_that_a_key_cannot_be_read_in_is_not_free_of_its_mark() -> None:
+    table = of_strangers(table_of(B_exhibit=STRONG))
+    unread = [
+        replace(row, verdict="inconclusive", unrelated=False) if (row.claimant, row.kind) == ("A", "exhibit") else row
+        for row in table
+    ]
+    assert rules.rule(("A", None), ("B", None), table).winner == "B"
+    assert rules.rule(("A", None), ("B", None), unread).winner is None
+
+
+def test_what_a_claimant_brings_himself_shows_nothing_as_an_exhibit() -> None:
+    strangers = of_strangers(table_of(A_release_A=STRONG, A_exhibit=STRONG))
+    kin = table_of(A_release_A=STRONG, A_exhibit=STRONG)
+    for table, winner in ((strangers, (None, None)), (kin, (DATES[1], DATES[2]))):
+        own = [replace(row, brought_by="A") if row.kind == "exhibit" else row for row in table]
+        assert rules.rule(("A", winner[0]), ("B", winner[1]), table).winner == "A"
+        assert rules.rule(("A", winner[0]), ("B", winner[1]), own).winner is None
+
+
+def test_a_key_that_does_not_fit_loses_nothing_to_a_mark_in_an_exhibit() -> None:
+    """An honest owner whose original was saved anew, and a thief whose mark went over his in the exhibit."""
+    for place, winner in (("B_exhibit", None), ("B_release_A", "B"), ("B_original_A", "B")):
+        table = [
+            replace(row, verdict="refused", log10_risk=0.0, refused="saved anew") if row.claimant == "A" else row
+            for row in table_of(**{"B_release_B": STRONG, place: STRONG})
+        ]
+        for dates in product(DATES, DATES):
+            ruling = rules.rule(("A", dates[0]), ("B", dates[1]), table)
+            assert (ruling.rule, ruling.winner) == (rules.UNFIT, winner)
+            assert ("the original that the key of A was made for" in ruling.would_decide) == (winner is None)

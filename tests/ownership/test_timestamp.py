@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from irwm.ownership import TimestampError, der, read_response, request
 from irwm.ownership.cms import take_apart
-from tests.ownership.authority import CODE_SIGNING, TIME_STAMPING, YEAR, Authority, make_authority
+from tests.ownership.authority import ANY_USE, CODE_SIGNING, SERVER, TIME_STAMPING, YEAR, Authority, make_authority
 
 DIGEST = hashlib.sha256(b"a commitment").hexdigest()
 OTHER = hashlib.sha256(b"another").hexdigest()
@@ -171,6 +171,23 @@ def test_a_certificate_for_anything_else_dates_nothing(
         read_response(QUERY, wrong.sign(content), DIGEST, wrong.root)
     right = make_authority(tmp_path / "right")  # the same way of signing, so that it is the certificate that fails
     assert read_response(QUERY, right.sign(content), DIGEST, right.root).trusted
+
+
+@pytest.mark.parametrize(
+    ("usages", "trusted"),
+    [((), True), ((TIME_STAMPING,), True), ((ANY_USE,), True), ((SERVER,), False), ((SERVER, CODE_SIGNING), False)],
+    ids=["unsaid", "time-stamping", "any", "servers", "servers and code"],
+)
+@pytest.mark.parametrize("at", ["between", "root"])
+def test_an_authority_for_something_else_does_not_lead_to_a_root(
+    answer: bytes, tmp_path: Path, usages: tuple, trusted: bool, at: str
+) -> None:
+    content = take_apart(token_of(answer)).content
+    between, root = (usages, ()) if at == "between" else ((), usages)
+    authority = make_authority(tmp_path / "long", between=between, root_usages=root)
+    stamp = read_response(QUERY, authority.sign(content), DIGEST, authority.root)
+    assert stamp.trusted == trusted
+    assert stamp.authority == "CN=Test Time-stamps"
 
 
 def test_a_refusal_is_named_with_the_authority_s_words(authority: Authority) -> None:

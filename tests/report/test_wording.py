@@ -121,6 +121,18 @@ def test_every_standing_has_a_sentence(times, word: str) -> None:
     if word == "found" and found.status != "committed before":
         assert "less 80 bits of search" in said
         assert "leaves 212" in said
+    if word == "found" and found.status == "committed before":
+        assert "from which on the suspect is said to be known" in said
+        assert "If the claimant had no access to the suspect before the commitment" in said
+        assert "all 292 bits stand; if the claimant had, the evidence of 292 bits, less 80 bits of search" in said
+        assert said.endswith("leaves 212.")
+    assert "obody could have searched" not in said
+
+
+def test_little_evidence_committed_before_is_nothing_against_a_claimant_who_had_the_suspect_earlier() -> None:
+    said = wording.standing_sentence(standing(-7.0, *TIMES[2]), "Example Time", "found")
+    assert "all 23 bits stand" in said
+    assert said.endswith("less 80 bits of search, leaves none.")
 
 
 def test_a_key_without_a_commitment_and_with_little_evidence_shows_nothing_more() -> None:

@@ -101,7 +101,7 @@ def test_an_item_without_a_path_or_outside_the_folders_is_refused(pages: Pages) 
 
 def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
     case = pages.vault.add_case("Leak of January")
-    nothing = [None] * 9
+    nothing = [None] * 10
     with pytest.raises(gr.Error, match="Our key is missing"):
         pages.call("start-dispute", "click", case.id, *nothing)
     nothing[1] = "key"
@@ -115,7 +115,7 @@ def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
         ("add-note", ("text", "id")),
         ("export-case", ("id",)),
         ("start-item", ("id", *[None] * 6)),
-        ("start-dispute", ("id", *[None] * 9)),
+        ("start-dispute", ("id", *[None] * 10)),
     ],
 )
 def test_while_the_vault_is_locked_nothing_is_shown_or_done(pages: Pages, element: str, values: tuple) -> None:

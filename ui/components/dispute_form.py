@@ -18,6 +18,7 @@ from ui.components.key_choice import MOST_LISTED, key_label
 from ui.components.path_picker import PathPicker, path_picker
 from ui.components.uploads import receive
 from ui.context import Context
+from ui.stamps import ROOTS
 
 INTRO = """
 Every key is tried on every model. Who is right shows in what each can show: the true owner’s original carries nobody’s
@@ -48,7 +49,7 @@ class DisputeForm:
         Raises:
             IrwmError: something is missing, or a path may not be used.
         """
-        ours, key, release, name, original, key_file, marked, stamp, exhibit = values
+        ours, key, release, name, original, key_file, marked, stamp, roots, exhibit = values
         if not key:
             raise IrwmError("our key is missing", advice="Choose our original first, then the key")
         if not (name or "").strip():
@@ -66,6 +67,7 @@ class DisputeForm:
                 "release": self._path("dispute-their-release", marked, "their marked model"),
                 "stamp": self._stamp(stamp),
             },
+            "roots": self._path("dispute-roots", roots) if (roots or "").strip() else "",
             "exhibit": self._path("dispute-exhibit", exhibit) if (exhibit or "").strip() else "",
         }
 
@@ -88,8 +90,8 @@ def dispute_form(context: Context) -> DisputeForm:
     """Builds the form at this place of the page."""
     pickers: dict[str, PathPicker] = {}
 
-    def picker(purpose: str, label: str, info: str, kind: str = "model") -> PathPicker:
-        suffixes = {"suffixes": ()} if kind == "file" else {}
+    def picker(purpose: str, label: str, info: str, kind: str = "model", ending: str = "") -> PathPicker:
+        suffixes = {"suffixes": (ending,) if ending else ()} if kind == "file" else {}
         pickers[purpose] = path_picker(context, label=label, info=info, purpose=purpose, kind=kind, **suffixes)
         return pickers[purpose]
 
@@ -113,11 +115,18 @@ def dispute_form(context: Context) -> DisputeForm:
             )
             marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
             stamp = gr.File(
-                label="Their commitment and its time-stamp (optional): .json, .tsq, .tsr, roots as .pem",
+                label="Their commitment and its time-stamp (optional): .json, .tsq, .tsr",
                 file_count="multiple",
                 elem_id="dispute-stamp",
                 elem_classes="drop",
                 height=180,
+            )
+            roots = picker(
+                "dispute-roots",
+                "Root certificates that you trust (.pem, optional)",
+                "From the authority itself, never from them. Without one that leads to it, their date does not count",
+                "file",
+                ROOTS,
             )
     exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both say is theirs")
     start = gr.Button("Resolve the dispute", elem_id="start-dispute")
@@ -138,7 +147,7 @@ def dispute_form(context: Context) -> DisputeForm:
     last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
     original.chosen.change(list_keys, original.chosen, [key, problem], **last)
     fields = [original.field, key, release.field, name, theirs.field, key_file.field, marked.field, stamp]
-    return DisputeForm(start, [*fields, exhibit.field], pickers, context.settings.home)
+    return DisputeForm(start, [*fields, roots.field, exhibit.field], pickers, context.settings.home)
 
 
 def keys_of(vault: Vault, fingerprint: str) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     Args:
         request: "ours" with "original" and "release" (paths) and "key" (its id in the vault); "theirs" with "name",
             "original", "key_file" and "release" (paths) and "stamp" (a folder with their commitment and its time-stamp,
-            or ""); "exhibit" (a path, or ""); "case_id" and "device"; "case_title", "note" and "examiner" may be
-            missing.
+            or ""); "exhibit" (a path, or ""); "case_id" and "device"; "case_title", "note", "examiner" and "roots" (a
+            .pem of the authorities that whoever asks trusts to date their claim; "" for none) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
@@ -52,11 +52,11 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         DisputeError: their commitment is of another key.
         IrwmError: a model, a key or a time-stamp cannot be read.
     """
-    request = {"case_title": "", "note": "", "examiner": "", **request}
+    request = {"case_title": "", "note": "", "examiner": "", "roots": "", **request}
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
     report.progress(0, 0, "Reading keys and models")
-    ours, theirs = _ours(vault, request["ours"]), _theirs(request["theirs"])
+    ours, theirs = _ours(vault, request["ours"]), _theirs(request["theirs"], request["roots"])
     exhibit = irwm.open_checkpoint(request["exhibit"]) if request["exhibit"] else None
     named = [] if exhibit is None else [(f"model in dispute, {exhibit.path.name}", exhibit)]
     outcome = resolve([ours[0], theirs[0]], named, device, SEED, report.progress, report.cancelled)
@@ -102,8 +102,8 @@ def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, str]:
     return claim, f"{stamp.time_utc}, by {stamp.authority}; trusted" if stamp else ""
 
 
-def _theirs(asked: Mapping[str, str]) -> tuple[Claim, str]:
-    """The other claim, and its time-stamp in words."""
+def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, str]:
+    """The other claim, and its time-stamp in words, proven by our roots alone."""
     key = read_key(Path(asked["key_file"]))
     committed, said = None, ""
     if asked["stamp"]:
@@ -120,10 +120,12 @@ def _theirs(asked: Mapping[str, str]) -> tuple[Claim, str]:
                 found=f"key {commitment.commitment}",
                 advice="Ask them for the commitment of this key",
             )
-        _, _, stamp = files.read(commitment)
-        # Only a checked authority dates a claim: anybody can run one of their own and set its clock back.
+        # Anybody can run an authority of their own, set its clock back and send its root along. So a root among their
+        # files proves nothing.
+        trusted = StampFiles.of([Path(roots)]).roots if roots else None
+        _, _, stamp = replace(files, roots=trusted).read(commitment)
         committed = stamp.time_utc if stamp.trusted else None
-        trust = "trusted" if stamp.trusted else "not relied on, for no root certificate proves the authority"
+        trust = "trusted" if stamp.trusted else "not relied on, for no root that we trust proves the authority"
         said = f"{stamp.time_utc}, by {stamp.authority}; {trust}"
     claim = Claim(
         claimant=asked["name"],

@@ -14,7 +14,7 @@ from typing import Any
 from irwm import Finding
 from irwm.errors import printable
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, Standing
+from irwm.ownership.search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.verdict import odds
 from ui.report import tracing, tracing_words
 from ui.report.items import ItemDescription, SelfTest
@@ -153,10 +153,17 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     by = f" by {authority}" if authority else ""
     if standing.status == COMMITTED:
         dated = (
-            f"The key’s commitment was dated {standing.committed_utc}{by}, before the suspect is known to have existed "
-            f"({standing.suspect_seen_utc}). Nobody could have searched for this key in this suspect"
+            f"The key’s commitment was dated {standing.committed_utc}{by}, before {standing.suspect_seen_utc}, from "
+            "which on the suspect is said to be known."
         )
-        return f"{dated}, so all {bits} bits of the evidence stand." if word == FOUND else f"{dated}."
+        if word != FOUND:
+            return f"{dated} Nothing was found here, so there is nothing that a search could have forged."
+        rest = math.floor(standing.searched_bits)
+        less = f"the evidence of {bits} bits, less {SEARCH_BITS:.0f} bits of search, leaves {max(0, rest) or 'none'}"
+        return (
+            f"{dated} If the claimant had no access to the suspect before the commitment, no search explains the "
+            f"finding and all {bits} bits stand; if the claimant had, {less}."
+        )
     dated = {
         LATE: (
             f"The key’s commitment was dated {standing.committed_utc}{by}, not before the suspect is known to have "

@@ -20,6 +20,8 @@ _RESULTS = (
     "This report does not hold: something was changed, or differs.",
     "What was asked could not be checked.",
 )
+# After the first result, where nobody said whose signature it should be.
+_BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
 # A key has some hundred bytes; a file that was named by mistake may be a model.
 _MOST_KEY_BYTES = 1 << 20
 _EPILOG = "Exit code: 0 all that was checked holds; 1 something was changed or differs; 2 it could not be checked."
@@ -50,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return found.exit_code
     for check in found.checks:
         print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {printable(check.said, 4000)}")
-    print(_RESULTS[found.exit_code])
+    unknown = found.exit_code == 0 and given.identity is None
+    print(f"{_RESULTS[found.exit_code]} {_BY_WHOM}" if unknown else _RESULTS[found.exit_code])
     return found.exit_code
 
 

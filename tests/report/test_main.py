@@ -43,6 +43,14 @@ def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found
     assert said.stderr == ""
 
 
+def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(signed):
+    said = run("verify", signed)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.splitlines()[-1] == (
+        "All that was checked holds. Nothing here shows who made this report: anybody can sign one of their own."
+    )
+
+
 def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_path):
     folder = shutil.copytree(signed, tmp_path / "\u202egnp\x1b[31m")
     page = folder / "report.html"

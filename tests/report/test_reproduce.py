@@ -6,7 +6,8 @@ import pytest
 
 from irwm.verdict import log10_risk
 from tests.report.conftest import examine
-from ui.report import ReportError, from_json, render_html, reproduce, to_json
+from ui.report import ReportError, from_json, render_html, reproduce, to_json, tracing
+from ui.report.document import ADDED
 
 
 def test_a_report_is_reproduced(any_case):
@@ -65,6 +66,27 @@ def test_a_field_left_out_or_added_is_named(found):
     document["verdict"]["more"] = 1
     found_there = {d.where for d in reproduce(document, found.suspect, found.model, found.key)}
     assert found_there == {"reading.count", "verdict.more"}
+
+
+@pytest.mark.parametrize("name", ["tracing", "supporting"])
+def test_what_an_older_version_did_not_have_is_compared_where_it_is_there(found, name):
+    document = copy.deepcopy(found.document)
+    document["schema"]["version"] = 2
+    for added in ADDED.values():
+        for section, names in added.items():
+            for each in names:
+                (document[section] if section else document).pop(each)
+    assert reproduce(document, found.suspect, found.model, found.key) == []
+    reading = found.document["reading"]
+    forged = {"statistic": "sum", "invariant": reading["invariant"], "seed": 3, "count": 50, "log10_risk": -80.0}
+    row = {"recipient": "Southwind", "owner": "", "commitment": "ff" * 32, "named": True, "share": 1.0, "rows": 1}
+    row |= {"z": 40.0, "log10_risk": -298.0}
+    traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "looks": 1, "risk": 1e-6, "rows": 1, "aligned": True}
+    traced |= {"decoys": []}
+    document[name] = [forged] if name == "supporting" else traced | tracing.summary(traced)
+    differences = reproduce(document, found.suspect, found.model, found.key)
+    assert differences
+    assert all(d.where.startswith((name, "verdict")) for d in differences)
 
 
 def test_another_seed_is_another_report(found):

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 import irwm
 from tests.report.conftest import Examined
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
-from ui.report import from_json, to_json
+from ui.report import ReportError, dispute, from_json, to_json
 from ui.report.consistency import contradictions
 from ui.report.reproduce import Difference
-from ui.report.signing import sign_report
+from ui.report.signing import announced, sign_report
 from ui.report.verify import Verification, verify_report
 from ui.report.write import report_files, write_document
 
@@ -330,8 +330,100 @@ def test_a_report_drawn_by_another_version_is_not_called_false(unsigned, found):
     (unsigned / "report.json").write_bytes(to_json(document))
     outcome = verify_report(unsigned)
     checks = {check.name: check for check in outcome.checks}
-    assert checks["page"].ok is None
+    assert checks["page"].ok is checks["pdf"].ok is None
     assert "0.0.9" in checks["page"].said
+    assert outcome.exit_code == 2  # what nobody compared may say anything, so it is no pass
+
+
+def alone(folder: Path, document: dict) -> Verification:
+    """A document by itself, as whoever made it up would send it: signed, and without pages that give it away."""
+    folder.mkdir()
+    signer = Signatory(seed=2).signer()
+    files = {"report.json": to_json(announced(document, signer))}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    sign_again(folder, Signatory(seed=2))
+    return verify_report(folder)
+
+
+def test_a_document_by_itself_holds(found, tmp_path):
+    assert alone(tmp_path / "report", found.document).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("parameters", "more"), 1),
+        (("reading", "positions", 0, "rank"), 2.0),
+        (("reading", "positions", 0, "rank"), "0.1"),
+        (("reading", "positions"), []),
+        (("evaluation", "keys_tried"), 0),
+        (("odds",), {}),
+        (("error_rates",), {"decoys": {"number": 0}}),
+        (("standing", "committed_utc"), "yesterday"),
+    ],
+)
+def test_a_document_whose_numbers_cannot_be_worked_out_fails(found, tmp_path, path, value):
+    document = copy.deepcopy(found.document)
+    part = document
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    outcome = alone(tmp_path / "report", document)
+    assert set(failed(outcome)) == {"numbers"}
+    assert outcome.exit_code == 1
+
+
+def test_a_document_that_cannot_be_drawn_fails(unsigned, found):
+    document = copy.deepcopy(found.document)
+    del document["limitations"]
+    (unsigned / "report.json").write_bytes(to_json(document))
+    wrong = failed(verify_report(unsigned))
+    assert set(wrong) == {"page", "pdf"}
+    assert "not of its own form" in wrong["page"]
+
+
+@pytest.mark.parametrize("more", [b'"seed": NaN', b'"seed": 1, "seed": 1', b'"schema": {}'])
+def test_a_dispute_that_can_be_read_in_two_ways_is_refused(more):
+    with pytest.raises(ReportError, match="not a dispute"):
+        dispute.from_json(b'{"schema": {"name": "irwm-dispute", "version": 1}, "outcome": {}, %s}' % more)
+
+
+def test_a_name_that_stands_twice_is_refused(unsigned):
+    path = unsigned / "report.json"
+    path.write_bytes(path.read_bytes().replace(b'"seed":', b'"seed": 1,\n "seed":', 1))
+    assert "a name stands twice" in failed(verify_report(unsigned))["document"]
+
+
+@pytest.mark.parametrize(
+    "respell",
+    [
+        lambda data: json.dumps(json.loads(data)).encode(),
+        lambda data: data + b"\n",
+        lambda data: data.replace(b'"seed": 7', b'"seed": 7e0', 1),
+        lambda data: data.replace(b'"seed": 7', b'"seed": 1e999', 1),
+    ],
+)
+def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
+    path = unsigned / "report.json"
+    path.write_bytes(respell(path.read_bytes()))
+    assert "not in the spelling that this program writes" in failed(verify_report(unsigned))["document"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("recipient", "Southwind", "its recipient is Northwind, the report says Southwind"),
+        ("owner", "Somebody", "its owner is Acme Labs"),
+        ("scale", 0.5, "its scale is"),
+        ("model_fingerprint", "ab" * 32, "its model fingerprint is"),
+    ],
+)
+def test_other_names_than_those_in_the_key_are_found_with_the_opened_key(unsigned, found, name, value, words):
+    document = copy.deepcopy(found.document)
+    document["key"][name] = value
+    (unsigned / "report.json").write_bytes(to_json(document))
+    assert words in failed(verify_report(unsigned, key=found.key))["key"]
 
 
 def test_the_numbers_of_an_honest_report_agree(any_case):
@@ -355,6 +447,7 @@ def test_the_numbers_of_an_honest_report_agree(any_case):
         (("verdict", "word"), "not found"),
         (("verdict", "required"), 1),
         (("parameters", "rank_threshold"), 0.9),
+        (("evaluation", "keys_tried"), 1e-60),
     ],
 )
 def test_a_number_that_does_not_follow_is_named(found, path, value):

@@ -12,11 +12,12 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm import Key
+from irwm.errors import printable
 from irwm.ownership.dispute import Outcome
 from irwm.ownership.rules import UNDECIDED
 from ui.plot_theme import power_text
 from ui.report import wording
-from ui.report.document import ReportError, plain, to_json
+from ui.report.document import ReportError, plain, strict_json, to_json
 from ui.report.html import asset, environment, faces, policy
 from ui.report.items import ItemDescription
 
@@ -126,11 +127,12 @@ def from_json(data: bytes) -> dict[str, Any]:
         ReportError: not such a document, one of another version, or one of whose parts some are missing.
     """
     try:
-        document: dict[str, Any] = json.loads(data)
+        document: dict[str, Any] = strict_json(data)
         schema = document["schema"]["name"], document["schema"]["version"]
         whole = document.keys() >= _SECTIONS and document["outcome"].keys() >= _OUTCOME
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ReportError("these bytes are not a dispute’s JSON", found=type(error).__name__) from error
+        what = printable(f"{type(error).__name__}: {error}", 120)
+        raise ReportError("these bytes are not a dispute’s JSON", found=what) from error
     if schema != (SCHEMA, VERSION) or not whole:
         raise ReportError(
             "the dispute’s document has another schema",

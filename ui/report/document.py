@@ -36,6 +36,14 @@ SCHEMA, VERSION = "irwm-report", 4
 # Version 2 had no "tracing" and no "supporting", version 3 no likelihood ratio, no "standing" and no "error_rates";
 # nothing else differs, so their documents are read as they are.
 READABLE = (2, 3, 4)
+# What came with a version: names by the section that they are in, "" for the document itself.
+ADDED: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    3: {"": ("tracing", "supporting"), "verdict": ("rests_on", "mark", "mark_reason")},
+    4: {
+        "": ("standing", "error_rates"),
+        "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
+    },
+}
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
@@ -345,11 +353,12 @@ def from_json(data: bytes) -> dict[str, Any]:
         ReportError: not such a document, or one of a newer version.
     """
     try:
-        document = json.loads(data, parse_constant=_refuse_constant)
+        document = strict_json(data)
         schema = document["schema"]
         name, number = schema["name"], schema["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ReportError("these bytes are not a report's JSON", found=type(error).__name__) from error
+        what = printable(f"{type(error).__name__}: {error}", 120)
+        raise ReportError("these bytes are not a report's JSON", found=what) from error
     if name != SCHEMA or type(number) is not int or number not in READABLE:
         raise ReportError(
             "the report has another schema",
@@ -360,5 +369,23 @@ def from_json(data: bytes) -> dict[str, Any]:
     return document
 
 
+def strict_json(data: bytes) -> Any:
+    """The value that these bytes spell, where they can be read in one way alone.
+
+    Raises:
+        ValueError: not JSON; NaN or an infinity, which JSON has not; or a name twice in one object, of which one reader
+            takes the first and another the last.
+        RecursionError: nested too deeply.
+    """
+    return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
+
+
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from irwm import Checkpoint, Key, open_checkpoint
 from irwm.checkpoint.manifest import MANIFEST_NAME, verify_manifest
 from irwm.errors import IrwmError, printable
-from ui.report.reproduce import reproduce
+from ui.report.document import plain
+from ui.report.items import KeyInfo
+from ui.report.reproduce import reproduce, same
 from ui.report.verification import Check, listed, said
 
 _CHUNK = 8 * 1024 * 1024
@@ -77,12 +80,21 @@ def _sha256(path: Path) -> str:
 
 
 def check_key(document: Mapping[str, Any], key: Key) -> Check:
-    """Whether the key is the one that the report is about."""
-    recorded = document["key"]["commitment"]
-    if key.commitment == recorded:
-        return Check("key", True, f"it is the key that the report is about, commitment {key.commitment[:16]}…")
-    found = f"{key.commitment[:16]}…, the report’s is {printable(str(recorded), 16)}"
-    return Check("key", False, f"it is not the key that the report is about: its commitment is {found}")
+    """Whether the key is the one that the report is about, and says of itself what the report says of it."""
+    recorded = document["key"]
+    if key.commitment != recorded["commitment"]:
+        found = f"{key.commitment[:16]}…, the report’s is {printable(str(recorded['commitment']), 16)}"
+        return Check("key", False, f"it is not the key that the report is about: its commitment is {found}")
+    own = plain(asdict(KeyInfo.of(key)))
+    wrong = [
+        f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says {printable(str(given), 80)}"
+        for name, value in own.items()
+        if not same(given := recorded.get(name), value)
+    ]
+    if wrong:
+        return Check("key", False, f"the report says other things of this key than the key itself: {listed(wrong)}")
+    said_of = "with the owner, recipient, scale and original named there"
+    return Check("key", True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
 
 
 def check_examination(

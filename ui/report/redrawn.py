@@ -1,4 +1,7 @@
-"""Are HTML and PDF what the document's numbers draw? They are drawn again, and must be the same bytes."""
+"""Are HTML and PDF what the document's numbers draw? They are drawn again, and must be the same bytes.
+
+One that another version of the program drew cannot be compared, and is no pass: it may say anything.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def check_page(document: Mapping[str, Any], data: bytes | None, json_name: str) 
         return Check("page", True, "the HTML is, byte for byte, what the JSON’s numbers draw")
     others = _other_versions(document, _OF_PAGE)
     if others:
-        return Check("page", None, f"not compared: it was drawn by {others}")
+        return Check("page", None, f"not compared: it was drawn by {others}", asked=True)
     return Check(
         "page", False, f"the HTML is not what the JSON’s numbers draw: {_where(data.decode('utf-8', 'replace'), drawn)}"
     )
@@ -44,7 +47,7 @@ def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -
         return Check("pdf", True, "the PDF is, byte for byte, what the JSON’s numbers draw")
     others = _other_versions(document, _OF_PDF)
     if others:
-        return Check("pdf", None, f"not compared: it was set by {others}")
+        return Check("pdf", None, f"not compared: it was set by {others}", asked=True)
     first = _first_difference(data, drawn)
     return Check("pdf", False, f"the PDF is not what the JSON’s numbers draw: they differ from byte {first + 1:,} on")
 

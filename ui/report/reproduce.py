@@ -11,14 +11,12 @@ from irwm import Checkpoint, Finding, Key, detect, detect_each
 from irwm.decoys import decoys as rank_decoys
 from irwm.tracing import examine
 from ui.report import tracing
-from ui.report.document import ReportError, examination, plain
+from ui.report.document import ADDED, ReportError, examination, plain
 from ui.report.error_rates import decoy_section
 
 # One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
 # float64 sums taken in another order, far below the step 1 / (N + 1) of a rank.
 RELATIVE = ABSOLUTE = 1e-6
-_NEW_IN_3 = {"verdict": ("rests_on", "mark", "mark_reason")}
-_NEW_IN_4 = {"evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits")}
 # The digest changes with the last bit of any value; the quantiles beside it are compared instead.
 _NOT_COMPARED = ("sha256",)
 
@@ -86,7 +84,7 @@ def reproduce(
         section = _traced_again(recorded_tracing, suspect, model, [key, *keys], finding, device)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
-    again = _as_version(again, document["schema"]["version"])
+    again = _as_version(again, document)
     recorded_decoys = (document.get("error_rates") or {}).get("decoys")
     if decoys and recorded_decoys:
         ranked = rank_decoys(
@@ -136,14 +134,17 @@ def _traced_again(
     return section | tracing.summary(section)
 
 
-def _as_version(again: dict[str, Any], version: int) -> dict[str, Any]:
-    """An examination as a document of an older version has it."""
-    for since, added in ((4, _NEW_IN_4), (3, _NEW_IN_3)):
-        if version < since:
-            for part, names in added.items():
-                again[part] = {name: value for name, value in again[part].items() if name not in names}
-    if version < 3:
-        again = {name: part for name, part in again.items() if name not in ("tracing", "supporting")}
+def _as_version(again: dict[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """An examination as a document of an older version has it; what that version had not and this one has, stays."""
+    for since, added in ADDED.items():
+        if document["schema"]["version"] >= since:
+            continue
+        for part, names in added.items():
+            if not part:
+                again = {name: value for name, value in again.items() if name not in names or name in document}
+            else:
+                kept = {n: value for n, value in again[part].items() if n not in names or n in document[part]}
+                again = {**again, part: kept}
     return again
 
 

@@ -1,18 +1,19 @@
 """Does a report hold? Each question asked of it is a `Check` with an answer in words; it takes no vault, no network.
 
     files           every file that the signature names is there and has the SHA-256 that was signed
-    document        the JSON is strict, and of a known schema
+    document        the JSON is strict, of a known schema, and in the one spelling that the program writes
     signature       made over these files by the key that it names
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
     numbers         the document's chances follow from its ranks (`ui.report.consistency`)
     page, pdf       HTML and PDF are what these numbers draw
     suspect, original   the models given are those that were examined, file by file
-    key             the key given is the one that the report is about
+    key             the key given is the one that the report is about, with the names that the report gives it
     examination     run again, every number comes out as recorded
 
-A check that fails says what is wrong; one that could not be made says why. Bad input is never an exception, since a
-file made to stop the verifier must not pass for a report that could not be checked.
+A check that fails says what is wrong; one that could not be made says why. Bad input is never an exception, and a
+document of which something cannot be worked out fails: a file made to stop the verifier must not pass for one that
+merely could not be checked. Only what needs more than the report itself (models, key, another program) stays open.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from irwm.errors import IrwmError, printable
 from storage.errors import SignatureError
 from ui.report import dispute, redrawn
 from ui.report.consistency import contradictions
-from ui.report.document import from_json
+from ui.report.document import from_json, to_json
 from ui.report.examined import check_examination, check_item, check_key, opened
 from ui.report.signing import ENDING, SignedReport, read_signature
 from ui.report.verification import Check, Verification, listed, said
@@ -85,13 +86,12 @@ def verify_report(
         return Verification(tuple(checks))
     if document["schema"]["name"] == dispute.SCHEMA:
         page = report.parts.get(".html")
-        checks.append(_guarded("page", lambda: _page_of_dispute(document, page, report.file(".json"))))
+        checks.append(_of_document("page", lambda: _page_of_dispute(document, page, report.file(".json"))))
         return Verification(tuple(checks))
-    checks.append(_guarded("numbers", lambda: _numbers(document)))
-    checks.append(
-        _guarded("page", lambda: redrawn.check_page(document, report.parts.get(".html"), report.file(".json")))
-    )
-    checks.append(_guarded("pdf", lambda: redrawn.check_pdf(document, report.parts.get(".pdf"), report.file(".json"))))
+    html, pdf, json_name = report.parts.get(".html"), report.parts.get(".pdf"), report.file(".json")
+    checks.append(_of_document("numbers", lambda: _numbers(document)))
+    checks.append(_of_document("page", lambda: redrawn.check_page(document, html, json_name)))
+    checks.append(_of_document("pdf", lambda: redrawn.check_pdf(document, pdf, json_name)))
     original, model_check = opened("original", original)
     suspect, suspect_check = opened("suspect", suspect, base=original)
     for role, item, failed in (("suspect", suspect, suspect_check), ("original", original, model_check)):
@@ -112,8 +112,22 @@ def verify_report(
     return Verification(tuple(checks))
 
 
+def _of_document(name: str, check: Callable[[], Check]) -> Check:
+    """The outcome of a check that needs the report's own files alone, so that whatever stops it lies in them.
+
+    Every exception is meant: which one a template or a typesetter raises on a crooked document is theirs to choose.
+    """
+    try:
+        return check()
+    except IrwmError as error:
+        return Check(name, False, f"the document cannot be checked: {said(error)}")
+    except Exception as error:
+        what = printable(f"{type(error).__name__}: {error}", 200)
+        return Check(name, False, f"the document is not of its own form ({what})")
+
+
 def _guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check:
-    """A check's outcome; what a crooked document makes our code stumble over is itself a finding."""
+    """The outcome of a check against a model or a key, which may be what stops it; a crooked document fails too."""
     try:
         return check()
     except IrwmError as error:
@@ -172,10 +186,21 @@ def _document(report: _Report) -> tuple[dict[str, Any] | None, Check]:
         document = dispute.from_json(data) if dispute.is_dispute(data) else from_json(data)
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
+    if not _as_written(document, data):
+        what = "is not in the spelling that this program writes, so it was written again by something else"
+        return document, Check("document", False, f"{name} {what}")
     schema = document["schema"]
     return document, Check(
         "document", True, f"{name} is a report, schema {schema['name']}, version {schema['version']}"
     )
+
+
+def _as_written(document: Mapping[str, Any], data: bytes) -> bool:
+    """Whether these are the bytes that the program writes for the document: another spelling may be read otherwise."""
+    try:
+        return to_json(document) == data
+    except (ValueError, RecursionError):  # a number beyond float64, which is read as an infinity
+        return False
 
 
 def _files(report: _Report, signed: SignedReport | None, of_signature: Sequence[Check]) -> Check:

@@ -1,0 +1,214 @@
+"""What does not follow from the rest of a document is named, from the document alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from irwm.decoys import decoys
+from irwm.evaluation import likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.ownership.search import standing
+from irwm.probability import fisher_log10, rademacher_tail_log10
+from irwm.verdict import COMBINATIONS
+from tests.report.conftest import Examined, examine
+from ui.report import from_json, to_json, tracing
+from ui.report.consistency import contradictions
+from ui.report.document import ADDED
+from ui.report.error_rates import ErrorRates
+
+
+@pytest.fixture(scope="module")
+def measured(world: dict[str, Any], found: Examined) -> dict[str, Any]:
+    """A document with decoys and a dated commitment."""
+    ranked = decoys(found.suspect, found.model, found.key, found.finding, 100)
+    risk = found.document["evaluation"]["log10_risk"]
+    stands = standing(risk, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
+    return examine(world, "copy", error_rates=ErrorRates(ranked), standing=stands, authority="Example Time").document
+
+
+@pytest.fixture
+def traced(not_found: Examined) -> dict[str, Any]:
+    """A mark that is not found, and noise that names one recipient of two."""
+    document = copy.deepcopy(not_found.document)
+    found = {
+        "recipients": 2, "risk": 1e-6, "tensors_read": 1, "looks": 1, "aligned": True, "rows": 500,
+        "first_pass_rows": 500, "reason": "", "read_by_rank_rule": 0, "ranked": [recipient(1, 12.0), recipient(2, 0.5)],
+        "others": {"count": 0, "edges": [], "counts": []}, "decoys": [0.5, -0.25],
+    }  # fmt: skip
+    document["tracing"] = found | tracing.summary(found)
+    document["verdict"] |= {"word": "found", "rests_on": "tracing"}
+    stands = standing(document["tracing"]["log10_risk"])
+    names = ("status", "evidence_bits", "search_bits", "margin_bits")
+    document["standing"] |= {name: getattr(stands, name) for name in names}
+    return from_json(to_json(document))
+
+
+def recipient(place: int, z: float) -> dict[str, Any]:
+    log10_p = float(rademacher_tail_log10(z))
+    risk = min(0.0, log10_p + math.log10(2))
+    return {
+        "place": place, "recipient": f"Recipient {place}", "owner": "Acme Labs", "commitment": f"{place:064x}", "z": z,
+        "log10_p": log10_p, "log10_risk": risk, "named": risk <= -6, "share": 1.0, "rows": 500, "mark": None,
+    }  # fmt: skip
+
+
+def where(document: dict[str, Any]) -> set[str]:
+    return {each.where for each in contradictions(document)}
+
+
+def with_ranks(document: dict[str, Any], rank: float) -> dict[str, Any]:
+    """Every rank as given, and all that follows from ranks worked out anew."""
+    document = copy.deepcopy(document)
+    reading, e = document["reading"], document["evaluation"]
+    for position in reading["positions"]:
+        position["rank"] = rank
+    ranks = [rank] * len(reading["positions"])
+    reading["log10_p"] = e["log10_p"] = fisher_log10(ranks)
+    comparisons = e["keys_tried"] * e["tensors_read"]
+    e["log10_risk"] = e["log10_p"] + math.log10(COMBINATIONS * comparisons)
+    e["log10_lr"] = likelihood_ratio_log10(ranks)
+    e["log10_lr_per_comparison"] = per_comparison_log10(e["log10_lr"], comparisons)
+    e["verbal"] = verbal_step(e["log10_lr_per_comparison"])
+    return document
+
+
+@pytest.mark.parametrize("rank", [1e-6, 1e-12, 1.0000001 / 1001])
+def test_a_rank_that_the_permutations_cannot_give_is_named(found, rank):
+    assert "reading.positions[0].rank" in where(with_ranks(found.document, rank))
+
+
+def test_a_p_below_the_floor_of_its_ranks_is_named(found):
+    wrong = contradictions(with_ranks(found.document, 1e-6))
+    assert any(d.where == "reading.log10_p" and "floor" in str(d.found) for d in wrong)
+
+
+def test_a_row_that_is_there_has_a_rank(found):
+    document = copy.deepcopy(found.document)
+    document["reading"]["positions"][2] |= {"rank": None, "state": "gone", "counts": False}
+    assert "reading.positions[2].observed" in where(document)
+
+
+@pytest.mark.parametrize("name", ["keys_tried", "tensors_read"])
+@pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
+def test_comparisons_are_whole_numbers_of_which_there_is_one(found, name, value):
+    document = copy.deepcopy(found.document)
+    document["evaluation"][name] = value
+    assert f"evaluation.{name}" in where(document)
+
+
+def test_a_likelihood_ratio_is_left_out_whole_and_only_where_nothing_can_be_judged(found, inconclusive):
+    names = ("log10_lr", "log10_lr_per_comparison", "verbal")
+    assert contradictions(inconclusive.document) == []
+    assert all(inconclusive.document["evaluation"][name] is None for name in names)
+    for left_out in (names, names[:1], names[1:], names[2:]):
+        document = copy.deepcopy(found.document)
+        document["evaluation"] |= dict.fromkeys(left_out)
+        assert where(document) == {f"evaluation.{name}" for name in left_out}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"word": "found", "rests_on": "tracing"}, {"verdict.word", "verdict.rests_on", "standing.evidence_bits"}),
+        ({"word": "found"}, {"verdict.word"}),
+        ({"rests_on": "faith"}, {"verdict.rests_on"}),
+        ({"mark": "guilty", "word": "guilty"}, {"verdict.mark"}),
+    ],
+)
+def test_a_word_that_neither_mark_nor_noise_gives_is_named(not_found, change, named):
+    document = copy.deepcopy(not_found.document)
+    document["verdict"] |= change
+    assert where(document) == named - {"standing.evidence_bits"}
+
+
+def test_noise_that_names_a_recipient_makes_the_word(traced):
+    assert contradictions(traced) == []
+    traced["verdict"] |= {"word": "not found", "rests_on": "mark"}
+    assert {"verdict.word", "verdict.rests_on"} <= where(traced)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"z": 1.0}, {"log10_p", "log10_risk", "named"}),
+        ({"z": None}, {"log10_p", "log10_risk", "named"}),
+        ({"log10_p": -300.0}, {"log10_p"}),
+        ({"named": False}, {"named"}),
+        ({"place": 2}, {"place"}),
+    ],
+)
+def test_the_odds_of_a_recipient_follow_from_z(traced, change, named):
+    traced["tracing"]["ranked"][0] |= change
+    assert {f"tracing.ranked[0].{name}" for name in named} <= where(traced)
+
+
+def test_the_recipients_paid_for_are_all_there(traced):
+    traced["tracing"]["recipients"] = 1
+    assert "tracing.recipients" in where(traced)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("status", "not committed"),
+        ("evidence_bits", 9999.0),
+        ("search_bits", 3.0),
+        ("margin_bits", 9999.0),
+        ("committed_utc", "2026-03-01T00:00:00Z"),
+        ("suspect_seen_utc", None),
+    ],
+)
+def test_the_standing_follows_from_the_odds_and_the_dates(measured, name, value):
+    assert contradictions(measured) == []
+    document = copy.deepcopy(measured)
+    document["standing"][name] = value
+    assert {each.split(".")[0] for each in where(document)} == {"standing"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["histogram"]["counts"].__setitem__(0, d["histogram"]["counts"][0] + 1),
+        lambda d: d.update(number=10**6),
+        lambda d: d["shares"][0].update(share=0.0123),
+        lambda d: d["shares"][0].update(count=-1),
+        lambda d: d["shares"][5].update(high=1e-9),
+    ],
+)
+def test_decoys_add_up(measured, change: Callable[[dict[str, Any]], None]):
+    document = copy.deepcopy(measured)
+    change(document["error_rates"]["decoys"])
+    wrong = where(document)
+    assert wrong
+    assert all(each.startswith("error_rates.decoys") for each in wrong)
+
+
+def as_version(document: dict[str, Any], version: int) -> dict[str, Any]:
+    old = copy.deepcopy(document)
+    old["schema"]["version"] = version
+    for since, added in ADDED.items():
+        for section, names in added.items():
+            for name in names if version < since else ():
+                del (old[section] if section else old)[name]
+    return old
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_older_version_has_nothing_newer(found, not_found, version):
+    for document in (found.document, not_found.document):
+        assert contradictions(as_version(document, version)) == []
+    for name in ("standing", "error_rates", *(("tracing", "supporting") if version == 2 else ())):
+        assert name in where(as_version(found.document, version) | {name: None})
+
+
+@pytest.mark.parametrize(
+    ("section", "name"), [("", "standing"), ("", "error_rates"), ("evaluation", "log10_lr"), ("verdict", "rests_on")]
+)
+def test_a_section_of_the_own_version_cannot_be_left_out(found, section, name):
+    document = copy.deepcopy(found.document)
+    del (document[section] if section else document)[name]
+    assert f"{section}.{name}".lstrip(".") in where(document)

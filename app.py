@@ -48,11 +48,14 @@ def build(context: Context, device: str) -> gr.Blocks:
         gate = lock_gate(context)
         with gr.Column(visible=False, elem_id="outside") as outside:
             verify.build_outside()
+        opened = []
         with gr.Column(visible=False, elem_id="desk") as desk, gr.Tabs(elem_id="pages") as tabs:
             for name, label, page in PAGES:
                 with gr.Tab(label, id=name, elem_id=f"page-{name}") as tab:
+                    context.opened = gr.State(0)
                     page.build(context, tab)
-        wire(gate, context, blocks, outside, desk, lock, tabs)
+                opened.append((tab, context.opened))
+        wire(gate, context, blocks, outside, desk, lock, tabs, opened)
     return blocks
 
 

@@ -21,9 +21,10 @@ class Context:
         sessions: each browser's view of the vault. Pages ask `require(request)`.
         jobs: the table of long tasks.
         recent: paths picked before, for the pickers.
-        opened: a `gr.State` made by the lock gate before the pages are built: a number that grows each time this
-            browser is unlocked or finds itself unlocked after a reload. Its `change` event is where a page fills in
-            what must not be shown before: jobs, keys, recent paths.
+        opened: a `gr.State` of the page that is being built, put here before it is: a number that grows when this
+            browser, unlocked just now or found unlocked after a reload, sees that page for the first time. Its `change`
+            event is where a page fills in what must not be shown before: jobs, keys, recent paths. Each page has its
+            own: to fill in six of which five are out of sight took most of the time that a reload took.
         dark: a `gr.State`, whether this browser shows the dark page; for figures, which carry their own colours.
         settings_form: Protect's form of settings, set when that page is built, so that another page can fill it in.
     """

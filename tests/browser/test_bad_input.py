@@ -157,7 +157,7 @@ def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app
     expect(page.locator("#start-investigate")).to_be_enabled()
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
-    expect(page.locator("#verdict .verdict-word")).to_have_text("Found")
+    expect(page.locator("#verdict .verdict-word")).to_have_text("Found", timeout=240_000)
     assert list(running_app.home.glob("received/*/model.safetensors"))
 
 

@@ -6,10 +6,12 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+import irwm
 from storage import NewKey, Vault
 from tests.browser.studio import download, open_tab
 from tests.ui.serving import PASSPHRASE, RunningApp, pass_the_gate
@@ -24,7 +26,13 @@ def commitment(n: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def filled(running_app: RunningApp, page: Page) -> Vault:
+def key(tiny_path: Path) -> irwm.Key:
+    """The one key among them whose bytes are a key's, for what is read out of the bytes."""
+    return irwm.generate_key(irwm.open_checkpoint(tiny_path), owner=NEW.owner, recipient="Recipient 042")
+
+
+@pytest.fixture(scope="module")
+def filled(running_app: RunningApp, page: Page, key: irwm.Key) -> Vault:
     """The app's own vault, to which a second process has added keys and releases; the page shows none of them yet."""
     open_tab(page, "vault")
     expect(page.locator("#vault-keys-empty")).to_contain_text("No keys yet")
@@ -32,9 +40,9 @@ def filled(running_app: RunningApp, page: Page) -> Vault:
     expect(page.locator("#vault-keys")).to_have_count(0)
     vault = Vault.open(running_app.home)
     vault.unlock(PASSPHRASE)
-    keys = vault.add_keys(
-        replace(NEW, recipient=f"Recipient {n:03}", commitment=commitment(n)) for n in range(1, KEYS + 1)
-    )
+    new = {n: replace(NEW, recipient=f"Recipient {n:03}", commitment=commitment(n)) for n in range(1, KEYS + 1)}
+    new[42] = replace(new[42], sealed=key.to_bytes(), commitment=key.commitment)
+    keys = vault.add_keys(new.values())
     receipt = {"count": 50, "present": 50, "log10_p": -41.5}
     for key in keys[:60]:
         vault.add_release(key.id, f"/srv/copies/{key.recipient}", {"model.safetensors": "ab" * 32}, receipt)
@@ -92,16 +100,16 @@ def test_a_search_shows_what_it_finds_from_its_first_page(filled: Vault, page: P
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 1 of 3")
 
 
-def test_the_commitment_of_a_key_is_chosen_by_searching_it(filled: Vault, page: Page) -> None:
+def test_the_commitment_of_a_key_is_chosen_by_searching_it(filled: Vault, key: irwm.Key, page: Page) -> None:
     search(page, "Recipient 042")
     expect(page.locator("#vault-keys-where .note")).to_have_text("1 key found")
-    page.click("text=Public commitment of a key")
+    page.click("#commitments > button.label-wrap")
     page.click("#commit-key input")
     options = page.locator("[role=option]")
     expect(options).to_have_count(1)
     options.first.click()
     expect(page.locator("#commitment")).to_be_enabled()
-    assert json.loads(download(page, "commitment"))["commitment"] == commitment(42)
+    assert json.loads(download(page, "commitment"))["commitment"] == key.commitment
     assert filled.audit_log()[-1].event == "commitment exported"
     search(page, "")
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 1 of 3")
@@ -125,7 +133,7 @@ def test_a_damaged_key_is_named_above_the_others(filled: Vault, page: Page) -> N
     expect(page.locator(".notice-fault", has_text=f"keys {gone.id}")).to_be_visible()
     assert where(page) == "Page 1 of 3: 1 to 50 of 119 keys, newest first"
     if not page.locator("#check-vault").is_visible():
-        page.click("text=Audit log")
+        page.click("#audit > button.label-wrap")
     page.click("#check-vault")
     expect(page.locator("#audit .notice-fault")).to_contain_text(f"changed: keys {gone.id}")
     with closing(sqlite3.connect(filled.path)) as conn, conn:

@@ -360,7 +360,13 @@ def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: 
 def test_two_runs_at_once_do_not_make_two_keys_for_one_name(start: Start, jobs: Jobs, vault: Vault) -> None:
     first = start(NAMES[:3])
     wait_for(lambda: vault.keys(), jobs, first)
-    second = finished(jobs, start(NAMES[2::-1]))
+    pid = jobs.get(first.id).pid
+    assert pid
+    os.killpg(pid, signal.SIGSTOP)  # or it may be over before the second has begun
+    try:
+        second = finished(jobs, start(NAMES[2::-1]))
+    finally:
+        os.killpg(pid, signal.SIGCONT)
     assert second.error
     assert "being written already" in second.error["problem"]
     assert finished(jobs, first).state == "done"

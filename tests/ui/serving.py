@@ -19,12 +19,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 START_SECONDS = 90
+# Two cores share the app, its tasks, the browser and other tests.
+expect.set_options(timeout=60_000)
 VIEWPORT = {"width": 1280, "height": 800}
 PASSPHRASE = "umbrella-quartz-lantern-tide"
 

@@ -195,24 +195,31 @@ def test_focus_is_outlined(page: Page) -> None:
 
 def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=bench.url)
-    page.click(f"{BENCH} .copy >> nth=0")
-    expect(page.locator(f"{BENCH} .copy >> nth=0")).to_have_text("Copied")
+    button = page.locator(f"{BENCH} .copy >> nth=0")
+    # It says so for a moment only, which a busy machine may let pass between two looks.
+    button.evaluate("""button => {
+        window.seen = [];
+        new MutationObserver(() => window.seen.push(button.textContent)).observe(
+            button, {childList: true, characterData: true, subtree: true});
+    }""")
+    button.click()
+    page.wait_for_function("window.seen.includes('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == page.inner_text(f"{BENCH} .copyable code >> nth=0")
 
 
 def test_a_job_moves_survives_a_reload_and_stops(page: Page, bench: RunningApp) -> None:
     page.click("#start")
     numbers = page.locator(f"{BENCH} .job-numbers")
-    expect(numbers).to_contain_text("MB/s", timeout=20_000)
+    expect(numbers).to_contain_text("MB/s")
     expect(numbers).to_contain_text("left")
     page.click("#start")
     expect(page.locator("[data-testid='toast-body']")).to_contain_text("under way already")
     page.reload()
-    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Running", timeout=15_000)
+    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Running")
     before = page.inner_text(f"{BENCH} .job-numbers")
     expect(numbers).not_to_have_text(before)
     page.click(f"{BENCH} .job-log button")
-    expect(page.locator(f"{BENCH} pre.log")).to_contain_text("Copying shard 1 of 2")
+    expect(page.locator(f"{BENCH} pre.log")).to_contain_text("Copying shard 1 of 120")
     page.wait_for_timeout(2500)
     expect(page.locator(f"{BENCH} pre.log")).to_be_visible()
     page.click("#lock")

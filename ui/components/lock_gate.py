@@ -6,6 +6,7 @@ document; nothing typed is lost. Hiding protects nothing, though: every handler 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +85,7 @@ def _secret_field(label: str, id: str, autocomplete: str, info: str | None = Non
 
 
 def lock_gate(context: Context) -> LockGate:
-    """Builds the gate, all of it hidden until the page knows who is looking; also makes `context.opened`."""
-    context.opened = gr.State(0)
+    """Builds the gate, all of it hidden until the page knows who is looking; also makes `context.dark`."""
     context.dark = gr.State(False)
     with gr.Column(elem_classes="gate"):
         with gr.Row(visible=False, elem_id="gate-first") as first_box:
@@ -118,6 +118,7 @@ def wire(
     desk: gr.Column,
     lock: gr.Button,
     tabs: gr.Tabs,
+    pages: Sequence[tuple[gr.Tab, gr.State]],
 ) -> None:
     """Joins the gate with what lies behind it.
 
@@ -126,9 +127,12 @@ def wire(
         desk: everything that needs the passphrase; made with `visible=False`.
         lock: the button that locks.
         tabs: gets the page that the address asks for, as in `/?tab=investigate`.
+        pages: of each page its tab and its own `Context.opened`.
     """
     sessions = context.sessions
-    names = [tab.id for tab in tabs.children if isinstance(tab, gr.Tab)]
+    names = [str(tab.id) for tab, _ in pages]
+    # How often it was opened so far, and the page in front: what comes into view is told the one by the other.
+    count, front = gr.State(0), gr.State(names[0])
 
     def state(request: gr.Request, opened: int) -> tuple[Any, ...]:
         """What the gate, the desk and the lock button become for this browser, now."""
@@ -146,7 +150,8 @@ def wire(
 
     def arrive(is_dark: bool, request: gr.Request) -> Any:
         tab = request.query_params.get("tab") if request.query_params else None
-        return *state(request, 0), is_dark, gr.Tabs(selected=tab) if tab in names else gr.skip()
+        asked = (gr.Tabs(selected=tab), tab) if tab in names else (gr.skip(), names[0])
+        return *state(request, 0), is_dark, *asked
 
     def refused(error: IrwmError) -> Any:
         return gr.HTML(notices.error_html(error), visible=True)
@@ -178,31 +183,40 @@ def wire(
             return (gr.skip(),) * len(places)
         return state(request, was_visible)
 
-    places = [gate.first_box, gate.again_box, outside, desk, lock, context.opened]
+    def tell_front(count: int, shown: str) -> Any:
+        return [count if name == shown else gr.skip() for name in names]
+
+    def come_to_front(name: str) -> Callable[[int], tuple[str, int]]:
+        return lambda count: (name, count)
+
+    places = [gate.first_box, gate.again_box, outside, desk, lock, count]
     private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     blocks.load(
         arrive,
         gate.dark,
-        [*places, context.dark, tabs],
+        [*places, context.dark, tabs, front],
         js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
         **private,
     )
+    count.change(tell_front, [count, front], [own for _, own in pages], **private)
+    for tab, own in pages:
+        tab.select(come_to_front(str(tab.id)), count, [front, own], **private)
     # One at a time: each derivation takes much memory on purpose, and guesses should not slow the pages.
     slow = {**private, "concurrency_limit": 1, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]
     gr.on(
         [gate.create.click, gate.second.submit],
         do_create,
-        [*fields, context.opened],
+        [*fields, count],
         [*places, *fields, gate.first_notice],
         **slow,
     )
     gr.on(
         [gate.unlock.click, gate.passphrase.submit],
         do_unlock,
-        [gate.passphrase, context.opened],
+        [gate.passphrase, count],
         [*places, gate.passphrase, gate.again_notice],
         **slow,
     )
-    lock.click(do_lock, context.opened, places, **private)
-    gr.Timer(WATCH_SECONDS).tick(watch, context.opened, places, **private)
+    lock.click(do_lock, count, places, **private)
+    gr.Timer(WATCH_SECONDS).tick(watch, count, places, **private)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,12 +47,6 @@ VIEWS = (
     ("hiding", "Hiding"),
     ("colluders", "Colluders"),
 )
-# Whether this page is in front: it draws nothing for a browser that looks at another one. By the address too, since the
-# tabs may not be there yet when the gate opens.
-IN_FRONT = """() => [
-  document.getElementById('page-explore-button')?.getAttribute('aria-selected') === 'true'
-  || new URL(location.href).searchParams.get('tab') === 'explore'
-]"""
 TO_PROTECT = "() => document.getElementById('page-protect-button')?.click()"
 # Width of the model that presets are offered for before one is chosen: the demo's.
 USUAL_HIDDEN_SIZE = 256
@@ -88,8 +81,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     usual = ExploreSettings()
     p = usual.parameters
     gr.Markdown(INTRO)
-    # Carries what only the browser knows; never shown. And what changes when the figures are to be drawn.
-    in_front, turn, now = gr.Checkbox(visible=False), gr.State(""), gr.State(values_of(usual))
+    now = gr.State(values_of(usual))
     with gr.Row(elem_id="explore-presets"):
         buttons = [
             gr.Button(name, elem_id=f"explore-preset-{i}", size="sm", min_width=120)
@@ -184,9 +176,6 @@ def build(context: Context, tab: gr.Tab) -> None:
     controls = [positions, required, threshold, survival, recipients, risk, success, constraints, scale, limit]
     controls += [permutations, coordinates, level, noise, colluders]
 
-    def wake(in_front: bool) -> Any:
-        return uuid.uuid4().hex if in_front else gr.skip()
-
     def draw_odds(dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
         if not context.is_open(request):
             return gr.skip(), gr.skip()
@@ -255,15 +244,13 @@ def build(context: Context, tab: gr.Tab) -> None:
         button.click(_of(choose, index), None, controls, **PRIVATE)
     # What the controls say goes through one state: its change comes once, however many of them moved together.
     gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
-    shown = [now.change, turn.change]
+    shown = [now.change, context.opened.change]
     gr.on([*shown, along.change], draw_odds, [context.dark, along, now], [said, odds_figure], **LAST)
     gr.on(shown, draw_room, [context.dark, now], [answered, room_figure, take], **LAST)
     looked_at = [context.dark, model.chosen, view, now]
     gr.on([*shown, model.chosen.change, view.change], draw_model, looked_at, [model_note, model_plot], **LAST)
     now.change(write_json, now, shared, **LAST)
     shared.input(lambda: "", None, loaded, **PRIVATE)
-    context.opened.change(wake, [in_front], turn, js=IN_FRONT, **PRIVATE)
-    tab.select(lambda drawn: drawn or "first", turn, turn, **PRIVATE)
     take.click(guarded(take_over), controls, [positions, required], **PRIVATE)
     load.click(read_json, shared, [*controls, loaded], **PRIVATE)
     if context.settings_form is not None:

@@ -33,11 +33,13 @@ def protect(request: dict[str, Any], secrets: dict[str, Any], report: Any) -> di
             time.sleep(0.0005)
         return {}
     if do == "work":
-        total = 400_000_000
+        # Long enough to be looked at, locked out from and stopped on a machine that is busy with other tests.
+        steps = request.get("steps", 6000)
+        total = steps * 4_000_000
         (report.folder / "half").write_text("half")
         try:
-            for n in range(1, request.get("steps", 600) + 1):
-                report.progress(min(total, n * 4_000_000), total, f"Copying shard {1 + n // 50} of 2")
+            for n in range(1, steps + 1):
+                report.progress(n * 4_000_000, total, f"Copying shard {1 + n // 50} of 120")
                 time.sleep(0.05)
         finally:
             (report.folder / "half").unlink()

@@ -20,8 +20,6 @@ _RESULTS = (
     "This report does not hold: something was changed, or differs.",
     "What was asked could not be checked.",
 )
-# After the first result, where nobody said whose signature it should be.
-_BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
 # A key has some hundred bytes; a file that was named by mistake may be a model.
 _MOST_KEY_BYTES = 1 << 20
 _EPILOG = "Exit code: 0 all that was checked holds; 1 something was changed or differs; 2 it could not be checked."
@@ -35,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IrwmError as error:
         print(printable(str(error), 1000), file=sys.stderr)
         return 2
-    from ui.report.verify import verify_report  # a second's import, which --help does not need
+    # A second's import, which --help does not need.
+    from ui.report.verification import BY_WHOM
+    from ui.report.verify import verify_report
 
     found = verify_report(
         given.report,
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for check in found.checks:
         print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {printable(check.said, 4000)}")
     unknown = found.exit_code == 0 and given.identity is None
-    print(f"{_RESULTS[found.exit_code]} {_BY_WHOM}" if unknown else _RESULTS[found.exit_code])
+    print(f"{_RESULTS[found.exit_code]} {BY_WHOM}" if unknown else _RESULTS[found.exit_code])
     return found.exit_code
 
 

@@ -21,7 +21,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,17 +41,26 @@ ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 README = """\
 This is a case of IRWM Studio, as it stood in the vault at the time named in case.json.
 
-To check that nothing in it was changed, unpack it and run in its folder:
+To see that nothing in it was damaged since it was packed, unpack it and run in its folder:
 
     sha256sum -c SHA256SUMS
 
-Reports in the folders run-1, run-2 and so on can be checked one by one, with IRWM Studio and without the vault:
-
-    python -m irwm verify run-1/report.html
+SHA256SUMS lies beside what it lists, so whoever changes a file can change it too. Against that stands the vault's audit
+log, whose entry about this export holds the SHA-256 of SHA256SUMS, and each report's own signature.
+{reports}
+The finding.json of each run is the vault's own copy of what was filed, in another spelling than the report's.
 
 case.json lists what was received, noted and found, in the order in which it was filed, with times in UTC, and the
 entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
+Names of people, of models and of folders on the examiner's computer stand in it as they were filed.
 """
+REPORTS = """
+Each report can be checked with IRWM Studio and without the vault (docs/verifying.md):
+
+{commands}
+"""
+# Of a report's files the one that names the others.
+SIGNATURE = ".signature.json"
 
 
 def export_case(vault: CaseFiles, case_id: str, target: Path) -> Path:
@@ -97,8 +106,8 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
     damaged = list(case.damaged)
     contents = [sorted(_contents(vault, run, damaged)) for run in case.runs]
     document = _document(case, contents, damaged, utc_text(vault._now()))
-    files = {"README.txt": README.encode("ascii"), "case.json": document}
     of_run = {f"run-{number}/{name}": (run, name) for number, run, name in _numbered(case.runs, contents)}
+    files = {"README.txt": _readme(of_run).encode("utf-8"), "case.json": document}
     sums = []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         opened: tuple[str, dict[str, bytes]] = ("", {})
@@ -115,6 +124,13 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
         listed = "".join(sums).encode("ascii")
         archive.writestr(_zip_entry(SUMS_NAME), listed)
     return listed
+
+
+def _readme(paths: Iterable[str]) -> str:
+    """What this is, with the command for each signed report in it."""
+    signed = [path.removesuffix(SIGNATURE) + ".json" for path in paths if path.endswith(SIGNATURE)]
+    commands = "\n".join(f"    python -m irwm verify {path}" for path in signed)
+    return README.format(reports=REPORTS.format(commands=commands) if signed else "")
 
 
 def _contents(vault: CaseFiles, run: RunEntry, damaged: list[RecordName]) -> dict[str, bytes]:

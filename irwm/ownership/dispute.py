@@ -18,7 +18,7 @@ from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printa
 from irwm.finding import FOUND, NOT_FOUND, Finding
 from irwm.keys import Key
 from irwm.lineage import DERIVED, NOT_DERIVED
-from irwm.ownership.rules import Ruling, rule
+from irwm.ownership.rules import Ruling, rule, winner_of
 from irwm.ownership.search import Standing, standing
 from irwm.verdict import log10_risk
 
@@ -212,7 +212,7 @@ def decide(claims: Sequence[Claim], tests: Sequence[Test]) -> Outcome:
         comparisons=len(tests),
         rulings=rulings,
         remarks=tuple(_remarks(claims, tests)),
-        winner=_winner(claims, rulings),
+        winner=winner_of([claim.claimant for claim in claims], rulings),
         sentence=" ".join(each.sentence for each in rulings),
     )
 
@@ -280,11 +280,3 @@ def _remarks(claims: Sequence[Claim], tests: Sequence[Test]) -> Iterator[str]:
                 yield f"The {each.model} is what {who} brings, bit for bit, so as a model in dispute it shows nothing."
             if each.kind == ORIGINAL and each.found:
                 yield f"The original that {who} brings carries {who}'s own mark, so it is not the unmarked original."
-
-
-def _winner(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> str | None:
-    for claim in claims:
-        met = [each for each in rulings if claim.claimant in each.claimants]
-        if all(each.winner == claim.claimant for each in met):
-            return claim.claimant
-    return None

@@ -143,6 +143,14 @@ def rule(one: Party, other: Party, tests: Sequence[Tested]) -> Ruling:
     return _undecided(*sides)
 
 
+def winner_of(claimants: Sequence[str], rulings: Sequence[Ruling]) -> str | None:
+    """The claimant for whom every ruling against another went, or None."""
+    for name in claimants:
+        if all(each.winner == name for each in rulings if name in each.claimants):
+            return name
+    return None
+
+
 def _side(party: Party, other: Party, tests: Sequence[Tested]) -> _Side:
     """A third claimant's models are not looked at here: each two claims are ruled by what the two bring."""
     kept = [t for t in tests if t.claimant == party[0] and t.brought_by in (party[0], other[0], "")]

@@ -15,7 +15,7 @@ from storage.identity import verify
 from tests.conftest import write_llama
 from tests.jobs.recipients import put_in_vault, run_here, run_job
 from tests.ownership.authority import make_authority
-from ui.report import dispute
+from ui.report import ReportError, dispute, rulings
 from ui.report.signing import read_signature
 from ui.report.verify import verify_report
 from ui.stamps import own_request
@@ -91,8 +91,11 @@ def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(world,
     checked = verify_report(jobs.folder(job.id) / "dispute.json", identity=vault.identity().first_public_key)
     assert checked.ok, checked.checks
     assert [check.name for check in checked.checks if check.ok] == [
-        "files", "document", "signature", "certificates", "identity", "custody", "page",
+        "files", "document", "signature", "certificates", "identity", "custody", "rulings", "page",
     ]  # fmt: skip
+    check_that_changes_are_named(document)
+    asked_for_more = verify_report(jobs.folder(job.id) / "dispute.json", suspect=world["release"])
+    assert asked_for_more.exit_code == 2, "a dispute's models are not examined by this, and that is said"
     page = files["dispute.html"].decode("utf-8")
     assert "Two claims on one model" in page
     assert "What was brought speaks for “Example Labs”." in page
@@ -100,6 +103,32 @@ def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(world,
     secrets = [world["his"].secret, world["his"].to_bytes(), world["his"].secret.hex().encode()]
     for file in vault.home.rglob("*"):
         assert not file.is_file() or not [s for s in secrets if s in file.read_bytes()], file
+
+
+def check_that_changes_are_named(document: dict[str, Any]) -> None:
+    """Whatever is changed in a dispute's outcome contradicts the rest of it."""
+    place = next(i for i, test in enumerate(document["outcome"]["tests"]) if test["verdict"] == "not found")
+    for path, value, where in (
+        (("outcome", "winner"), "Copy Works", "outcome.winner"),
+        (("outcome", "rulings", 0, "winner"), "Copy Works", "outcome.rulings"),
+        (("outcome", "rulings", 0, "sentence"), "It is theirs.", "outcome.rulings"),
+        (("outcome", "sentence"), "It is theirs.", "outcome.sentence"),
+        (("outcome", "comparisons"), 1, "outcome.comparisons"),
+        (("outcome", "tests", place, "verdict"), "found", f"outcome.tests[{place}].verdict"),
+        (("outcome", "tests", 0, "brought_by"), "Somebody", "outcome.tests[0].brought_by"),
+        (("outcome", "tests"), document["outcome"]["tests"][1:], "the tests"),
+    ):
+        changed = json.loads(json.dumps(document))
+        inside = changed
+        for name in path[:-1]:
+            inside = inside[name]
+        inside[path[-1]] = value
+        try:
+            named = [difference.where for difference in rulings.contradictions(changed)]
+        except ReportError:  # without one of its tests a dispute cannot be ruled at all
+            assert where == "the tests"
+        else:
+            assert where in named
 
 
 def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:

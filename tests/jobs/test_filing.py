@@ -8,7 +8,7 @@ import pytest
 
 from storage import NewKey, Vault
 from storage.encryption import Cost
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, logged_in
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
 
 
 @pytest.fixture
@@ -51,6 +51,21 @@ def test_a_report_says_only_what_is_known_of_its_case() -> None:
         "Suspect known since": "2024-01-28",
         "Note": "",
     }
+
+
+def test_a_suspect_is_known_since_the_earliest_day_that_anybody_stated(vault: Vault) -> None:
+    case = vault.add_case("Leak of January")
+    vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, seen_utc="2024-01-28T00:00:00Z")
+    vault.add_item(case.id, "the same", {"b": (1, "ab" * 32)}, seen_utc="2024-01-27T00:00:00Z")
+    vault.add_item(case.id, "another", {"a": (1, "cd" * 32)}, seen_utc="2020-01-01T00:00:00Z")
+    hashes, later, earlier = {"a": "ab" * 32}, "2025-01-01T00:00:00+00:00", "2023-01-01T00:00:00+00:00"
+    assert known_since(vault, case.id, later)(hashes)[:10] == "2024-01-27"
+    assert known_since(vault, case.id, earlier)(hashes) == earlier
+    assert known_since(vault, case.id, "")(hashes)[:10] == "2024-01-27"
+    same_moment = "2024-01-27T00:00:00+00:00"
+    assert known_since(vault, case.id, same_moment)(hashes) == same_moment, "so a second run says the same"
+    assert known_since(vault, "", later)(hashes) == later
+    assert known_since(vault, case.id, "")({"a": "ef" * 32}) == ""
 
 
 def test_a_signature_names_the_log_after_what_was_filed_before(vault: Vault) -> None:

@@ -10,9 +10,11 @@ import csv
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from irwm.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.jobs import Job
+from storage.paths import JOBS_NAME
 from tests.checkpoint.disks import reflink_disk
 from tests.jobs.recipients import run_here
 from ui.components.receipt import receipt_html, receipt_rows
@@ -357,12 +360,33 @@ def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: 
     assert len(vault.keys()) == 1
 
 
+def hold(pid: int, vault: Vault) -> None:
+    """Stops a process between its writes: in the middle of one it would hold the databases' locks too."""
+    for _ in range(200):
+        os.killpg(pid, signal.SIGSTOP)
+        if all(can_be_written(file) for file in (vault.path, vault.home / JOBS_NAME)):
+            return
+        os.killpg(pid, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("it writes all the time")
+
+
+def can_be_written(database: Path) -> bool:
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as conn:
+        try:
+            conn.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        conn.execute("ROLLBACK")
+    return True
+
+
 def test_two_runs_at_once_do_not_make_two_keys_for_one_name(start: Start, jobs: Jobs, vault: Vault) -> None:
     first = start(NAMES[:3])
     wait_for(lambda: vault.keys(), jobs, first)
     pid = jobs.get(first.id).pid
     assert pid
-    os.killpg(pid, signal.SIGSTOP)  # or it may be over before the second has begun
+    hold(pid, vault)  # or it may be over before the second has begun
     try:
         second = finished(jobs, start(NAMES[2::-1]))
     finally:

@@ -88,7 +88,8 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
             name = row["json"].removesuffix(".json")
             (run,) = [run for run in runs if run.finding == document]
             assert sorted(run.files) == [f"{name}.json", f"{name}.pdf", f"{name}.signature.json"]
-            assert verify_report(jobs.folder(job.id) / row["json"]).ok
+            checked = verify_report(jobs.folder(job.id) / row["json"])
+            assert checked.ok, [check for check in checked.checks if check.ok is False]
     page = (jobs.folder(job.id) / OVERVIEW_HTML).read_text(encoding="utf-8")
     assert "2 of 4 suspects found" in page.replace('<span class="n">', "").replace("</span>", "")
     assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")

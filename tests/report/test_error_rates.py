@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from tests.report.test_html import Page, printed
 from ui.decoy_plot import decoy_risks
 from ui.plot_data import decoy_histogram
 from ui.plot_theme import DARK, LIGHT
-from ui.report import from_json, render_html, reproduce, to_json
+from ui.report import from_json, render_html, reproduce, to_json, wording
 from ui.report.document import without_times
-from ui.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys
+from ui.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section
 from ui.report.figures import document_figures
 
 
@@ -42,17 +43,24 @@ def measured(world: dict[str, Any], found: Examined, ranked: Decoys, inconclusiv
 
 
 def test_the_section_holds_the_distribution_and_the_suspect_on_it(measured: Examined, ranked: Decoys) -> None:
-    section = measured.document["error_rates"]["decoys"]
-    assert section["number"] == sum(section["histogram"]["counts"]) == 400
-    assert section["smallest_log10_risk"] == ranked.log10_risk.min()
-    assert section["suspect_log10_risk"] < -60
-    assert section["as_low_as_suspect"] == 0
-    for share in section["shares"]:
+    part = measured.document["error_rates"]["decoys"]
+    assert part["number"] == sum(part["histogram"]["counts"]) == 400
+    assert part["smallest_log10_risk"] == ranked.log10_risk.min()
+    assert part["suspect_log10_risk"] < -60
+    assert part["as_low_as_suspect"] == 0
+    for share in part["shares"]:
         assert share["count"] == (ranked.log10_risk <= share["log10_risk"]).sum()
         assert share["low"] <= share["share"] <= share["high"]
-    assert [share["log10_risk"] for share in section["shares"]] == [-1, -2, -3, -4, -5, -6]
+    assert [share["log10_risk"] for share in part["shares"]] == [-1, -2, -3, -4, -5, -6]
     neutral = measured.document["error_rates"]["neutral"]
     assert (neutral[0]["verdict"], neutral[0]["aligned"]) == ("inconclusive", False)
+
+
+def test_decoys_of_fewer_positions_than_the_key_are_said(found: Examined, ranked: Decoys) -> None:
+    assert section(ErrorRates(ranked), found.finding)["method"] == wording.MEASURED
+    method = section(ErrorRates(replace(ranked, positions=40)), found.finding)["method"]
+    assert method.startswith(wording.MEASURED)
+    assert "decoys have 40 positions" in method
 
 
 def test_all_of_it_is_printed(measured: Examined) -> None:
@@ -167,6 +175,6 @@ def test_the_interval_is_exact() -> None:
 
 
 def test_the_schema_names_every_field_of_it(measured: Examined) -> None:
-    for section in ("error_rates", "standing"):
-        for field in names(measured.document[section]):
+    for part in ("error_rates", "standing"):
+        for field in names(measured.document[part]):
             assert f"`{field}`" in SCHEMA, field

@@ -188,6 +188,16 @@ def test_nothing_secret_is_in_it(vault: Vault, case: CaseRecord, passphrase: str
     assert b"Called the customer." in content, "the search would have found clear text"
 
 
+def test_the_archive_says_how_each_signed_report_in_it_is_checked(vault: Vault, tmp_path: Path) -> None:
+    made = vault.add_case("swept")
+    files = {"report-0001.json": b"{}", "report-0001.signature.json": b"{}"}
+    vault.add_run(made.id, FINDING, "suspect.gguf", "found", files=files)
+    with zipfile.ZipFile(export_case(vault, made.id, tmp_path / "case.zip")) as archive:
+        readme = archive.read("README.txt").decode("utf-8")
+    assert "python -m irwm verify run-1/report-0001.json\n" in readme
+    assert readme.count("irwm verify") == 1
+
+
 def test_a_case_without_anything_is_an_archive_too(vault: Vault, tmp_path: Path) -> None:
     path = export_case(vault, vault.add_case("empty").id, tmp_path / "case.zip")
     with zipfile.ZipFile(path) as archive:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import pytest
 
 from ui.components.checks import checks_html, summary
+from ui.report.verification import BY_WHOM
 
 GOOD, BAD, LEFT = (
     ("signature", True, "it fits"),
     ("numbers", False, "report.json was changed"),
     ("models", None, "none"),
 )
+KNOWN, UNKNOWN = ("identity", True, "as expected"), ("identity", None, "whose key that is, is not known here")
 
 
 @pytest.mark.parametrize(
     ("checks", "said"),
     [
-        ([GOOD], "All that was checked holds"),
-        ([GOOD, LEFT], "All that was checked holds; 1 check left out"),
+        ([GOOD], f"All that was checked holds. {BY_WHOM}"),
+        ([GOOD, LEFT], f"All that was checked holds; 1 check left out. {BY_WHOM}"),
+        ([GOOD, UNKNOWN], f"All that was checked holds; 1 check left out. {BY_WHOM}"),
+        ([GOOD, KNOWN, LEFT], "All that was checked holds; 1 check left out"),
         ([GOOD, BAD, LEFT], "This report does not hold: numbers"),
         ([LEFT], "Nothing could be checked"),
         ([], "Nothing could be checked"),

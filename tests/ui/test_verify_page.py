@@ -100,6 +100,17 @@ def test_nothing_or_both_is_refused(pages: Pages, report: Path) -> None:
         pages.call("start-verify", "click", str(report), posted(report.parent), None, *NOTHING)
 
 
+def test_a_page_that_was_not_signed_does_not_pass_among_files_that_were(pages: Pages, report: Path) -> None:
+    stranger = report.with_name("final.html")
+    stranger.write_text("<p>Found.</p>", encoding="utf-8")
+    try:
+        said = pages.call("outside-verify", "click", posted(report.parent), "")["outside-verified"]
+    finally:
+        stranger.unlink()
+    assert "these files are of several reports" in said.lower()
+    assert "final, report" in said
+
+
 def test_files_that_are_no_report_are_said(pages: Pages) -> None:
     folder = pages.root / "other"
     folder.mkdir()

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from irwm.errors import printable
 from ui.components.icons import icon
 from ui.components.notices import sentence
+from ui.report.verification import BY_WHOM
 
 HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
 # Names of checks as a heading has them; others are shown as they are.
@@ -41,7 +42,9 @@ def summary(checks: Iterable[tuple[str, bool | None, str]]) -> str:
         return f"This report does not hold: {', '.join(failed)}"
     if not any(ok for _, ok, _ in listed):
         return "Nothing could be checked"
-    return "All that was checked holds" + (f"; {left} {'check' if left == 1 else 'checks'} left out" if left else "")
+    said = "All that was checked holds" + (f"; {left} {'check' if left == 1 else 'checks'} left out" if left else "")
+    vouched = any(name == "identity" and ok for name, ok, _ in listed)
+    return said if vouched else f"{said}. {BY_WHOM}"
 
 
 def _line(name: str, ok: Any, said: str) -> Markup:

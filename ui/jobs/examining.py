@@ -142,13 +142,14 @@ class Examined:
         extra: Mapping[str, str],
         report: JobReporter,
         stamp_of: Callable[[str], Stamp | None] | None = None,
-        seen_utc: str = "",
+        seen_of: Callable[[Mapping[str, str]], str] | None = None,
     ) -> dict[str, Any]:
         """Everything as a report's document; the items are hashed for it.
 
         Args:
             stamp_of: the vault's id of a key to what dates its commitment; None where nobody looked.
-            seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; "" where nobody knows.
+            seen_of: the suspect's weight files and their SHA-256 to since when it is known to exist, ISO 8601 with its
+                zone; "" where nobody knows. None where nobody looked.
         """
         traced = None
         if self.tracing is not None:
@@ -158,9 +159,10 @@ class Examined:
         stamp = stamp_of(self.best_id) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
+        received = hashes(suspect, report)
         return finding_document(
             self.findings[self.best],
-            suspect=ItemDescription.of(suspect, hashes=hashes(suspect, report)),
+            suspect=ItemDescription.of(suspect, hashes=received),
             original=ItemDescription.of(original, hashes=hashes(original, report)),
             key_info=KeyInfo.of(self.keys.keys[self.best]),
             case=case,
@@ -170,7 +172,7 @@ class Examined:
             self_tests=self.controls,
             traced=traced,
             supporting=self.supporting,
-            standing=self._standing(traced, stamp, seen_utc),
+            standing=self._standing(traced, stamp, seen_of(received) if seen_of is not None else ""),
             authority=stamp.authority if stamp is not None else "",
             error_rates=self.error_rates,
         )

@@ -6,7 +6,7 @@ Items are filed before a report is signed, so that the head of the log that the 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,6 +110,25 @@ class Filing:
         """
         content = {path.name: path.read_bytes() for path in files}
         return self.vault.add_run(self.case_id, document, suspect, verdict, note=note, files=content).id
+
+
+def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[str, str]], str]:
+    """Since when a suspect with these weight files (name to SHA-256) is known: the earliest that anybody stated.
+
+    What was said when it was received counts too: a later day typed in afterwards could put a late commitment first.
+
+    Args:
+        case_id: the case; "" for a new one.
+        stated: what is said now, ISO 8601 with its zone; "" for nothing.
+    """
+    items = vault.case_items(case_id) if case_id else []
+
+    def earliest(hashes: Mapping[str, str]) -> str:
+        wanted = set(hashes.values())
+        same = [item.seen_utc for item in items if wanted & {file.sha256 for file in item.files.values()}]
+        return min(filter(None, (stated, *same)), key=datetime.fromisoformat, default="")
+
+    return earliest
 
 
 def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:

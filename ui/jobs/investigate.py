@@ -10,7 +10,7 @@ import irwm
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, report_paths
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.report.document import from_json
@@ -47,7 +47,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"},
         report=report,
         stamp_of=partial(earliest_timestamp, vault),
-        seen_utc=request.get("seen_utc", ""),
+        seen_of=known_since(vault, request["case_id"], request.get("seen_utc", "")),
     )
     # Nothing is filed before all that can fail on the models has been done.
     filing = Filing.begin(vault, request)

@@ -22,7 +22,7 @@ from ui.jobs.child import error_parts
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, report_paths
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.report.document import ReportError, from_json, plain, to_json
@@ -99,7 +99,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
                     extra={"Device": device, "Seconds": f"{time.monotonic() - began:.1f}", "Found at": name},
                     report=inner,
                     stamp_of=partial(earliest_timestamp, vault),
-                    seen_utc=filing.seen_utc,
+                    seen_of=known_since(vault, filing.case_id, filing.seen_utc),
                 )
             except CancelledError:
                 raise

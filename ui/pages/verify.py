@@ -19,7 +19,7 @@ from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.context import Context
 from ui.jobs import runner
-from ui.report.verify import verify_report
+from ui.report.verify import report_name, verify_report
 
 PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
@@ -169,8 +169,15 @@ def _main_file(folder: Path) -> Path:
     """The file by which a report is told: its signature, else its numbers.
 
     Raises:
-        IrwmError: there is none.
+        IrwmError: there is none, or there are those of several: what is said of one would be taken for all.
     """
+    names = sorted({name for name in (report_name(file.name) for file in folder.iterdir()) if name})
+    if len(names) > 1:
+        raise IrwmError(
+            "these files are of several reports",
+            found=", ".join(names),
+            advice="Give the files of one report alone, under the names that they had when it was signed",
+        )
     for ending in (".signature.json", *ENDINGS):
         found = sorted(file for file in folder.iterdir() if file.name.endswith(ending))
         if found:

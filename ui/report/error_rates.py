@@ -76,8 +76,17 @@ def section(rates: ErrorRates, finding: Finding) -> dict[str, Any]:
     return {
         "decoys": None if rates.decoys is None else decoy_section(rates.decoys, finding),
         "neutral": [asdict(each) for each in rates.neutral],
-        "method": wording.MEASURED if rates.decoys is not None else wording.NOT_MEASURED,
+        "method": _method(rates.decoys, finding),
     }
+
+
+def _method(decoys: Decoys | None, finding: Finding) -> str:
+    if decoys is None:
+        return wording.NOT_MEASURED
+    p = finding.parameters
+    if (decoys.positions, decoys.permutations) == (p.positions, p.permutations):
+        return wording.MEASURED
+    return f"{wording.MEASURED} {wording.SMALLER.format(positions=decoys.positions, permutations=decoys.permutations)}"
 
 
 def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:

@@ -106,7 +106,8 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
         "log10_risk": max((each["log10_risk"] for each in named), default=None),
         "copies_estimated": len(named) / shares if shares > 0 else None,
         "z_needed": z_needed(found["risk"], found["recipients"] * found["tensors_read"] * found["looks"]),
-        "z_of_decoys": max(found["decoys"], default=None),
+        # Of a suspect that cannot be aligned no decoy has a z either: NaN here, null in a document that was read.
+        "z_of_decoys": max((z for z in found["decoys"] if z is not None and not math.isnan(z)), default=None),
     }
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from irwm.errors import IrwmError, printable
 
+# After what holds, where nobody said whose signature it should be.
+BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

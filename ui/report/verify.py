@@ -6,6 +6,7 @@
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
     numbers         the document's chances follow from its ranks (`ui.report.consistency`)
+    rulings         in place of the numbers: a dispute's rulings follow from its tests and dates (`ui.report.rulings`)
     page, pdf       HTML and PDF are what these numbers draw
     suspect, original   the models given are those that were examined, file by file
     key             the key given is the one that the report is about, with the names that the report gives it
@@ -28,19 +29,23 @@ from irwm import Checkpoint, Key
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, printable
 from storage.errors import SignatureError
-from ui.report import dispute, redrawn
+from ui.report import dispute, redrawn, rulings
 from ui.report.consistency import contradictions
 from ui.report.document import from_json, to_json
 from ui.report.examined import check_examination, check_item, check_key, opened
 from ui.report.signing import ENDING, SignedReport, read_signature
 from ui.report.verification import Check, Verification, listed, said
 
-__all__ = ["Check", "Verification", "verify_report"]
+__all__ = ["Check", "Verification", "report_name", "verify_report"]
 
 # The largest part of a report, its HTML, has some five megabytes.
 _MOST_BYTES = 256 * 1024 * 1024
 _ENDINGS = (ENDING, ".json", ".html", ".pdf")
 _PARTS = (".json", ".html", ".pdf")
+_NOT_AGAIN = (
+    "a dispute’s models are not examined again by this command; with the models and both keys at hand "
+    "`irwm.ownership.dispute.resolve` makes every test anew"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,10 @@ def verify_report(
         return Verification(tuple(checks))
     if document["schema"]["name"] == dispute.SCHEMA:
         page = report.parts.get(".html")
+        checks.append(_of_document("rulings", lambda: _rulings(document)))
         checks.append(_of_document("page", lambda: _page_of_dispute(document, page, report.file(".json"))))
+        if (suspect, original, key) != (None, None, None) or keys:
+            checks.append(Check("examination", None, _NOT_AGAIN, asked=True))
         return Verification(tuple(checks))
     html, pdf, json_name = report.parts.get(".html"), report.parts.get(".pdf"), report.file(".json")
     checks.append(_of_document("numbers", lambda: _numbers(document)))
@@ -140,14 +148,14 @@ def _guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Chec
 def _found(path: Path) -> _Report | Check:
     """The report that a path means."""
     if path.is_dir():
-        names = sorted({name for name in map(_stem, _files_in(path)) if name})
+        names = sorted({name for name in map(report_name, _files_in(path)) if name})
         bases = [name for name in names if (path / f"{name}.json").is_file()] or names
         if len(bases) != 1:
             what = f"holds {len(bases)} reports: {listed(bases)}; name one of them" if bases else "holds no report"
             return Check("files", None, f"the folder {what}", asked=True)
         folder, name = path, bases[0]
     else:
-        folder, name = path.parent, _stem(path.name)
+        folder, name = path.parent, report_name(path.name)
         if not path.is_file():
             return Check("files", None, f"there is no file {printable(path.name)}", asked=True)
         if not name:
@@ -172,7 +180,8 @@ def _files_in(folder: Path) -> list[str]:
         return []
 
 
-def _stem(name: str) -> str:
+def report_name(name: str) -> str:
+    """What the files of one report share: the name of one of them without its ending; "" where it is none."""
     return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), "")
 
 
@@ -292,6 +301,15 @@ def _identity(
         yield Check("custody", False, "report and signature name different states of the audit log")
     elif announced:
         yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
+
+
+def _rulings(document: Mapping[str, Any]) -> Check:
+    """Whether the rulings of a dispute follow from its tests and dates."""
+    wrong = rulings.contradictions(document)
+    if not wrong:
+        return Check("rulings", True, "every ruling follows from the tests and dates in the document")
+    named = [f"{d.where} is {printable(str(d.recorded), 120)}, should be {printable(str(d.found), 120)}" for d in wrong]
+    return Check("rulings", False, f"do not follow from the tests and dates: {listed(named, 6)}")
 
 
 def _page_of_dispute(document: Mapping[str, Any], html: bytes | None, json_name: str) -> Check:

@@ -48,6 +48,11 @@ MEASURED = (
     "suspect, so each that reads “found” would be an error. The figures are chances for one key, without the "
     "correction for keys tried."
 )
+# For a key with more positions or orders than decoys are given: their odds stop earlier, and are no less exact for it.
+SMALLER = (
+    "To keep the cost bounded, decoys have {positions} positions and {permutations} orders at most, fewer than the key "
+    "examined: each chance is reached as seldom as it says, but the key’s lowest are beyond what decoys can read."
+)
 NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
 NO_NEUTRAL = (
     "No neutral model was examined beside this suspect: with an original of this size its alignment would take longer "
@@ -216,6 +221,10 @@ def limitations(
         "this examination.",
         "The key and the original were taken as presented. What dates the key’s commitment, and what a search could "
         "have done without such a date, is stated under “The key against a search”.",
+        "The keys paid for are those tried in this examination. Whoever examined the same suspect with other keys "
+        "before tried those too; the case file lists every examination that was filed.",
+        "Items are told apart by their weight files. Tokenizer and configuration are not hashed, and where they decide "
+        "what is read, what was read is stated.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
         "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "

@@ -16,13 +16,13 @@ from storage.records import TimestampRecord
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.case_file import moment
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.components.uploads import offer_bytes, uploaded
 from ui.context import Context
 from ui.stamps import StampFiles, own_request
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 A commitment proves later that a key existed on the day you published it or had it time-stamped. It gives nothing of
 the key away. Send the request to any time-stamping authority (RFC 3161), then put its response here; without a

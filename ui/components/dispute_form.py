@@ -13,6 +13,7 @@ from irwm.errors import IrwmError
 from irwm.keys import MAX_NAME
 from storage.vault import Vault
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.key_choice import MOST_LISTED, key_label
 from ui.components.path_picker import PathPicker, path_picker
@@ -24,7 +25,6 @@ INTRO = """
 Every key is tried on every model. Who is right shows in what each can show: the true owner’s original carries nobody’s
 mark, and a claimant who marked somebody else’s release has an original with that somebody’s mark in it.
 """
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 # Commitment, request, response and roots: some kilobytes each.
 LARGEST_STAMP = 1 << 20
 

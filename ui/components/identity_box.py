@@ -12,10 +12,10 @@ from storage.identity import Identity
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.case_file import moment
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 Every report is signed with this identity (Ed25519). Publish the first public key where others will find it, on your
 website or with a notary: whoever knows it can check every report of this vault, also those signed after a

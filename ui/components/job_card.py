@@ -16,6 +16,7 @@ from irwm.errors import IrwmError, printable
 from storage.jobs import Job
 from ui.components import notices
 from ui.components.browsing import size_text
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.context import Context
@@ -143,14 +144,13 @@ def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> 
 
     seen_log = gr.State("")
     about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended]
-    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    job_id.change(look, about, shown, **private)
-    timer.tick(look, about, shown, **private)
-    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **private).then(
-        end, about, shown, **private
-    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **private)
+    job_id.change(look, about, shown, **PRIVATE)
+    timer.tick(look, about, shown, **PRIVATE)
+    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **PRIVATE).then(
+        end, about, shown, **PRIVATE
+    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **PRIVATE)
     # Looked at in any case: the same job may have stood here before the page was locked.
-    context.opened.change(restore, None, job_id, **private).then(look, about, shown, **private)
+    context.opened.change(restore, None, job_id, **PRIVATE).then(look, about, shown, **PRIVATE)
     return JobCard(job_id, ended, box)
 
 

@@ -14,6 +14,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.context import Context
 
 # Short enough to be typed, long enough that Argon2id makes guessing hopeless.
@@ -190,19 +191,18 @@ def wire(
         return lambda count: (name, count)
 
     places = [gate.first_box, gate.again_box, outside, desk, lock, count]
-    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     blocks.load(
         arrive,
         gate.dark,
         [*places, context.dark, tabs, front],
         js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
-        **private,
+        **PRIVATE,
     )
-    count.change(tell_front, [count, front], [own for _, own in pages], **private)
+    count.change(tell_front, [count, front], [own for _, own in pages], **PRIVATE)
     for tab, own in pages:
-        tab.select(come_to_front(str(tab.id)), count, [front, own], **private)
+        tab.select(come_to_front(str(tab.id)), count, [front, own], **PRIVATE)
     # One at a time: each derivation takes much memory on purpose, and guesses should not slow the pages.
-    slow = {**private, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]
     gr.on(
         [gate.create.click, gate.second.submit],
@@ -218,5 +218,5 @@ def wire(
         [*places, gate.passphrase, gate.again_notice],
         **slow,
     )
-    lock.click(do_lock, count, places, **private)
-    gr.Timer(WATCH_SECONDS).tick(watch, count, places, **private)
+    lock.click(do_lock, count, places, **PRIVATE)
+    gr.Timer(WATCH_SECONDS).tick(watch, count, places, **PRIVATE)

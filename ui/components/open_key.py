@@ -12,11 +12,11 @@ from irwm.errors import IrwmError, OutputExistsError
 from storage.files import new_private_file, sync_folder
 from storage.vault import Vault
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
 from ui.context import Context
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 Whoever has the key itself can find the marked rows and remove the mark from every copy made with it. Open one only to
 somebody who must examine again without your vault, an expert or a court.

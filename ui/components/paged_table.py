@@ -13,6 +13,7 @@ from irwm.errors import IrwmError, printable
 from storage.records import RecordName
 from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 from ui.plot_theme import number
@@ -106,16 +107,15 @@ class PagedTable:
         def go_forth(words: str | None, page: int, request: gr.Request) -> Any:
             return shown(request, words, page + 1)
 
-        private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         # While one look is under way the next letters are typed; what counts is the last of them.
-        latest = {**private, "trigger_mode": "always_last"}
+        latest = {**PRIVATE, "trigger_mode": "always_last"}
         outputs = [
             self.page, self.box, self.back, self.forth, self.where, self.damaged, self.empty, self.table, *also
         ]  # fmt: skip
         gr.on(fill, guarded(again), [self.words, self.page], outputs, **latest)
         gr.on([self.words.change, self.words.submit], guarded(search), self.words, outputs, **latest)
-        self.back.click(guarded(go_back), [self.words, self.page], outputs, **private)
-        self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **private)
+        self.back.click(guarded(go_back), [self.words, self.page], outputs, **PRIVATE)
+        self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **PRIVATE)
 
 
 def paged_table(

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.components.uploads import UploadRefusedError, browser_folder
@@ -49,7 +50,7 @@ def recipients_field(context: Context) -> gr.Textbox:
         context.require(request)
         return text_of_upload(file) if file else gr.skip()
 
-    upload.upload(take, upload, field, show_progress="hidden", api_visibility="private")
+    upload.upload(take, upload, field, **PRIVATE)
     return field
 
 

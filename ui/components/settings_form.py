@@ -17,6 +17,7 @@ from irwm.probability import log10_random_user, log10_wrong_user, success_probab
 from ui import plots
 from ui.components import notices
 from ui.components.browsing import size_text
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 from ui.plot_theme import number, power_text
@@ -148,8 +149,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         context.require(request)
         return form.choose(preset, d)[1:]
 
-    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    preset.input(guarded(fill), [preset, hidden_size], list(form.chosen[1:]), **private)
+    preset.input(guarded(fill), [preset, hidden_size], list(form.chosen[1:]), **PRIVATE)
     gr.on(
         [
             *(part.change for part in form.inputs),
@@ -162,7 +162,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         [context.dark, hidden_size, keys, *form.inputs],
         [said, more, figure],
         trigger_mode="always_last",
-        **private,
+        **PRIVATE,
     )
     return form
 

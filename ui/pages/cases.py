@@ -21,6 +21,7 @@ from ui.components.case_file import (
     runs_html,
 )
 from ui.components.dispute_form import dispute_form
+from ui.components.events import PRIVATE
 from ui.components.finding_view import plain_name
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
@@ -33,7 +34,6 @@ from ui.jobs import runner
 from ui.jobs.filing import examiner_of
 from ui.jobs.vault_access import secrets_for
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Cases
 What you received, what you examined and what came of it, one matter at a time.

@@ -15,6 +15,7 @@ from irwm.planning import plan
 from ui import explore_data as data
 from ui import explore_model_plots, explore_plots
 from ui.components import notices
+from ui.components.events import PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
@@ -22,7 +23,6 @@ from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, MOST_NOISE, ExploreSettings, presets
 from ui.settings import DEMO
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 INTRO = """
 # Explore

@@ -15,6 +15,7 @@ from irwm.errors import IrwmError
 from ui.candidates import Candidates, candidates
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
+from ui.components.events import PRIVATE
 from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
 from ui.components.item_form import DATE_LENGTH, SEEN_HELP, day_utc, examiner_field
@@ -30,7 +31,6 @@ from ui.jobs.vault_access import secrets_for
 
 __all__ = ["build", "key_label"]
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Investigate a suspect
 Looks for your marks in a checkpoint, or in every checkpoint of a folder, and says what the evidence is worth.

@@ -17,6 +17,7 @@ from irwm.keys import MAX_NAME
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.browsing import Limits, size_text, use_path
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
@@ -34,7 +35,6 @@ from ui.jobs.vault_access import secrets_for
 from ui.plot_theme import number
 from ui.settings import DEMO
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Protect a model
 Writes a copy of your model that carries a mark only your key can show. The original is not touched.

@@ -13,6 +13,7 @@ from storage.checks import VaultCheck
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.commitment_box import commitment_box
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
@@ -22,7 +23,6 @@ from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
 from ui.plot_theme import power_text
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Vault
 Keys never leave it. What is shown here is their fingerprint, which may be printed and published.

@@ -13,6 +13,7 @@ import gradio as gr
 from irwm.errors import IrwmError
 from ui.components import notices
 from ui.components.checks import checks_html
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.path_picker import path_picker
@@ -21,7 +22,6 @@ from ui.context import Context
 from ui.jobs import runner
 from ui.report.verify import report_name, verify_report
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 INTRO = """
 # Verify a report
 Checks a report of this app, whoever made it: its signature, its files and, given the models and the opened key, every

@@ -1,0 +1,78 @@
+"""What the app's page costs the browser: loading it anew, standing still, and while a job runs that is looked at.
+
+    python -m benchmarks.page [--loads 5]
+
+Times are wall time until the pages show, and processor time of the page's own process in Chromium per second of
+standing still and of a running job. `--marks` gives every event Gradio's progress marks back, for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import CDPSession, sync_playwright
+
+from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, REPOSITORY, VIEWPORT, pass_the_gate, start_app
+
+BENCH = REPOSITORY / "tests" / "ui" / "bench.py"
+TASKS = REPOSITORY / "tests" / "ui" / "fake_tasks"
+MARKED = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from ui.components import events; "
+MARKED += "events.PRIVATE.pop('show_progress_on'); sys.argv = sys.argv[1:]; "
+MARKED += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+SECONDS = 10.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--loads", type=int, default=5)
+    parser.add_argument("--marks", action="store_true", help="with the progress marks of Gradio")
+    given = parser.parse_args()
+    command = ("-c", MARKED, str(BENCH)) if given.marks else (str(BENCH),)
+    extra = {"PYTHONPATH": f"{TASKS}:{REPOSITORY}"}
+    with (
+        tempfile.TemporaryDirectory(dir=Path.home()) as folder,
+        start_app(Path(folder), command, extra) as app,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        page = browser.new_context(viewport=VIEWPORT).new_page()  # type: ignore[arg-type]
+        page.goto(app.url)
+        pass_the_gate(page)
+        took = []
+        for _ in range(given.loads):
+            began = time.monotonic()
+            page.reload()
+            page.wait_for_selector("#pages")
+            took.append(time.monotonic() - began)
+        print(f"page loaded anew, median of {len(took)}: {statistics.median(took):.1f} s (slowest {max(took):.1f} s)")
+        page.click("#page-bench-button")
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        time.sleep(SECONDS)
+        print(f"processor time per second, standing still: {share(session):.2f} s")
+        page.click("#start")
+        page.wait_for_selector("#page-bench .job-numbers")
+        print(f"processor time per second, with a running job: {share(session):.2f} s")
+        page.click("#page-bench .job-stop")
+        browser.close()
+
+
+def share(session: CDPSession) -> float:
+    """Processor time of the page per second, over some seconds."""
+    before, began = busy(session), time.monotonic()
+    time.sleep(SECONDS)
+    return (busy(session) - before) / (time.monotonic() - began)
+
+
+def busy(session: CDPSession) -> float:
+    metrics: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+    return next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
+
+
+if __name__ == "__main__":
+    main()

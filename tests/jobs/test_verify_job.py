@@ -1,0 +1,85 @@
+"""Verify as the page runs it where models are given: a process of its own, without anything of the vault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.conftest import write_llama
+from tests.jobs.recipients import run_job
+from ui.jobs.filing import Filing
+from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from ui.report.write import write_document
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A release, its signed report, and the key as its owner opens it."""
+    folder = tmp_path_factory.mktemp("verify-job")
+    vault = Vault.create(folder / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    model = irwm.open_checkpoint(write_llama(folder / "model"))
+    key = irwm.generate_key(model, irwm.Parameters(constraints=5), owner="Example Labs")
+    suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)
+    document = finding_document(
+        irwm.detect(suspect, model, key),
+        suspect=ItemDescription.of(suspect),
+        original=ItemDescription.of(model),
+        key_info=KeyInfo.of(key),
+        case={"Case": "Leak of January"},
+        created_utc="2024-02-01T10:00:00+00:00",
+        tool_versions=installed_versions(),
+    )
+    signer = Filing(vault, vault.add_case("Leak of January").id, "").signer()
+    write_document(folder / "report", document, signer=signer)
+    (folder / "opened.key").write_bytes(key.to_bytes())
+    return {"folder": folder, "vault": vault, "identity": signer.identity, "document": document}
+
+
+def asked(world: dict[str, Any], report: Path) -> dict[str, Any]:
+    folder = world["folder"]
+    return {
+        "report": str(report),
+        "identity": world["identity"],
+        "device": "cpu",
+        "suspect": str(folder / "release"),
+        "original": str(folder / "model"),
+        "key_file": str(folder / "opened.key"),
+    }
+
+
+def verify(world: dict[str, Any], report: Path) -> Any:
+    return run_job("verify", asked(world, report), world["vault"], Jobs(world["vault"].home))
+
+
+def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
+    job = verify(world, world["folder"] / "report" / "report.json")
+    assert job.state == "done", job.error
+    assert job.result["ok"], job.result["checks"]
+    checks = {name: ok for name, ok, _ in job.result["checks"]}
+    assert checks.keys() >= {"identity", "numbers", "page", "pdf", "suspect", "original", "key", "examination"}
+    assert all(checks.values())
+
+
+def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path: Path) -> None:
+    changed = json.loads(to_json(world["document"]))
+    changed["lineage"]["attention_decoy"] = 0.75
+    (tmp_path / "report.json").write_bytes(to_json(changed))
+    job = verify(world, tmp_path / "report.json")
+    assert job.state == "done", job.error
+    assert not job.result["ok"]
+    failed = {name: said for name, ok, said in job.result["checks"] if ok is False}
+    assert "lineage.attention_decoy: recorded 0.75" in failed["examination"]
+
+
+def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "not.key").write_bytes(b"not a key")
+    wrong = asked(world, world["folder"] / "report" / "report.json") | {"key_file": str(tmp_path / "not.key")}
+    job = run_job("verify", wrong, world["vault"], Jobs(world["vault"].home))
+    assert job.state == "failed"
+    assert job.error["problem"]

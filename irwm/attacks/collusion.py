@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import EllipsisType
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
-from irwm.attacks.rewrite import copy_companions
-from irwm.checkpoint import Checkpoint, TensorEntry, open_checkpoint, read_tensor
-from irwm.checkpoint.dtypes import TORCH
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError
+from irwm.attacks.combine import Begin, Blocks, Combine, combine_folders
+from irwm.errors import ParameterError
 
 STRATEGIES = ("mean", "median", "max", "min-max", "copy-paste")
-# Numbers of all copies combined at once; bounds memory at about 0.3 GB beside the shard being written.
-_NUMBERS_AT_ONCE = 32 << 20
-
-# From (copies, rows, ...) to (rows, ...).
-Combine = Callable[[torch.Tensor], torch.Tensor]
 
 
 def collude(
@@ -51,28 +40,10 @@ def collude(
         UnsupportedCheckpointError: a copy is in another format than safetensors.
         CheckpointError: a folder is not a checkpoint that is read.
     """
-    combine = strategy(how, len(model_dirs), weights, seed)
-    copies, out = [open_checkpoint(folder) for folder in model_dirs], Path(out_dir)
-    for copy in copies:
-        require_safetensors(copy.format, copy.path, "attacked")
-    entries = [_entries(copy) for copy in copies]
-    _check_alike(copies, entries)
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
-    out.mkdir(parents=True)
-    try:
-        for shard in copies[0].shards:
-            names = [name for name, entry in entries[0].items() if entry.file == shard]
-            tensors = {name: _combined([each[name] for each in entries], combine) for name in names}
-            save_file(tensors, out / Path(shard).name, metadata={"format": "pt"})
-        copy_companions(copies[0], out)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
-    return out
+    return combine_folders(model_dirs, out_dir, strategy(how, len(model_dirs), weights, seed))
 
 
-def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Callable[[], Combine]:
+def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Begin:
     """What `collude` does to one tensor: a function that begins anew for every tensor.
 
     Raises:
@@ -91,7 +62,7 @@ def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed
         ordered = values.sort(dim=0).values  # torch.median would take the lower one of an even number
         return (ordered[(copies - 1) // 2] + ordered[copies // 2]) / 2
 
-    def begin() -> Combine:
+    def begin(_blocks: Blocks | None = None) -> Combine:
         # The same draws for every tensor of a shape, so that a head stored beside the embedding stays its equal.
         generator = torch.Generator().manual_seed(seed)
 
@@ -119,54 +90,3 @@ def _shares(how: str, copies: int, weights: Sequence[float] | None) -> torch.Ten
         expected = f"{copies} numbers of at least 0 for a mean"
         raise ParameterError("the weights do not fit", expected=expected, found=f"{list(weights)} for {how!r}")
     return torch.from_numpy(values / values.sum())
-
-
-def _entries(copy: Checkpoint) -> dict[str, TensorEntry]:
-    """Every stored tensor of a checkpoint by name, in the order of its files."""
-    parts = (part for tensor in copy.tensors.values() for part in tensor.parts)
-    return {part.name: part for part in sorted(parts, key=lambda part: (str(part.file), part.start))}
-
-
-def _check_alike(copies: Sequence[Checkpoint], entries: Sequence[dict[str, TensorEntry]]) -> None:
-    """Refuse copies of unequal geometry, naming the first tensor that differs."""
-    first = entries[0]
-    for copy, other in zip(copies[1:], entries[1:], strict=True):
-        for name in (*first, *other):
-            shapes = [list(each[name].shape) if name in each else None for each in (first, other)]
-            if shapes[0] != shapes[1]:
-                raise ParameterError(
-                    "these are not copies of one model",
-                    file=copy.path,
-                    tensor=name,
-                    expected=f"shape {shapes[0]}" if shapes[0] is not None else "no such tensor",
-                    found=f"shape {shapes[1]}" if shapes[1] is not None else "no such tensor",
-                    advice=f"Combine copies of {copies[0].path}",
-                )
-
-
-def _combined(parts: Sequence[TensorEntry], begin: Callable[[], Combine]) -> torch.Tensor:
-    """One tensor of all copies, combined block by block in the first copy's dtype."""
-    first = parts[0]
-    dtype = TORCH.get(first.dtype)
-    if dtype is None or not dtype.is_floating_point:
-        return read_tensor(first)  # which refuses a dtype that torch lacks
-    combine, result = begin(), torch.empty(first.shape, dtype=dtype)
-    for block in _blocks(first.shape, len(parts)):
-        values = [read_tensor(part, None if block is ... else block) for part in parts]
-        if all(torch.equal(values[0], other) for other in values[1:]):
-            result[block] = values[0]  # rounding of the combination must not touch what is equal
-        else:
-            precise = torch.float64 if dtype == torch.float64 else torch.float32
-            result[block] = combine(torch.stack([value.to(precise) for value in values])).to(dtype)
-    return result
-
-
-def _blocks(shape: tuple[int, ...], copies: int) -> Iterator[slice | EllipsisType]:
-    """What to read at a time: some rows of every copy; of a single number, all of it."""
-    if not shape:
-        yield ...
-        return
-    row = max(1, int(np.prod(shape[1:], dtype=np.int64)))
-    step = max(1, _NUMBERS_AT_ONCE // (row * copies))
-    for start in range(0, shape[0], step):
-        yield slice(start, min(start + step, shape[0]))

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.attacks import add_noise, collude, collusion
+from irwm.attacks import add_noise, collude, collusion, combine
 from irwm.errors import (
     NotACheckpointError,
     OutputExistsError,
@@ -106,7 +106,7 @@ def test_what_all_copies_share_is_copied_bit_for_bit(tmp_path: Path, dtype: torc
 
 def test_blocks_make_no_difference(copies: list[Path], tmp_path: Path, monkeypatch) -> None:
     whole = collude(copies, tmp_path / "whole", "median")
-    monkeypatch.setattr(collusion, "_NUMBERS_AT_ONCE", 1000)
+    monkeypatch.setattr(combine, "_NUMBERS_AT_ONCE", 1000)
     assert (collude(copies, tmp_path / "blocks", "median") / "model.safetensors").read_bytes() == (
         whole / "model.safetensors"
     ).read_bytes()

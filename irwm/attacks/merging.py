@@ -1,0 +1,100 @@
+"""Merging with other models of the same base, as model cooks do: linear, SLERP and task arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from irwm.attacks.combine import Begin, Blocks, Combine, combine_folders
+from irwm.errors import ParameterError
+
+METHODS = ("linear", "slerp", "task arithmetic")
+# Two tensors whose directions differ by less are interpolated along the straight line, which is then the same.
+_PARALLEL = 1e-6
+
+
+def merge(
+    model_dirs: Sequence[str | Path],
+    out_dir: str | Path,
+    method: str = "linear",
+    weights: Sequence[float] | None = None,
+    base_dir: str | Path | None = None,
+) -> Path:
+    """Write one model folder, `out_dir`, out of several fine-tuned copies of one base.
+
+    Every floating tensor is merged; the result keeps the first model's names, dtypes and files.
+
+    Args:
+        model_dirs: model folders of equal tensors' names and shapes; two for "slerp", one or more for "task
+            arithmetic", else two or more.
+        out_dir: must not exist.
+        method: "linear": sum of w_i theta_i over the sum of the w_i (Wortsman et al., arXiv:2203.05482). "slerp": each
+            tensor along the great circle between two, at the share w_2 / (w_1 + w_2) (Shoemake 1985). "task
+            arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089).
+        weights: one number for each model; equal ones that add up to 1 when None. Those of task arithmetic are not
+            divided by their sum, and may be negative.
+        base_dir: theta_0, the common base; for "task arithmetic" alone.
+
+    Raises:
+        ParameterError: an unknown method, weights, a base or a number of models that do not fit, or unequal tensors.
+        OutputExistsError, UnsupportedCheckpointError, CheckpointError: as `irwm.attacks.combine.combine_folders`.
+    """
+    if method not in METHODS:
+        raise ParameterError("unknown way of merging", expected=" or ".join(METHODS), found=repr(method))
+    arithmetic = method == "task arithmetic"
+    fewest, most = (1, math.inf) if arithmetic else (2, 2 if method == "slerp" else math.inf)
+    if not fewest <= len(model_dirs) <= most:
+        expected = f"{fewest}" if fewest == most else f"{fewest} or more"
+        raise ParameterError(f"{method} merges another number of models", expected=expected, found=str(len(model_dirs)))
+    if arithmetic != (base_dir is not None):
+        raise ParameterError(
+            "a base is what task arithmetic starts from, and nothing else does",
+            expected="a base folder" if arithmetic else "none",
+            found=str(base_dir),
+        )
+    shares = _weights(weights, len(model_dirs), signed=arithmetic)
+    if arithmetic and base_dir is not None:
+        # The first model's dtypes and files are kept, so the base comes last.
+        return combine_folders([*model_dirs, base_dir], out_dir, _linear([*shares, 1.0 - sum(shares)]))
+    total = sum(shares)
+    if method == "slerp":
+        return combine_folders(model_dirs, out_dir, _slerp(shares[1] / total))
+    return combine_folders(model_dirs, out_dir, _linear([share / total for share in shares]))
+
+
+def _weights(weights: Sequence[float] | None, models: int, *, signed: bool) -> list[float]:
+    values = [1 / models] * models if weights is None else [float(weight) for weight in weights]
+    sound = len(values) == models and all(map(math.isfinite, values))
+    if not sound or (not signed and (min(values) < 0 or sum(values) <= 0)):
+        kind = "" if signed else " of at least 0, not all of them 0"
+        raise ParameterError("the weights do not fit", expected=f"{models} numbers{kind}", found=str(weights))
+    return values
+
+
+def _linear(shares: Sequence[float]) -> Begin:
+    def begin(_blocks: Blocks) -> Combine:
+        return lambda values: torch.tensordot(torch.tensor(shares, dtype=values.dtype), values, dims=1)
+
+    return begin
+
+
+def _slerp(share: float) -> Begin:
+    """Spherical interpolation of a tensor as one vector, at `share` of the way from the first to the second."""
+
+    def begin(blocks: Blocks) -> Combine:
+        products = torch.zeros(3, dtype=torch.float64)
+        for block in blocks():
+            one, other = block.double().flatten(1)
+            products += torch.stack([one @ one, other @ other, one @ other])
+        one, other, both = products.tolist()
+        angle = math.acos(max(-1.0, min(1.0, both / math.sqrt(one * other)))) if one > 0 and other > 0 else 0.0
+        if math.sin(angle) < _PARALLEL:
+            return _linear([1 - share, share])(blocks)
+        return _linear([math.sin((1 - share) * angle) / math.sin(angle), math.sin(share * angle) / math.sin(angle)])(
+            blocks
+        )
+
+    return begin

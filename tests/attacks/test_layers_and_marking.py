@@ -1,0 +1,99 @@
+"""Dropping layers, and a second mark over ours: what is left works, and what the marks become."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+import irwm
+from irwm.attacks import drop_layers, mark_again
+from irwm.errors import KeyMismatchError, OutputExistsError, ParameterError, UnsupportedCheckpointError
+from tests.attacks.models import TINY
+from tests.attacks.test_collusion_attacks import all_tensors
+from tests.checkpoint.builders import split
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_what_is_left_loads_and_is_the_model_without_those_layers(
+    tiny_models: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    # A masked-language model has no pooler, which would be drawn at random.
+    without = {"add_pooling_layer": False} if name == "bert" else {}
+    whole = AutoModel.from_pretrained(tiny_models[name], **without).eval()
+    out = drop_layers(tiny_models[name], tmp_path / "out", [0])
+    smaller = AutoModel.from_pretrained(out, **without).eval()
+    layers = whole.encoder.layer if name == "bert" else whole.layers
+    del layers[0]
+    whole.config.num_hidden_layers = smaller.config.num_hidden_layers
+    assert smaller.config.num_hidden_layers == 1
+    expected = whole.state_dict()
+    assert smaller.state_dict().keys() == expected.keys()
+    for tensor, value in smaller.state_dict().items():
+        torch.testing.assert_close(value, expected[tensor])
+
+
+def test_shards_keep_their_names_and_get_an_index_of_what_is_left(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    sharded = split(tiny_models["llama"], tmp_path / "sharded", 3)
+    out = drop_layers(sharded, tmp_path / "out", [1])
+    index = json.loads((out / "model.safetensors.index.json").read_text(encoding="utf-8"))["weight_map"]
+    assert index.keys() == all_tensors(out).keys()
+    assert not [name for name in index if ".layers.1." in name]
+    assert AutoModel.from_pretrained(out).config.num_hidden_layers == 1
+
+
+def test_the_mark_is_in_the_embedding_and_stays(demo_path: Path, tmp_path: Path) -> None:
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(32))
+    release = irwm.insert(original, key, tmp_path / "release").path
+    smaller = irwm.open_checkpoint(drop_layers(release, tmp_path / "smaller", [0, 2]))
+    assert irwm.detect(smaller, original, key).verdict == "found"
+
+
+@pytest.mark.parametrize("layers", [[2], [-1], [0, 1]])
+def test_layers_that_do_not_fit_are_refused(tiny_models: dict[str, Path], tmp_path: Path, layers: list[int]) -> None:
+    with pytest.raises(ParameterError, match="layers to drop do not fit"):
+        drop_layers(tiny_models["llama"], tmp_path / "out", layers)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_does_not_count_its_layers_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "uncounted"
+    folder.mkdir()
+    source = tiny_models["llama"]
+    (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    del config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UnsupportedCheckpointError, match="number of layers is not stated"):
+        drop_layers(folder, tmp_path / "out", [0])
+
+
+def test_an_existing_folder_is_left_alone(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputExistsError):
+        drop_layers(tiny_models["llama"], tmp_path / "out", [0])
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_after_a_second_mark_both_are_found_and_the_rivals_is_not_in_ours(demo_path: Path, tmp_path: Path) -> None:
+    original = irwm.open_checkpoint(demo_path)
+    ours = irwm.generate_key(original, secret=bytes(32), owner="Example Labs")
+    release = irwm.open_checkpoint(irwm.insert(original, ours, tmp_path / "release").path)
+    his = irwm.generate_key(release, secret=b"\x01" * 32, owner="Rival")
+    twice = irwm.open_checkpoint(mark_again(release.path, tmp_path / "twice", his))
+    assert irwm.detect(twice, original, ours).verdict == "found"
+    assert irwm.detect(twice, release, his).verdict == "found"
+    assert irwm.detect(release, release, his).verdict == "not found"
+    with pytest.raises(KeyMismatchError):
+        mark_again(demo_path, tmp_path / "wrong", his)
+
+
+def test_without_a_key_a_rival_draws_one(tiny_path: Path, tmp_path: Path) -> None:
+    once, again = (mark_again(tiny_path, tmp_path / name) for name in ("once", "again"))
+    tensors = [load_file(folder / "model.safetensors")["model.embed_tokens.weight"] for folder in (once, again)]
+    assert not torch.equal(*tensors)

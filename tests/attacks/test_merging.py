@@ -1,0 +1,124 @@
+"""Merging: each method against its formula, what the mark becomes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import irwm
+from irwm.attacks import combine, merge
+from irwm.errors import OutputExistsError, ParameterError
+from tests.attacks.test_collusion_attacks import all_tensors, blurred, changed
+from tests.conftest import write_llama
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+@pytest.fixture(scope="module")
+def models(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A base, and two models whose matrices lie about it in different directions."""
+    root = tmp_path_factory.mktemp("merging")
+    return [tiny_path, *(changed(tiny_path, root / str(seed), blurred(seed)) for seed in (1, 2))]
+
+
+def slerp(one: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
+    a, b = one.ravel(), other.ravel()
+    angle = np.arccos(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    return (np.sin((1 - share) * angle) * one + np.sin(share * angle) * other) / np.sin(angle)
+
+
+@pytest.mark.parametrize(
+    ("method", "weights", "expected"),
+    [
+        ("linear", None, lambda base, a, b: (a + b) / 2),
+        ("linear", [1.0, 3.0], lambda base, a, b: 0.25 * a + 0.75 * b),
+        ("slerp", [0.7, 0.3], lambda base, a, b: slerp(a, b, 0.3)),
+        ("task arithmetic", None, lambda base, a, b: base + 0.5 * (a - base) + 0.5 * (b - base)),
+        ("task arithmetic", [1.0, -0.5], lambda base, a, b: base + (a - base) - 0.5 * (b - base)),
+    ],
+)
+@pytest.mark.parametrize("numbers_at_once", [combine._NUMBERS_AT_ONCE, 500])
+def test_every_tensor_follows_the_formula(
+    models: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    weights: Any,
+    expected: Any,
+    numbers_at_once: int,
+) -> None:
+    monkeypatch.setattr(combine, "_NUMBERS_AT_ONCE", numbers_at_once)
+    base = models[0] if method == "task arithmetic" else None
+    out = merge(models[1:], tmp_path / "out", method, weights, base)
+    tensors = [all_tensors(folder) for folder in models]
+    merged = all_tensors(out)
+    assert merged.keys() == tensors[1].keys()
+    for name, tensor in merged.items():
+        values = [each[name].double().numpy() for each in tensors]
+        if np.array_equal(values[1], values[2]) and base is None:
+            assert torch.equal(tensor, tensors[1][name])
+        else:
+            np.testing.assert_allclose(tensor.double().numpy(), expected(*values), rtol=1e-4, atol=1e-5)
+    assert (out / "config.json").read_bytes() == (models[1] / "config.json").read_bytes()
+
+
+def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) -> None:
+    doubled = changed(tiny_path, tmp_path / "doubled", lambda _name, tensor: 2 * tensor)
+    merged = all_tensors(merge([tiny_path, doubled], tmp_path / "out", "slerp", [1.0, 1.0]))
+    torch.testing.assert_close(merged[EMBEDDING], 1.5 * all_tensors(tiny_path)[EMBEDDING])
+
+
+@pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic"])
+def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp_path: Path, method: str) -> None:
+    """Half of every change is left, which the joint statistic reads as a mark of half the strength."""
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(32))
+    release = irwm.insert(original, key, tmp_path / "release").path
+    if method == "task arithmetic":
+        merged = merge([release], tmp_path / "out", method, [0.5], demo_path)
+    else:
+        merged = merge([release, demo_path], tmp_path / "out", method)
+    half = load_file(Path(merged) / "model.safetensors")[EMBEDDING]
+    assert not torch.equal(half, load_file(Path(release) / "model.safetensors")[EMBEDDING])
+    found = irwm.detect(irwm.open_checkpoint(merged), original, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "ties"}, "unknown way of merging"),
+        ({"method": "slerp", "count": 3}, "slerp merges another number"),
+        ({"count": 1}, "linear merges another number"),
+        ({"method": "task arithmetic"}, "a base is what task arithmetic starts from"),
+        ({"base": True}, "a base is what task arithmetic starts from"),
+        ({"weights": [1.0]}, "the weights do not fit"),
+        ({"weights": [1.0, -1.0]}, "the weights do not fit"),
+        ({"weights": [1.0, float("nan")]}, "the weights do not fit"),
+        ({"weights": [0.0, 0.0]}, "the weights do not fit"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    models: list[Path], tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    folders = (models * 2)[1 : 1 + changes.get("count", 2)]
+    base = models[0] if changes.get("base") else None
+    with pytest.raises(ParameterError, match=words):
+        merge(folders, tmp_path / "out", changes.get("method", "linear"), changes.get("weights"), base)
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_of_other_shapes_are_named_and_nothing_is_overwritten(models: list[Path], tmp_path: Path) -> None:
+    other = write_llama(tmp_path / "wide", hidden_size=128)
+    with pytest.raises(ParameterError, match="not copies of one model") as caught:
+        merge([models[1], other], tmp_path / "out")
+    assert caught.value.tensor
+    (tmp_path / "there").mkdir()
+    with pytest.raises(OutputExistsError):
+        merge(models[1:], tmp_path / "there")
+    assert not list((tmp_path / "there").iterdir())

@@ -1,12 +1,13 @@
 """Attacks on a release: each takes a model folder and writes a model folder, the same for tests, lab and benchmarks.
 
-`prune`, `quantize`, `add_noise` and `drop_layers` lose a little of the model; `collude` makes one of several copies,
-and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds the
-transforms that lose nothing.
+`prune`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude` makes one of several
+copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds
+the transforms that lose nothing.
 """
 
 from irwm.attacks import equivalence
 from irwm.attacks.collusion import collude
+from irwm.attacks.finetuning import finetune
 from irwm.attacks.layers import drop_layers
 from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
@@ -14,4 +15,4 @@ from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune
 from irwm.attacks.quantization import quantize
 
-__all__ = ["add_noise", "collude", "drop_layers", "equivalence", "mark_again", "merge", "prune", "quantize"]
+__all__ = ["add_noise", "collude", "drop_layers", "equivalence", "finetune", "mark_again", "merge", "prune", "quantize"]

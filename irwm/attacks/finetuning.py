@@ -1,0 +1,158 @@
+"""Fine-tuning a release on a text, with all weights, with LoRA or with layer 0 alone (paper, section 5.3)."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from irwm.attacks.rewrite import copy_companions
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
+WHAT = (ALL, LORA, LAYER_0)
+# Share of tokens that a masked language model has to guess, as in BERT's own training.
+_MASKED = 0.15
+
+Progress = Callable[[int, int, str], None]
+
+
+def finetune(
+    model_dir: str | Path,
+    out_dir: str | Path,
+    text: str,
+    steps: int,
+    learning_rate: float = 1e-5,
+    what: str = ALL,
+    lora_rank: int = 16,
+    batch: int = 8,
+    length: int = 128,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Train the model on with AdamW, in float32, and write it in the dtype that it had.
+
+    A causal model learns to tell the next token; a masked one (BERT) the 15 % of tokens that are hidden from it.
+
+    Args:
+        model_dir: a model folder in safetensors that transformers opens, with its tokenizer.
+        out_dir: must not exist.
+        text: what to train on; each step takes `batch` pieces of `length` tokens, drawn by `seed`.
+        steps: of the optimizer; the rate falls from `learning_rate` to 0 by a half cosine over them.
+        what: "all" weights; "lora": adapters of rank `lora_rank` on every linear layer, merged at the end; "layer 0":
+            the first layer alone, which is where the invariant lives.
+        progress: called with steps done, steps in all and what is being done.
+
+    Raises:
+        ParameterError: a number out of range, another `what`, or a text of fewer than `length` + 1 tokens.
+        UnsupportedCheckpointError: another format, a model or tokenizer that transformers cannot open, or LoRA without
+            the package peft.
+        OutputExistsError: `out_dir` exists.
+        CheckpointError: `model_dir` is not a checkpoint that is read.
+    """
+    numbers = {"steps": steps, "lora_rank": lora_rank, "batch": batch, "length": length - 1}
+    wrong = [name for name, value in numbers.items() if value < 1]
+    if wrong or not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise ParameterError("fine-tuning needs positive numbers", found=", ".join(wrong) or f"rate {learning_rate}")
+    if what not in WHAT:
+        raise ParameterError("unknown part to train", expected=" or ".join(WHAT), found=repr(what))
+    checkpoint, out = open_checkpoint(model_dir), Path(out_dir)
+    require_safetensors(checkpoint.format, checkpoint.path, "attacked")
+    if out.exists():
+        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    model, tokenizer, dtype = _opened(checkpoint.path)
+    ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
+    if len(ids) <= length:
+        raise ParameterError("the text is too short", expected=f"over {length} tokens", found=f"{len(ids)} tokens")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        trained = _prepared(model, what, lora_rank).to(device).train()
+        _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)
+    if what == LORA:
+        trained = trained.merge_and_unload()
+    try:
+        trained.to("cpu", dtype).save_pretrained(out)
+        config = (out / "config.json").read_bytes()
+        copy_companions(checkpoint, out)  # the tokenizer; the config and the list of shards are the new ones
+        (out / "config.json").write_bytes(config)
+        if len(list(out.glob("*.safetensors"))) == 1:
+            (out / "model.safetensors.index.json").unlink(missing_ok=True)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    return out
+
+
+def _opened(folder: Path) -> tuple[PreTrainedModel, Any, torch.dtype]:
+    """Model in float32, tokenizer, and the dtype that the weights are stored in."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
+        kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UnsupportedCheckpointError(
+            "transformers cannot open this model for training", file=folder, found=str(error)[:300]
+        ) from error
+    stored = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
+    return model, tokenizer, stored
+
+
+def _prepared(model: PreTrainedModel, what: str, rank: int) -> Any:
+    """The model with what is not to be trained held fast."""
+    if what == LORA:
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError as error:
+            raise UnsupportedCheckpointError("LoRA needs the package peft", advice="pip install peft") from error
+        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+    if what == LAYER_0:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(".layers.0." in name or ".layer.0." in name or ".h.0." in name)
+    return model
+
+
+def _batches(ids: torch.Tensor, steps: int, batch: int, length: int, seed: int) -> Iterator[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        starts = torch.randint(len(ids) - length, (batch,), generator=generator).tolist()
+        yield torch.stack([ids[start : start + length] for start in starts])
+
+
+def _train(
+    model: Any, batches: Iterator[torch.Tensor], tokenizer: Any, steps: int, rate: float, progress: Progress | None
+) -> None:
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    for step, ids in enumerate(batches, 1):
+        ids = ids.to(model.device)
+        shown, wanted = _hidden(ids, tokenizer) if tokenizer.mask_token_id is not None else (ids, ids)
+        optimizer.zero_grad(set_to_none=True)
+        model(input_ids=shown, labels=wanted).loss.backward()
+        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
+        optimizer.step()
+        schedule.step()
+        if progress:
+            progress(step, steps, "Fine-tuning")
+
+
+def _hidden(ids: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a masked model is shown, and what it has to guess; -100 is what torch's loss passes over."""
+    drawn = torch.rand(ids.shape) < _MASKED
+    drawn[:, 0] = True  # never none at all, whose loss would be no number
+    drawn = drawn.to(ids.device)
+    return ids.masked_fill(drawn, tokenizer.mask_token_id), ids.masked_fill(~drawn, -100)

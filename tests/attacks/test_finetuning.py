@@ -1,0 +1,107 @@
+"""Fine-tuning: it learns, it changes what it says it changes, the mark outlives it, and what is refused."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import irwm
+from irwm.attacks import finetune
+from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from tests.attacks.test_collusion_attacks import all_tensors
+
+TEXT = inspect.getsource(argparse)
+# peft's own, about transformers' next version.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:peft.*", "ignore::FutureWarning:transformers.*")
+
+
+@pytest.fixture(scope="module")
+def released(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, Path]:
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(32))
+    return original, key, Path(irwm.insert(original, key, tmp_path_factory.mktemp("tuned") / "release").path)
+
+
+def loss(folder: Path) -> float:
+    """Mean negative log-likelihood of the text's first tokens, in nats."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    ids = torch.tensor([AutoTokenizer.from_pretrained(folder)(TEXT)["input_ids"][:256]])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return float(model(input_ids=ids, labels=ids).loss)
+
+
+@pytest.mark.parametrize("what", ["all", "lora", "layer 0"])
+def test_it_learns_and_the_mark_outlives_it(released: Any, tmp_path: Path, what: str) -> None:
+    original, key, release = released
+    out = finetune(release, tmp_path / "out", TEXT, steps=20, learning_rate=1e-3, what=what, batch=4, length=64)
+    before, after = all_tensors(release), all_tensors(out)
+    assert after.keys() == before.keys()
+    assert {name: (t.dtype, t.shape) for name, t in after.items()} == {
+        name: (t.dtype, t.shape) for name, t in before.items()
+    }
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    embedding = "model.embed_tokens.weight"
+    if what == "all":
+        assert embedding in changed
+    else:
+        assert embedding not in changed
+        layers = {name.split(".")[2] for name in changed if ".layers." in name}
+        assert layers == ({"0"} if what == "layer 0" else {str(n) for n in range(len(layers))})
+    assert loss(out) < loss(release) - 0.01
+    found = irwm.detect(irwm.open_checkpoint(out), original, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+def test_a_masked_model_is_trained_on_what_is_hidden(minilm_path: Path, tmp_path: Path) -> None:
+    out = finetune(minilm_path, tmp_path / "out", TEXT, steps=2, learning_rate=1e-4, batch=2, length=32)
+    before, after = irwm.open_checkpoint(minilm_path), irwm.open_checkpoint(out)
+    assert after.vocab_size == before.vocab_size
+    assert not torch.equal(after.embedding(), before.embedding())
+
+
+def test_the_same_seed_gives_the_same_model(released: Any, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 2, "batch": 2, "length": 32}
+    once, again, other = (
+        all_tensors(finetune(released[2], tmp_path / name, TEXT, seed=seed, **settings))
+        for name, seed in (("once", 0), ("again", 0), ("other", 1))
+    )
+    assert all(torch.equal(once[name], again[name]) for name in once)
+    assert not all(torch.equal(once[name], other[name]) for name in once)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 0}, "positive numbers"),
+        ({"learning_rate": float("nan")}, "positive numbers"),
+        ({"what": "head"}, "unknown part to train"),
+        ({"text": "short"}, "text is too short"),
+    ],
+)
+def test_what_does_not_fit_is_refused(released: Any, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        finetune(released[2], tmp_path / "out", **({"text": TEXT, "steps": 1} | changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_a_tokenizer_cannot_be_trained(released: Any, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("model.safetensors", "config.json"):
+        (bare / name).write_bytes((released[2] / name).read_bytes())
+    with pytest.raises(UnsupportedCheckpointError, match="cannot open this model for training"):
+        finetune(bare, tmp_path / "out", TEXT, steps=1)
+
+
+def test_an_existing_folder_is_left_alone(released: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputExistsError):
+        finetune(released[2], tmp_path / "out", TEXT, steps=1)
+    assert not list((tmp_path / "out").iterdir())

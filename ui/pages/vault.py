@@ -141,7 +141,8 @@ def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
         [r.owner, r.recipient or "–", r.model_name, _time(r.created), r.commitment[:16], r.label] for r in page.records
     ]
     choices = [(key_label(record), record.id) for record in page.records]
-    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices, value=None),))
+    # What was chosen stays: this may come a moment after somebody chose.
+    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
 
 
 def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:

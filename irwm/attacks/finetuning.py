@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +14,7 @@ from irwm.attacks.rewrite import copy_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from irwm.utility import open_model
 
 ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
 WHAT = (ALL, LORA, LAYER_0)
@@ -70,18 +68,19 @@ def finetune(
     require_safetensors(checkpoint.format, checkpoint.path, "attacked")
     if out.exists():
         raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
-    model, tokenizer, dtype = _opened(checkpoint.path)
+    opened = open_model(checkpoint.path, device)
+    tokenizer = opened.tokenizer
     ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
     if len(ids) <= length:
         raise ParameterError("the text is too short", expected=f"over {length} tokens", found=f"{len(ids)} tokens")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        trained = _prepared(model, what, lora_rank).to(device).train()
+        trained = _prepared(opened.model, what, lora_rank).to(device).train()
         _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)
     if what == LORA:
         trained = trained.merge_and_unload()
     try:
-        trained.to("cpu", dtype).save_pretrained(out)
+        trained.to("cpu", opened.dtype).save_pretrained(out)
         config = (out / "config.json").read_bytes()
         copy_companions(checkpoint, out)  # the tokenizer; the config and the list of shards are the new ones
         (out / "config.json").write_bytes(config)
@@ -93,25 +92,7 @@ def finetune(
     return out
 
 
-def _opened(folder: Path) -> tuple[PreTrainedModel, Any, torch.dtype]:
-    """Model in float32, tokenizer, and the dtype that the weights are stored in."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
-
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
-        kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UnsupportedCheckpointError(
-            "transformers cannot open this model for training", file=folder, found=str(error)[:300]
-        ) from error
-    stored = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
-    return model, tokenizer, stored
-
-
-def _prepared(model: PreTrainedModel, what: str, rank: int) -> Any:
+def _prepared(model: Any, what: str, rank: int) -> Any:
     """The model with what is not to be trained held fast."""
     if what == LORA:
         try:

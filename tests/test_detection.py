@@ -140,16 +140,17 @@ def test_cheap_disguises_do_not_hide_the_mark(marked, tmp_path: Path, disguise: 
     assert found.log10_p < -40
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rows", [4, 40, 400, 4000])
 @pytest.mark.parametrize("d", [64, 128])
-def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: int) -> None:
+def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: int, seed: int) -> None:
     """Columns are matched and scored on different rows: the best of many resembles anything on its own rows."""
     shape = {"vocab_size": rows, "hidden_size": d, "bos_token_id": 0, "eos_token_id": 1}
-    models = [irwm.open_checkpoint(write_llama(tmp_path / str(seed), seed=seed, **shape)) for seed in range(4)]
-    for seed in range(4):
-        alignment = irwm.align(models[seed], models[seed - 1])
-        assert not alignment.aligned
-        assert irwm.lineage.lineage(alignment).status != "derived"
+    pair = [irwm.open_checkpoint(write_llama(tmp_path / str(i), seed=2 * seed + i, **shape)) for i in range(2)]
+    alignment = irwm.align(*pair)
+    assert not alignment.aligned
+    assert irwm.lineage.lineage(alignment).status != "derived"
 
 
 def test_keys_tried_are_paid_for(marked) -> None:

@@ -29,6 +29,8 @@ from irwm.probability import LN10, binomial_tail_log, fisher_log10
 from irwm.verdict import judge, log10_risk
 
 INVARIANTS = ("original", "suspect")
+# The verdict's way first, the paper's second.
+WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
 BORROWED = Lineage(
     CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
@@ -82,13 +84,44 @@ def detect_each(
 
     `keys_tried` is the number of keys unless more were tried elsewhere. Arguments and errors as `detect`.
     """
+    _check_way(statistic, invariant)
+    tried = len(keys) if keys_tried is None else keys_tried
+    for tasks in _tasks(suspect, model, keys, device, seed, tried):
+        yield max((task.finding(statistic, invariant) for task in tasks), key=_strength)
+
+
+def detect_ways(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    key: Key,
+    ways: Sequence[tuple[str, str]] = WAYS,
+    device: str = "cpu",
+    seed: int = 0,
+    keys_tried: int = 1,
+) -> dict[tuple[str, str], Finding]:
+    """`detect` by several pairs of statistic and invariant on one suspect, which is aligned once.
+
+    To compare the ways, not to choose among them: only the default one's verdict is calibrated for one reading.
+    """
+    for statistic, invariant in ways:
+        _check_way(statistic, invariant)
+    (tasks,) = _tasks(suspect, model, [key], device, seed, keys_tried)
+    return {way: max((task.finding(*way) for task in tasks), key=_strength) for way in ways}
+
+
+def _check_way(statistic: str, invariant: str) -> None:
     if statistic not in stat.STATISTICS or invariant not in INVARIANTS:
         raise ParameterError(
             "unknown statistic or invariant",
             expected=f"statistic in {stat.STATISTICS}, invariant in {INVARIANTS}",
             found=f"{statistic!r}, {invariant!r}",
         )
-    tried = len(keys) if keys_tried is None else keys_tried
+
+
+def _tasks(
+    suspect: Checkpoint, model: Checkpoint, keys: Sequence[Key], device: str, seed: int, tried: int
+) -> Iterator[tuple[_Task, ...]]:
+    """For each key, a task for each tensor that may be the suspect's embedding."""
     if tried < 1:
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(tried))
     for key in keys:
@@ -96,15 +129,13 @@ def detect_each(
     chosen = [(key, key.choices()) for key in keys]
     for key, choices in chosen:
         check_original(key, choices, model)
-    # Each tensor that may be the embedding is read.
     readings = [_Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
     null: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
     for key, choices in chosen:
         if len(null) != key.parameters.permutations:
             null = null_permutations(seed, key.parameters.permutations, model.hidden_size)
         placed = [each.placed(choices) for each in readings]
-        tasks = (_Task(each, model, key, choices, null, device, seed, tried, len(readings)) for each in placed)
-        yield max((task.finding(statistic, invariant) for task in tasks), key=_strength)
+        yield tuple(_Task(each, model, key, choices, null, device, seed, tried, len(readings)) for each in placed)
 
 
 def _strength(finding: Finding) -> tuple[bool, float]:

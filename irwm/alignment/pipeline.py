@@ -8,6 +8,7 @@ in directions that did not pair them.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ LEAST_ROWS_SHARE = 0.25
 MOST_CHOICES = 8
 # Rows of a key that may look out of place before all rows are looked for.
 FEW_MISPLACED = 1
+# A suspect is traced, read with its key, with decoys and by other statistics, each of which asks for its alignment: the
+# answers for the newest ones are kept. A `Checkpoint` is one object for files that do not change while it is in use.
+_KEPT = 4
 
 
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
@@ -40,6 +44,7 @@ def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignm
     return alignments(suspect, model, device)[0]
 
 
+@lru_cache(maxsize=_KEPT)
 def alignments(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> tuple[Alignment, ...]:
     """An alignment for every tensor of the suspect that may be its embedding and fits, best first; else the best one.
 
@@ -67,6 +72,7 @@ def misplaced(
     return Search(suspect, model, device).misplaced(alignment, tokens) > FEW_MISPLACED
 
 
+@lru_cache(maxsize=_KEPT)
 def borne_out(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
     """The alignment, with every row where its content says if a name puts any of them anywhere but at its own id.
 
@@ -80,6 +86,7 @@ def borne_out(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, devi
     return alignment if np.array_equal(alignment.rows, by_id) else settled(suspect, model, alignment, device)
 
 
+@lru_cache(maxsize=_KEPT)
 def settled(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
     """The alignment with every row where its content says, whatever its id and name."""
     again = Search(suspect, model, device).settled(alignment)

@@ -89,24 +89,27 @@ def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_p
     assert (order[alignment.rows] == np.arange(4096)).mean() > 0.999
 
 
-def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path) -> None:
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(4))
+def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     """Both have one shape; whatever order the scrambled names put them in, what they hold decides."""
     model = irwm.open_checkpoint(phi3_path)
-    for seed in range(4):
-        steps = ["rotate", ("rename_tensors", {"scheme": "scrambled"})]
-        suspect, _ = disguised(phi3_path, tmp_path / str(seed), steps, seed=seed)
-        alignment = irwm.align(suspect, model)
-        assert alignment.aligned
-        restored = alignment.restore(suspect.read(alignment.embedding, [700]).double().numpy())
-        assert np.corrcoef(restored[0], model.embedding([700])[0].numpy())[0, 1] > 0.99
+    steps = ["rotate", ("rename_tensors", {"scheme": "scrambled"})]
+    suspect, _ = disguised(phi3_path, tmp_path / "x", steps, seed=seed)
+    alignment = irwm.align(suspect, model)
+    assert alignment.aligned
+    restored = alignment.restore(suspect.read(alignment.embedding, [700]).double().numpy())
+    assert np.corrcoef(restored[0], model.embedding([700])[0].numpy())[0, 1] > 0.99
 
 
-def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_path: Path) -> None:
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("shapes", [[(5000, 128)], [(9000, 128), (5000, 128), (9000, 64), (4096, 128)]])
+def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_path: Path, shapes: list) -> None:
     model = irwm.open_checkpoint(phi3_path)
     suspect, _ = disguised(phi3_path, tmp_path / "x", ["rotate", ("rename_tensors", {"scheme": "scrambled"})])
     tensors = load_file(suspect.shards[0])
     generator = torch.Generator().manual_seed(0)
-    for i, shape in enumerate([(9000, 128), (5000, 128), (9000, 64), (4096, 128)]):
+    for i, shape in enumerate(shapes):
         tensors[f"a{i}"] = torch.randn(shape, generator=generator).bfloat16()
     save_file(tensors, suspect.shards[0])
     alignment = irwm.align(irwm.open_checkpoint(suspect.path), model)
@@ -114,13 +117,15 @@ def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_
     assert alignment.rows.tolist() == list(range(4096))
 
 
-def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, phi3_path: Path) -> None:
-    for suspect, model in ((gemma_path, phi3_path), (phi3_path, gemma_path)):
-        alignment = irwm.align(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
-        assert not alignment.aligned
-        assert alignment.exhausted  # the tokenizers name the rows
-        assert alignment.steps == ()
-        assert "cannot be aligned" in alignment.reason
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("names", [("gemma", "phi3"), ("phi3", "gemma")])
+def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, phi3_path: Path, names: tuple) -> None:
+    paths = {"gemma": gemma_path, "phi3": phi3_path}
+    alignment = irwm.align(*(irwm.open_checkpoint(paths[name]) for name in names))
+    assert not alignment.aligned
+    assert alignment.exhausted  # the tokenizers name the rows
+    assert alignment.steps == ()
+    assert "cannot be aligned" in alignment.reason
 
 
 def test_another_hidden_size_is_said(demo_path: Path, phi3_path: Path) -> None:

@@ -2,9 +2,34 @@
 
 This package alone opens models with transformers; a verdict never runs one.
 
-    opened    a model folder opened with transformers, and its tokenizer
+    opened      a model folder opened with transformers, and its tokenizer
+    text        how a text is given to a model
+    kept        a model's outputs, exact and in bounded memory
+    reference   a model run once over a text
+    vocabulary  which token of one model is which of another's
+    measure     another model against the reference: perplexity, divergence, agreement
+    function    whether two models compute the same function
+    certificate what a mark cost, for the release receipt
+    harness     lm-evaluation-harness on a model folder, where it is installed
 """
 
+from irwm.utility.certificate import Certificate, certify
+from irwm.utility.function import SameFunction, same_function
+from irwm.utility.measure import Utility, compare
 from irwm.utility.opened import Opened, open_model
+from irwm.utility.reference import Reference, reference
+from irwm.utility.text import default_text
 
-__all__ = ["Opened", "open_model"]
+__all__ = [
+    "Certificate",
+    "Opened",
+    "Reference",
+    "SameFunction",
+    "Utility",
+    "certify",
+    "compare",
+    "default_text",
+    "open_model",
+    "reference",
+    "same_function",
+]

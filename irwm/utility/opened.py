@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 
-from irwm.errors import UnsupportedCheckpointError
+from irwm.checkpoint import open_checkpoint
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,15 @@ class Opened:
         tokenizer: the one beside the weights.
         masked: whether it guesses hidden tokens (BERT) instead of the next one.
         dtype: in which the weights are stored.
+        headless: no output head is stored (an encoder for embeddings, "BertModel"): the model's is a fresh random one,
+            there to be trained, and what it guesses means nothing.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     masked: bool
     dtype: torch.dtype
+    headless: bool = False
 
 
 def open_model(folder: str | Path, device: str = "cpu") -> Opened:
@@ -36,21 +46,115 @@ def open_model(folder: str | Path, device: str = "cpu") -> Opened:
 
     The arithmetic is float32 on the weights as stored: bfloat16 sums would differ from machine to machine.
 
-    Raises:
-        UnsupportedCheckpointError: transformers cannot open the model or its tokenizer.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+    Args:
+        folder: a model folder, or a .gguf file, whose weights transformers puts together again.
 
-    folder = Path(folder)
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    Raises:
+        UnsupportedCheckpointError: transformers cannot open the model or its tokenizer, or finds only a part of the
+            weights under the names that it knows.
+    """
+    weights = open_weights(folder, device)
+    return Opened(weights.model, open_tokenizer(folder), weights.masked, weights.dtype, weights.headless)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What `Opened` holds, without a tokenizer."""
+
+    model: PreTrainedModel
+    masked: bool
+    dtype: torch.dtype
+    headless: bool
+
+
+def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
+    """The model alone; arguments and errors as `open_model`."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    place, named = _place(folder)
+    with _typed(Path(folder), "transformers cannot run this model"), _quiet():
+        config = AutoConfig.from_pretrained(place, local_files_only=True, **named)
         masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
         kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        with torch.random.fork_rng():  # a fresh head is drawn at random
+            torch.manual_seed(0)
+            model, loaded = kind.from_pretrained(
+                place, local_files_only=True, dtype=torch.float32, output_loading_info=True, **named
+            )
+    missing = sorted(loaded["missing_keys"])
+    body = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
+    if body or (missing and not masked):
         raise UnsupportedCheckpointError(
-            "transformers cannot run this model", file=folder, found=str(error)[:300]
-        ) from error
-    stored = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
-    return Opened(model.to(device).eval(), tokenizer, masked, stored)
+            "transformers does not find all weights of this model under the names that it knows",
+            file=folder,
+            tensor=(body or missing)[0],
+            found=f"{len(missing)} tensors missing",
+            advice="A model whose tensors were renamed runs only after they have their names back",
+        )
+    return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
+
+
+def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer beside the weights, or in the GGUF file.
+
+    Raises:
+        UnsupportedCheckpointError: there is none, or transformers cannot open it.
+    """
+    from transformers import AutoTokenizer
+
+    place, named = _place(folder)
+    if not named and not any((place / name).is_file() for name in _TOKENIZER_FILES):
+        raise UnsupportedCheckpointError(
+            "no tokenizer beside the weights",
+            file=folder,
+            expected="a tokenizer.json or the like",
+            advice="Copy the original's tokenizer files into the folder",
+        )
+    with _typed(Path(folder), "transformers cannot open this model's tokenizer"), _quiet():
+        return AutoTokenizer.from_pretrained(place, local_files_only=True, **named)
+
+
+def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:
+    """The folder that transformers is given, and the name of the GGUF file in it."""
+    path = Path(folder)
+    if path.suffix == ".gguf":
+        return path.parent, {"gguf_file": path.name}
+    if path.is_file() and path.name in ("model.safetensors", "pytorch_model.bin"):
+        return path.parent, {}
+    files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+    return path, {"gguf_file": files[0].name} if len(files) == 1 else {}
+
+
+def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
+    """The dtype that the config names; of a GGUF file, its embedding's, and float16 for blocks, whose scales are."""
+    if gguf:
+        kept = getattr(torch, open_checkpoint(path).dtype, None)
+        return kept if isinstance(kept, torch.dtype) else torch.float16
+    return config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
+
+
+@contextmanager
+def _typed(file: Path, problem: str) -> Iterator[None]:
+    """What a library says of a file that it cannot use, as an error of ours."""
+    try:
+        yield
+    except (json.JSONDecodeError, SafetensorError) as error:
+        raise CorruptCheckpointError(problem, file=file, found=str(error)[:300]) from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
+        raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and load reports on the terminal: what is missing is said in errors."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,73 @@
+"""What a mark cost the model it was put into, measured on the two folders: the receipt's utility certificate."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import CancelledError, IrwmError
+from irwm.utility.measure import Progress, Utility, compare
+from irwm.utility.reference import reference
+from irwm.utility.text import default_text
+
+# Enough to see a change of 1 % of perplexity, and read within seconds where the model is small.
+TOKENS = 1024
+BUNDLED = "the bundled text (documentation of Python)"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A release against its original.
+
+    Attributes:
+        changed_rows: of the embedding.
+        text: what the text is called.
+        text_sha256: of its UTF-8 bytes, hex.
+        utility: None where it was not measured.
+        why: why it was not, in words; empty otherwise.
+    """
+
+    changed_rows: int
+    text: str
+    text_sha256: str
+    utility: Utility | None
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self) | {"utility": self.utility.to_dict() if self.utility else None}
+
+
+def certify(
+    original: str | Path,
+    release: str | Path,
+    changed_rows: int,
+    text: str | None = None,
+    name: str = BUNDLED,
+    *,
+    tokens: int = TOKENS,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Certificate:
+    """Run both models over the beginning of a text.
+
+    A model that cannot be run is no error here: the certificate says why it holds no figures.
+
+    Args:
+        text: the bundled one if None.
+        progress: as `compare`; what it raises goes through.
+    """
+    text = default_text() if text is None else text
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    utility, why = None, ""
+    try:
+        utility = compare(reference(original, text, tokens, device), release, progress=progress)
+    except CancelledError:
+        raise
+    except IrwmError as error:
+        why = str(error)
+    except (MemoryError, RuntimeError, OSError) as error:  # too large for this machine; a full temporary folder
+        why = f"running the model failed: {str(error)[:200]}"
+    return Certificate(changed_rows, name, digest, utility, why)

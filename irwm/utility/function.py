@@ -1,0 +1,148 @@
+"""Whether two models compute the same function: the proof behind an attack that claims to change nothing.
+
+A function-preserving transform is exact in float64; what is written is rounded to the dtype of the file. So the logits
+of the two models differ, and the question is whether by more than that rounding explains. How far rounding moves the
+logits depends on the model: its depth, its norms, its weights. It is therefore measured on the model itself: every
+number of the reference is moved by an error of the law that rounding has (uniform, up to half the distance to its
+neighbour in the other file's dtype), and the model is run again. Two models are the same where neither the largest
+difference of a logit nor the root mean square of all is more than `SLACK` times what that makes.
+
+What this proves is as sharp as the dtype. In bfloat16 a change smaller than rounding to 8 bits cannot be told from it;
+the same transform written as float32 is held to float32's rounding, some 5000 times closer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.utility.measure import Pair, common_order, pair_of, states
+from irwm.utility.opened import open_weights
+from irwm.utility.reference import Reference, run
+
+# Measured (docs/utility.md): 2.1 at most over all transforms and their compositions on three trained models, written as
+# bfloat16 and as float32; pruning a tenth of the weights makes 5.9 at least.
+SLACK = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SameFunction:
+    """Two models' outputs on the same tokens.
+
+    Attributes:
+        largest: the largest difference between two logits; of encoders, between two coordinates of a hidden state.
+        typical: the root mean square of all differences.
+        scale: the largest of the reference's logits, without its sign.
+        tolerance, typical_tolerance: how large `largest` and `typical` may be for rounding to explain them.
+        same: whether both are that small.
+        positions: places of the text at which all logits were compared.
+        dtype: whose rounding is meant, that of the other model's file.
+    """
+
+    largest: float
+    typical: float
+    scale: float
+    tolerance: float
+    typical_tolerance: float
+    same: bool
+    positions: int
+    dtype: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def same_function(
+    reference: Reference, other_dir: str | Path, token_ids: Sequence[int] | torch.Tensor | None = None
+) -> SameFunction:
+    """Compare all logits of two models on the reference's text; of tokens that one of them lacks there are none.
+
+    Arguments and errors as `irwm.utility.compare`.
+    """
+    pair = pair_of(reference, Path(other_dir), token_ids)
+    difference = (_encoders if reference.headless else _logits)(pair)
+    largest, typical = rounding(reference, pair.weights.dtype)
+    tolerance, typical_tolerance = SLACK * largest, SLACK * typical
+    return SameFunction(
+        largest=difference.largest,
+        typical=difference.typical,
+        scale=difference.scale,
+        tolerance=tolerance,
+        typical_tolerance=typical_tolerance,
+        # A difference that is no number is not small.
+        same=difference.largest <= tolerance and difference.typical <= typical_tolerance,
+        positions=difference.positions,
+        dtype=str(pair.weights.dtype).removeprefix("torch."),
+    )
+
+
+@dataclass(slots=True)
+class _Difference:
+    """Gathered block by block."""
+
+    largest: float = 0.0
+    scale: float = 0.0
+    squares: float = 0.0
+    count: int = 0
+    positions: int = 0
+
+    def add(self, expected: torch.Tensor, outputs: torch.Tensor) -> None:
+        apart = (outputs - expected).abs()
+        worst = apart.max().item() if torch.isfinite(apart).all() else math.inf
+        self.largest = max(self.largest, worst)
+        self.scale = max(self.scale, expected.abs().max().item())
+        self.squares += apart.double().square().sum().item()
+        self.count += apart.numel()
+        self.positions += len(expected)
+
+    @property
+    def typical(self) -> float:
+        return math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
+
+
+def _logits(pair: Pair) -> _Difference:
+    there = (pair.match.new >= 0).nonzero().flatten()
+    found = _Difference()
+    for expected, outputs, _ in pair.run():
+        if pair.match.plain:
+            found.add(expected, outputs)
+        else:
+            found.add(expected[:, there], outputs[:, pair.match.new[there]])
+    return found
+
+
+def _encoders(pair: Pair) -> _Difference:
+    ours, theirs = states(pair)
+    order = common_order(ours, theirs)
+    found = _Difference()
+    found.add(ours, theirs if order is None else theirs[:, order])
+    return found
+
+
+def rounding(reference: Reference, dtype: torch.dtype) -> tuple[float, float]:
+    """The largest and the root mean square change of a logit, or of a hidden state's coordinate, when every number of
+    the reference's model is moved by a random rounding error of `dtype`."""
+    if dtype not in reference.roundings:
+        weights = open_weights(reference.folder, reference.device)
+        source = torch.Generator(weights.model.device).manual_seed(reference.seed)
+        with torch.no_grad():
+            for value in weights.model.parameters():
+                value.add_(_rounding_error(value, dtype, source))
+        found = _Difference()
+        for number, outputs in enumerate(run(weights, reference.readings)):
+            found.add(reference.outputs[number], outputs)
+        reference.roundings[dtype] = found.largest, found.typical
+    return reference.roundings[dtype]
+
+
+def _rounding_error(value: torch.Tensor, dtype: torch.dtype, source: torch.Generator) -> torch.Tensor:
+    """Numbers drawn uniformly between minus and plus half the distance of each number to its neighbour in `dtype`."""
+    exponent = torch.frexp(value).exponent  # value = mantissa * 2^exponent, mantissa in [0.5, 1)
+    half = torch.ldexp(torch.full_like(value, torch.finfo(dtype).eps / 4), exponent)
+    return half * (2 * torch.rand(value.shape, generator=source, device=value.device) - 1)

@@ -1,0 +1,138 @@
+"""Benchmarks of lm-evaluation-harness [1] on a model folder, for users who have it and its data at hand.
+
+[1] https://github.com/EleutherAI/lm-evaluation-harness, the package lm-eval (requirements-harness.txt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import IrwmError, NotACheckpointError, ParameterError
+
+
+class HarnessMissingError(IrwmError):
+    """lm-eval is not installed."""
+
+
+class HarnessError(IrwmError):
+    """lm-eval could not run a task: an unknown name, data that are not on this machine, a model that it cannot open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One figure of one task.
+
+    Attributes:
+        task: its name.
+        metric: "acc", "word_perplexity" and the like; with the filter's name behind a comma where there is one.
+        value: the figure.
+        error: its standard error, as the harness estimates it; None where it does not.
+        samples: questions asked; None where the harness does not say.
+    """
+
+    task: str
+    metric: str
+    value: float
+    error: float | None
+    samples: int | None
+
+
+def evaluate(
+    model_dir: str | Path,
+    tasks: Sequence[str],
+    task_folder: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    limit: int | None = None,
+    batch: int = 1,
+    shots: int | None = None,
+    seed: int = 0,
+) -> tuple[Score, ...]:
+    """Run tasks of the harness on a model, in float32 on the weights as stored.
+
+    The harness looks for a task's data where the task says; whoever wants nothing to leave the machine sets
+    HF_HUB_OFFLINE=1 before Python starts, as `python -m irwm.utility benchmark` does.
+
+    Args:
+        model_dir: a model folder that transformers opens.
+        tasks: names that the harness knows, or of the YAML files in `task_folder`.
+        task_folder: tasks of your own.
+        limit: so many questions of each task only.
+        batch: questions at once.
+        shots: examples before each question; None as the task says.
+        seed: of everything that the harness draws.
+
+    Returns:
+        Every figure of every task, in the order of their names.
+
+    Raises:
+        HarnessMissingError: lm-eval is not installed.
+        HarnessError: it failed; the message says with what.
+        ParameterError: no task is named.
+        NotACheckpointError: `model_dir` is no folder.
+    """
+    if not tasks:
+        raise ParameterError("no task is named", expected="at least one")
+    folder = Path(model_dir)
+    if not folder.is_dir():
+        raise NotACheckpointError("there is no model folder here", file=folder)
+    try:
+        import lm_eval
+        from lm_eval.tasks import TaskManager
+    except ImportError as error:
+        raise HarnessMissingError(
+            "benchmarks need the package lm-eval",
+            found=str(error),
+            advice="pip install -r requirements-harness.txt",
+        ) from error
+    try:
+        found = lm_eval.simple_evaluate(
+            model="hf",
+            model_args={"pretrained": str(folder), "dtype": "float32", "trust_remote_code": False},
+            tasks=list(tasks),
+            task_manager=TaskManager(include_path=None if task_folder is None else str(task_folder)),
+            device=device,
+            limit=limit,
+            batch_size=batch,
+            num_fewshot=shots,
+            log_samples=False,
+            random_seed=seed,
+            numpy_random_seed=seed,
+            torch_random_seed=seed,
+            fewshot_random_seed=seed,
+        )
+    except Exception as error:  # a library of many hands, whose errors are of every class
+        raise HarnessError(
+            "lm-evaluation-harness could not run this",
+            file=folder,
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            advice="Check the tasks' names, and that their data are on this machine",
+        ) from error
+    return _scores(found)
+
+
+def _scores(found: Any) -> tuple[Score, ...]:
+    """The harness's results: figures stand under "metric,filter", their errors under "metric_stderr,filter"."""
+    scores = []
+    for task, figures in sorted(found["results"].items()):
+        samples = (found.get("n-samples", {}).get(task) or {}).get("effective")
+        for label, value in sorted(figures.items()):
+            metric, _, chosen = label.partition(",")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or metric.endswith("_stderr"):
+                continue
+            if not chosen and metric in ("alias", "sample_len", "sample_count"):
+                continue
+            error = figures.get(f"{metric}_stderr,{chosen}")
+            scores.append(
+                Score(
+                    task=task,
+                    metric=metric if chosen in ("", "none") else label,
+                    value=float(value),
+                    error=float(error) if isinstance(error, (int, float)) else None,
+                    samples=samples,
+                )
+            )
+    return tuple(scores)

@@ -1,0 +1,281 @@
+"""What a change of a model costs: perplexity, divergence and agreement against the model it was made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.errors import UnsupportedCheckpointError
+from irwm.utility.opened import Weights, open_tokenizer, open_weights
+from irwm.utility.reference import Reference, blocks, loss_of, losses, readings_of, restricted, run
+from irwm.utility.text import Reading, exp_mean, token_list
+from irwm.utility.vocabulary import Match, match
+
+Progress = Callable[[int, int, str], None]
+
+# Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
+BLOCK = 32
+_HEADLESS = "an encoder without an output head predicts nothing: its last hidden states were compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """A model against the reference, on the same text.
+
+    Every standard error is of the mean over the text's tokens, from the sums of blocks of 32 neighbouring ones, and
+    None where there are fewer than 2 blocks. It says how far another text of this kind would move the figure, and
+    nothing about texts of other kinds.
+
+    Attributes:
+        tokens: predicted tokens behind the perplexities; of an encoder, hidden states compared.
+        perplexity_reference, perplexity: exp of the mean loss in nats; of a masked model the pseudo-perplexity. None
+            for an encoder without an output head, which predicts nothing. Infinite where a model's outputs are no
+            numbers.
+        change: their ratio - 1.
+        change_error: standard error of `change`, from the differences token by token.
+        kl: mean over the predicted tokens of KL(reference || other), in nats, over the tokens that both models have:
+            the reference's probabilities of these are made to sum to 1, the other model's are its own.
+        kl_error: its standard error.
+        top1: share of places at which both models hold the same token for the likeliest.
+        compared: places behind `kl` and `top1`.
+        similarity: mean cosine between the two models' last hidden states; encoders without an output head only.
+        reason: what could not be measured, or not in full, and why; empty otherwise.
+    """
+
+    tokens: int
+    perplexity_reference: float | None
+    perplexity: float | None
+    change: float | None
+    change_error: float | None
+    kl: float | None
+    kl_error: float | None
+    top1: float | None
+    compared: int
+    similarity: float | None = None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; an infinite number, which JSON lacks, is the word "infinity"."""
+        return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
+
+
+def compare(
+    reference: Reference,
+    other_dir: str | Path,
+    token_ids: Sequence[int] | torch.Tensor | None = None,
+    progress: Progress | None = None,
+) -> Utility:
+    """Measure another model on the reference's text.
+
+    Where the other model's vocabulary was reordered or padded, its tokens are found by their texts or by `token_ids`.
+    Where tokens of the text are gone, both models are run on what is left of it, for divergence and agreement; for the
+    perplexity the other model's own tokenizer writes the text anew, and its loss is divided by the reference's number
+    of tokens, so that both speak of the same text. Without a tokenizer the perplexities are of what is left, too.
+
+    Args:
+        reference: what `irwm.utility.reference` found.
+        other_dir: a model folder or GGUF file that transformers opens, of the reference's kind.
+        token_ids: new id of each old one, -1 where it is gone; needed where the tokenizer was not rewritten.
+        progress: called with runs done, runs in all, and what is being done.
+
+    Raises:
+        UnsupportedCheckpointError: transformers cannot run it, it is of another kind, or its tokens cannot be matched.
+        ParameterError: `token_ids` does not fit, or nothing is left of the text.
+        CheckpointError: it is no checkpoint that is read.
+    """
+    pair = pair_of(reference, Path(other_dir), token_ids)
+    if reference.headless:
+        return _encoder(pair, progress)
+    after, kl, equal = [], [], []
+    for expected, outputs, reading in pair.run(progress):
+        after.append(loss_of(outputs, reading.wanted))
+        divergence, same = _distance(expected, outputs, pair.match)
+        kl.append(divergence)
+        equal.append(same)
+    return _utility(pair, torch.cat(after), torch.cat(kl), torch.cat(equal))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """Two models that can be shown the same text.
+
+    Attributes:
+        asked: the reference as it was given.
+        reference: the same, or, where tokens of its text are gone, its model run over what is left.
+        other, weights: the other model.
+        match: which token is which.
+        gone: how many tokens of the text, each counted once, are gone.
+    """
+
+    asked: Reference
+    reference: Reference
+    other: Path
+    weights: Weights
+    match: Match
+    gone: int
+
+    def run(self, progress: Progress | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor, Reading]]:
+        """For each reading: the reference's outputs, the other model's, and the reading in its ids."""
+        total = len(self.reference.readings)
+        given = [self.match.reading(reading) for reading in self.reference.readings]
+        for number, outputs in enumerate(run(self.weights, given, self.reference.headless)):
+            yield self.reference.outputs[number], outputs, given[number]
+            if progress:
+                progress(number + 1, total, "Running the model")
+
+
+def pair_of(reference: Reference, other: Path, token_map: Sequence[int] | torch.Tensor | None) -> Pair:
+    """Open the other model and match its tokens; errors as `compare`."""
+    weights = open_weights(other, reference.device)
+    if weights.masked != reference.masked or (weights.headless and not reference.headless):
+        kinds = {(False, False): "next-token", (True, False): "masked", (True, True): "headless"}
+        raise UnsupportedCheckpointError(
+            "these two models do not predict the same thing",
+            file=other,
+            expected=f"a {kinds[reference.masked, reference.headless]} model, as {reference.folder.name}",
+            found=f"a {kinds[weights.masked, weights.headless]} model",
+        )
+    matched = match(reference, other, weights.model.get_input_embeddings().num_embeddings, token_map)
+    gone = matched.lacks(reference)
+    left = restricted(reference, matched.new >= 0) if gone else reference
+    if matched.lacks(left):
+        raise UnsupportedCheckpointError("the tokens that this kind of model needs around a text are gone", file=other)
+    return Pair(reference, left, other, weights, matched, gone)
+
+
+def _distance(expected: torch.Tensor, outputs: torch.Tensor, matched: Match) -> tuple[torch.Tensor, torch.Tensor]:
+    """KL divergence, float64 (m,), and whether the likeliest token is the same, bool (m,), of two tables of logits
+    (m, columns). A row with a logit that is no number diverges infinitely and agrees with nothing."""
+    there = (matched.new >= 0).nonzero().flatten()
+    ours = slice(None) if matched.plain else there
+    theirs = slice(None) if matched.plain else matched.new[there]
+    divergence, equal = [], []
+    for rows in blocks(*expected.shape):
+        log_p = expected[rows].double()[:, ours].log_softmax(dim=1)
+        log_q = outputs[rows].double().log_softmax(dim=1)[:, theirs]
+        p = log_p.exp()
+        each = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dim=1)
+        sound = torch.isfinite(outputs[rows]).all(dim=1) & torch.isfinite(expected[rows]).all(dim=1)
+        # The divergence of equal distributions comes out as some -1e-17.
+        divergence.append(torch.where(sound, each.clamp(min=0.0), torch.inf))
+        equal.append(sound & (matched.new[expected[rows].argmax(dim=1)] == outputs[rows].argmax(dim=1)))
+    return torch.cat(divergence), torch.cat(equal)
+
+
+def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Tensor) -> Utility:
+    reference, reason = pair.reference, []
+    before, compared = reference.losses, len(reference.losses)
+    change, error = _mean(after - before, reference.parts)
+    divergence, kl_error = _mean(kl, reference.parts)
+    means = before.mean().item(), after.mean().item()
+    if pair.gone:
+        reason.append(f"{pair.gone} tokens of the text are gone: compared on the {compared} places that are left")
+        rewritten = _own_loss(pair)
+        if rewritten is not None:
+            before = pair.asked.losses
+            means = before.mean().item(), rewritten / len(before)
+            change, error = means[1] - means[0], None
+            reason.append("perplexity of the whole text as its own tokenizer writes it, per token of the reference")
+    if not math.isfinite(means[1]):
+        reason.insert(0, "its outputs are not numbers")
+    ratio = exp_mean(change)
+    return Utility(
+        tokens=len(before),
+        perplexity_reference=exp_mean(means[0]),
+        perplexity=exp_mean(means[1]),
+        change=ratio - 1,
+        change_error=None if error is None or not math.isfinite(ratio) else ratio * error,
+        kl=divergence,
+        kl_error=kl_error,
+        top1=equal.double().mean().item(),
+        compared=compared,
+        reason="; ".join(reason),
+    )
+
+
+def _own_loss(pair: Pair) -> float | None:
+    """The whole text's loss in nats, as the other model's own tokenizer writes it; None without a tokenizer."""
+    asked = pair.asked
+    try:
+        tokenizer = open_tokenizer(pair.other)
+    except UnsupportedCheckpointError:
+        return None
+    ids, _ = token_list(tokenizer, asked.text, len(asked.text) + 2, asked.masked)
+    readings = readings_of(ids, pair.weights, tokenizer, asked.window, asked.seed)
+    return losses(pair.weights, readings).sum().item()
+
+
+def _encoder(pair: Pair, progress: Progress | None) -> Utility:
+    ours, theirs, reason = *states(pair, progress), [_HEADLESS]
+    order = common_order(ours, theirs)
+    if order is not None:
+        theirs = theirs[:, order]
+        reason.append("their coordinates had been reordered and were put back")
+    if pair.gone:
+        reason.append(f"{pair.gone} tokens of the text are gone and were left out")
+    cosines = torch.nn.functional.cosine_similarity(ours, theirs, dim=1)
+    if not torch.isfinite(cosines).all():
+        cosines = torch.where(torch.isfinite(cosines), cosines, 0.0)
+        reason.insert(0, "its outputs are not numbers")
+    return Utility(
+        tokens=len(cosines),
+        perplexity_reference=None,
+        perplexity=None,
+        change=None,
+        change_error=None,
+        kl=None,
+        kl_error=None,
+        top1=None,
+        compared=len(cosines),
+        similarity=cosines.mean().item(),
+        reason="; ".join(reason),
+    )
+
+
+def states(pair: Pair, progress: Progress | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """All last hidden states of two encoders, float64 (n, d) each.
+
+    Raises:
+        UnsupportedCheckpointError: they are of different length.
+    """
+    found = [(expected, outputs) for expected, outputs, _ in pair.run(progress)]
+    ours, theirs = (torch.cat(part).double() for part in zip(*found, strict=True))
+    if ours.shape != theirs.shape:
+        raise UnsupportedCheckpointError(
+            "these two encoders put out vectors of different length",
+            file=pair.other,
+            expected=str(ours.shape[1]),
+            found=str(theirs.shape[1]),
+        )
+    return ours, theirs
+
+
+def common_order(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor | None:
+    """The one order of the other encoder's coordinates, int64 (d,), in which all its hidden states (n, d) resemble
+    ours, where that is another than the one they have; None otherwise. What is read from an encoder without a head is
+    its stream itself, and a thief who permutes that has changed nothing else."""
+    if not torch.isfinite(theirs).all():
+        return None
+    order = torch.cdist(ours.T, theirs.T).argmin(dim=1)  # by distance, for some coordinates hardly vary
+    plain = torch.arange(len(order))
+    return order if not torch.equal(order, plain) and torch.equal(order.sort().values, plain) else None
+
+
+def _mean(values: torch.Tensor, parts: torch.Tensor) -> tuple[float, float | None]:
+    """The mean of values (n,) and its standard error, from the sums of blocks of neighbouring ones."""
+    mean = values.mean()
+    if not math.isfinite(mean):
+        return mean.item(), None
+    rest, sums = values - mean, []
+    for part in parts.unique():
+        sums += [block.sum() for block in rest[parts == part].split(BLOCK)]
+    if len(sums) < 2:
+        return mean.item(), None
+    every = torch.stack(sums)
+    spread = (every.square().sum() * len(sums) / (len(sums) - 1)).sqrt()
+    return mean.item(), (spread / len(values)).item()

@@ -1,0 +1,182 @@
+"""A model run once over a text, so that many others can be held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.checkpoint import open_checkpoint, token_ids
+from irwm.errors import ParameterError
+from irwm.utility.kept import Kept
+from irwm.utility.opened import Opened, Weights, open_tokenizer, open_weights
+from irwm.utility.text import Reading, causal, encoded, hidden, token_list, window_of
+
+# Numbers of float64 worked on at once: 32 MB.
+_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What `reference` found.
+
+    Attributes:
+        folder: the model's.
+        text: the part of the text that was read.
+        ids: that part's tokens.
+        readings: how it was given to the model.
+        outputs: for each reading (m, vocabulary) logits, or of an encoder (m, d) hidden states.
+        losses: float64 (n,), negative log-likelihood of each predicted token in nats; empty for an encoder.
+        parts: int64 (n,), the piece of text that each prediction belongs to.
+        vocabulary: token to id, as the model's own files say.
+        rows: of the embedding, which are the columns of the logits.
+        masked, headless: as `irwm.utility.Opened`.
+        dtype: in which the weights are stored.
+        window, seed, device: with which it was read.
+        roundings: what `irwm.utility.function` found rounding to do to this model, by dtype, so that it is asked once.
+    """
+
+    folder: Path
+    text: str
+    ids: tuple[int, ...]
+    readings: tuple[Reading, ...]
+    outputs: Kept
+    losses: torch.Tensor
+    parts: torch.Tensor
+    vocabulary: Mapping[str, int]
+    rows: int
+    masked: bool
+    headless: bool
+    dtype: torch.dtype
+    window: int
+    seed: int
+    device: str
+    roundings: dict[torch.dtype, tuple[float, float]] = field(default_factory=dict)
+
+
+def reference(model_dir: str | Path, text: str, tokens: int = 4096, device: str = "cpu", seed: int = 0) -> Reference:
+    """Run a model over the beginning of a text and keep what it says.
+
+    The arithmetic is float32 on the weights as stored. A causal model is read in windows of 256 tokens, each beginning
+    with the last token of the one before. A masked one (BERT) has every token hidden once, a seventh of each window at
+    a time; exp of its mean loss is a pseudo-perplexity. An encoder without an output head predicts nothing: its last
+    hidden states are kept.
+
+    Args:
+        model_dir: a model folder or GGUF file that transformers opens.
+        tokens: so many of the text are read, at most.
+        seed: draws what is hidden from a masked model.
+
+    Raises:
+        ParameterError: fewer than 2 tokens asked for or in the text, or a token that the model has no row for.
+        UnsupportedCheckpointError: transformers cannot run the model.
+        CheckpointError: it is no checkpoint that is read.
+    """
+    if tokens < 2:
+        raise ParameterError("too few tokens to measure a model on", expected="2 or more", found=str(tokens))
+    folder = Path(model_dir)
+    tokenizer, weights = open_tokenizer(folder), open_weights(folder, device)
+    ids, read = token_list(tokenizer, text, tokens, weights.masked)
+    return _read(folder, weights, tokenizer, ids, read, device, seed)
+
+
+def restricted(reference: Reference, kept: torch.Tensor) -> Reference:
+    """The same model run over what is left of the same text when only some tokens exist.
+
+    Args:
+        kept: bool (ids,), whether each id of the vocabulary is one of them.
+
+    Raises:
+        ParameterError: fewer than 2 tokens are left.
+    """
+    ids = [i for i in reference.ids if kept[i]]
+    if len(ids) < 2:
+        raise ParameterError("nothing is left of the text but tokens that are gone", found=f"{len(ids)} tokens left")
+    folder, device = reference.folder, reference.device
+    weights = open_weights(folder, device)
+    return _read(folder, weights, open_tokenizer(folder), ids, reference.text, device, reference.seed)
+
+
+def _read(
+    folder: Path, weights: Weights, tokenizer: Any, ids: Sequence[int], text: str, device: str, seed: int
+) -> Reference:
+    window = window_of(weights.model)
+    readings = readings_of(ids, weights, tokenizer, window, seed)
+    kept, losses = Kept(), []
+    for reading, outputs in zip(readings, run(weights, readings), strict=True):
+        kept.add(outputs)
+        losses.append(loss_of(outputs, reading.wanted))
+    return Reference(
+        folder=folder,
+        text=text,
+        ids=tuple(ids),
+        readings=tuple(readings),
+        outputs=kept,
+        losses=torch.cat(losses),
+        parts=torch.cat([torch.full((len(r.wanted),), r.part) for r in readings]),
+        vocabulary=token_ids(open_checkpoint(folder)),
+        rows=weights.model.get_input_embeddings().num_embeddings,
+        masked=weights.masked,
+        headless=weights.headless,
+        dtype=weights.dtype,
+        window=window,
+        seed=seed,
+        device=device,
+    )
+
+
+def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: int, seed: int) -> list[Reading]:
+    """How a model of this kind is given these tokens."""
+    if weights.headless:
+        return encoded(ids, window, tokenizer)
+    return hidden(ids, window, tokenizer, seed) if weights.masked else causal(ids, window)
+
+
+@torch.no_grad()
+def run(weights: Weights | Opened, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
+    """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`,
+    which without a word is what the model is.
+
+    Raises:
+        ParameterError: a token that the model has no row for.
+    """
+    headless = weights.headless if headless is None else headless
+    model = weights.model.base_model if headless else weights.model
+    rows = weights.model.get_input_embeddings().num_embeddings
+    for reading in readings:
+        if reading.shown.numel() and int(reading.shown.max()) >= rows:
+            raise ParameterError(
+                "the tokenizer writes a token that the model has no row for",
+                expected=f"ids below {rows}",
+                found=str(int(reading.shown.max())),
+                advice="The tokenizer beside the weights belongs to another model",
+            )
+        shown = reading.shown[None].to(weights.model.device)
+        found = model(input_ids=shown) if weights.masked else model(input_ids=shown, use_cache=False)
+        values = found.last_hidden_state if headless else found.logits
+        yield values[0, reading.at.to(values.device)].float().cpu()
+
+
+def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihood, float64 (m,), of the tokens `wanted` (m,) under logits (m, vocabulary); infinite where
+    a logit is no number."""
+    found = []
+    for rows in blocks(len(wanted), outputs.shape[1]):
+        logits = outputs[rows].double()
+        loss = logits.logsumexp(dim=1) - logits.gather(1, wanted[rows, None])[:, 0]
+        found.append(torch.where(torch.isfinite(loss), loss, torch.inf))
+    return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+
+
+def losses(opened: Opened | Weights, readings: Sequence[Reading]) -> torch.Tensor:
+    """Negative log-likelihood, float64, of every token that the readings ask for, in their order."""
+    return torch.cat([loss_of(o, r.wanted) for o, r in zip(run(opened, readings), readings, strict=True)])
+
+
+def blocks(rows: int, width: int) -> list[slice]:
+    """Rows of a table of this width that are worked on at once."""
+    step = max(1, _AT_ONCE // width)
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -1,0 +1,129 @@
+"""How a text is given to a model: which tokens it is shown, and which of them it has to predict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from irwm.errors import ParameterError, UnsupportedCheckpointError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Tokens a model sees at once. Every figure of this repository is measured with it; a shorter context is taken whole.
+WINDOW = 256
+# Each token of a masked model's window is hidden once, in one of so many readings: a seventh, as BERT's own 15 %.
+READINGS = 7
+# No tokenizer writes so many characters as one token, so this much text is enough for the tokens asked for.
+_CHARACTERS = 100
+# exp of more overflows; a model that bad is simply infinitely surprised.
+_LARGEST = 700.0
+_DEFAULT = Path(__file__).parents[2] / "assets" / "demo" / "heldout.txt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """One run of a model.
+
+    Attributes:
+        shown: int64 (length,), the ids it is given.
+        at: int64 (m,), the places whose outputs count.
+        wanted: int64 (m,), the token to be predicted at each; empty for an encoder, which predicts none.
+        part: readings of one piece of text share a number.
+    """
+
+    shown: torch.Tensor
+    at: torch.Tensor
+    wanted: torch.Tensor
+    part: int
+
+
+def default_text() -> str:
+    """The bundled text: prose from Python's documentation that the demo model was not trained on."""
+    return _DEFAULT.read_text(encoding="utf-8")
+
+
+def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, masked: bool) -> tuple[list[int], str]:
+    """The ids of the text's beginning, at most `tokens`, and that beginning.
+
+    A causal model gets the special tokens that its tokenizer puts around a text, a masked one gets its own around each
+    window (`readings`).
+
+    Raises:
+        ParameterError: fewer than 2 tokens.
+    """
+    text = text[: tokens * _CHARACTERS]
+    written = tokenizer(text, verbose=False, add_special_tokens=not masked, return_offsets_mapping=tokenizer.is_fast)
+    ids = list(written["input_ids"])
+    if len(ids) > tokens:
+        ids = ids[:tokens]
+        text = text[: written["offset_mapping"][tokens - 1][1]] if tokenizer.is_fast else tokenizer.decode(ids)
+    if len(ids) < 2:
+        raise ParameterError(
+            "the text is too short to measure a model on", expected="2 tokens or more", found=f"{len(ids)} tokens"
+        )
+    return ids, text
+
+
+def exp_mean(loss: float) -> float:
+    """exp of a mean loss in nats; infinite past what a float holds, and of what is no number."""
+    return math.exp(loss) if loss < _LARGEST else math.inf
+
+
+def window_of(model: PreTrainedModel) -> int:
+    """Tokens to show this model at once."""
+    context = getattr(model.config, "max_position_embeddings", None)
+    return min(WINDOW, context) if isinstance(context, int) and context >= 4 else WINDOW
+
+
+def causal(ids: Sequence[int], window: int) -> list[Reading]:
+    """Windows that begin with the last token of the one before: every token but the first is predicted once."""
+    found = []
+    for part, start in enumerate(range(0, len(ids) - 1, window - 1)):
+        chunk = torch.tensor(ids[start : start + window], dtype=torch.int64)
+        found.append(Reading(chunk[:-1], torch.arange(len(chunk) - 1), chunk[1:], part))
+    return found
+
+
+def hidden(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase, seed: int) -> list[Reading]:
+    """A masked model's readings: `READINGS` of each window, and each token hidden in one of them, drawn by `seed`.
+
+    Raises:
+        UnsupportedCheckpointError: the tokenizer has no mask token.
+    """
+    mask = tokenizer.mask_token_id
+    if mask is None:
+        raise UnsupportedCheckpointError("this masked model's tokenizer has no mask token")
+    source = torch.Generator().manual_seed(seed)
+    found = []
+    for part, (chunk, first) in enumerate(_framed(ids, window, tokenizer)):
+        length = len(chunk) - first - (tokenizer.sep_token_id is not None)
+        group = torch.randperm(length, generator=source) % READINGS
+        for turn in range(min(READINGS, length)):
+            at = (group == turn).nonzero().flatten() + first
+            found.append(Reading(chunk.index_fill(0, at, mask), at, chunk[at], part))
+    return found
+
+
+def encoded(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase) -> list[Reading]:
+    """An encoder's readings: each window whole, all of its hidden states wanted."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    return [
+        Reading(chunk, torch.arange(len(chunk)), nothing, part)
+        for part, (chunk, _) in enumerate(_framed(ids, window, tokenizer))
+    ]
+
+
+def _framed(ids: Sequence[int], window: int, tokenizer: Any) -> Iterator[tuple[torch.Tensor, int]]:
+    """Windows between the tokens that begin and end a text, and the place of their first own token."""
+    before = [] if tokenizer.cls_token_id is None else [tokenizer.cls_token_id]
+    after = [] if tokenizer.sep_token_id is None else [tokenizer.sep_token_id]
+    size = window - len(before) - len(after)
+    for start in range(0, len(ids), size):
+        chunk = [*before, *ids[start : start + size], *after]
+        yield torch.tensor(chunk, dtype=torch.int64), len(before)

@@ -1,0 +1,71 @@
+"""The utility certificate: measured where the model runs, said in words where it does not, never an error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import irwm
+from irwm.errors import CancelledError
+from irwm.utility import certify, default_text
+from irwm.utility.__main__ import main
+
+
+@pytest.fixture(scope="module")
+def release(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> irwm.Release:
+    model = irwm.open_checkpoint(demo_path)
+    return irwm.insert(model, irwm.generate_key(model, secret=bytes(32)), tmp_path_factory.mktemp("cert") / "release")
+
+
+def test_a_release_is_certified_against_its_original(demo_path: Path, release: irwm.Release) -> None:
+    steps: list[tuple[int, int]] = []
+    found = certify(
+        demo_path, release.path, 50, tokens=300, progress=lambda done, total, _: steps.append((done, total))
+    )
+    assert found.why == ""
+    assert found.text_sha256 == hashlib.sha256(default_text().encode()).hexdigest()
+    assert found.utility.tokens == 299
+    assert abs(found.utility.change) < 0.01
+    assert steps[-1] == (2, 2)
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["changed_rows"] == 50
+    assert document["utility"]["kl"] == found.utility.kl
+
+
+def test_a_text_of_ones_own_is_named(demo_path: Path) -> None:
+    text = "The tutorial shows how to define a class and how to use it. " * 5
+    found = certify(demo_path, demo_path, 0, text, "contract.txt")
+    assert found.text == "contract.txt"
+    assert found.utility.change == 0
+
+
+def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -> None:
+    without = certify(tiny_path, tiny_path, 50)
+    assert without.utility is None
+    assert "no tokenizer beside the weights" in without.why
+    assert "too short" in certify(demo_path, demo_path, 0, "").why
+
+
+def test_a_stop_goes_through(demo_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise CancelledError("stopped on request")
+
+    with pytest.raises(CancelledError):
+        certify(demo_path, demo_path, 0, tokens=10, progress=stop)
+
+
+def test_the_command_compares_two_models(
+    demo_path: Path, release: irwm.Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(default_text()[:2000], encoding="utf-8")
+    command = ["compare", str(demo_path), str(demo_path), "--text", str(text), "--tokens", "60", "--same-function"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tokens"], found["change"]) == (59, 0.0)
+    assert found["same_function"]["same"] is True
+    assert main(["compare", str(demo_path), str(tmp_path)]) == 1
+    assert str(tmp_path) in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""lm-evaluation-harness on a model: a real run where it is installed, and a plain word where it is not.
+
+lm-eval is no requirement of the tests. Where it is not installed the real runs are skipped, and only they:
+`pip install -r requirements-harness.txt` brings it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from irwm.errors import NotACheckpointError, ParameterError
+from irwm.utility.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
+
+needs_harness = pytest.mark.skipif(
+    importlib.util.find_spec("lm_eval") is None, reason="lm-eval is not installed (requirements-harness.txt)"
+)
+QUESTIONS = [
+    {"question": "def f(x):\n    return", "choices": [" x", " ]]"], "answer": 0},
+    {"question": "This module", "choices": [" %%", " is"], "answer": 1},
+    {"question": "The function returns a", "choices": [" list", " (("], "answer": 0},
+]
+TASK = """\
+task: two_choices
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {data}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: "{{{{answer}}}}"
+target_delimiter: ""
+metric_list:
+  - metric: acc
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 1.0
+"""
+
+
+@pytest.fixture
+def task_folder(tmp_path: Path) -> Path:
+    """A task of three questions, with its data beside it: nothing is fetched."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    data = folder / "questions.jsonl"
+    data.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS), encoding="utf-8")
+    (folder / "two_choices.yaml").write_text(TASK.format(data=data), encoding="utf-8")
+    return folder
+
+
+def test_without_the_package_its_name_and_the_way_to_it_are_said(
+    demo_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(HarnessMissingError, match=r"lm-eval.*requirements-harness\.txt"):
+        evaluate(demo_path, ["two_choices"])
+
+
+def test_no_task_and_no_model_are_refused(demo_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError):
+        evaluate(demo_path, [])
+    with pytest.raises(NotACheckpointError):
+        evaluate(tmp_path / "nothing", ["two_choices"])
+
+
+def test_the_figures_are_read_with_their_errors() -> None:
+    found = _scores(
+        {
+            "results": {
+                "quiz": {
+                    "alias": "quiz",
+                    "sample_len": 3,
+                    "acc,none": 0.5,
+                    "acc_stderr,none": 0.1,
+                    "exact,strict": 1,
+                    "exact_stderr,strict": "N/A",
+                }
+            },
+            "n-samples": {"quiz": {"original": 9, "effective": 3}},
+        }
+    )
+    assert found == (Score("quiz", "acc", 0.5, 0.1, 3), Score("quiz", "exact,strict", 1.0, None, 3))
+
+
+def test_the_pinned_version_is_the_same_everywhere() -> None:
+    root = Path(__file__).parents[2]
+    assert "lm-eval==0.4.13" in (root / "requirements-harness.txt").read_text().splitlines()
+    assert 'harness = ["lm-eval==0.4.13"]' in (root / "pyproject.toml").read_text()
+
+
+@needs_harness
+def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
+    """In a process of its own, by the command: the harness sets global seeds and prints."""
+    command = [sys.executable, "-m", "irwm.utility", "benchmark", str(demo_path), "--tasks", "two_choices"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [*command, "--task-folder", str(task_folder)], capture_output=True, text=True, timeout=300, cwd=root
+    )
+    assert done.returncode == 0, done.stderr
+    (score,) = json.loads(done.stdout[done.stdout.index("{") :])[str(demo_path)]
+    assert (score["task"], score["metric"], score["samples"]) == ("two_choices", "acc", 3)
+    assert score["value"] == 1.0
+
+
+@needs_harness
+@pytest.mark.filterwarnings("ignore")
+def test_an_unknown_task_is_said_by_name(demo_path: Path) -> None:
+    with pytest.raises(HarnessError, match="no_such_task"):
+        evaluate(demo_path, ["no_such_task"])

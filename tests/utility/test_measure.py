@@ -1,0 +1,244 @@
+"""What a change of a model costs, against definitions computed here the plain way."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+import irwm
+from irwm.attacks import prune
+from irwm.attacks.equivalence import apply, disguise, read_state, write_state
+from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.utility import Reference, compare, default_text, open_model, reference, same_function
+from irwm.utility.measure import BLOCK, _mean
+from irwm.utility.opened import open_weights
+from tests.attacks.models import write_tiny
+from tests.checkpoint.gguf_builders import convert
+from tests.checkpoint.test_gguf_tokens import in_order
+from tests.utility.conftest import TOKENS
+
+
+def logits_of(folder: Path, ids: list[int]) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0].double()
+
+
+@pytest.fixture(scope="module")
+def pruned(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prune(demo_path, tmp_path_factory.mktemp("utility") / "pruned", 0.5)
+
+
+def test_the_figures_are_their_definitions(demo: Reference, demo_path: Path, pruned: Path) -> None:
+    small = reference(demo_path, default_text(), 100)
+    found = compare(small, pruned)
+    p, q = (logits_of(folder, list(small.ids))[:-1].log_softmax(dim=1) for folder in (demo_path, pruned))
+    wanted = torch.tensor(small.ids)[1:, None]
+    before, after = (-x.gather(1, wanted).mean().item() for x in (p, q))
+    assert found.tokens == found.compared == 99
+    assert found.perplexity_reference == pytest.approx(math.exp(before), rel=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(after), rel=1e-5)
+    assert found.change == pytest.approx(math.exp(after - before) - 1, rel=1e-4)
+    assert found.kl == pytest.approx((p.exp() * (p - q)).sum(dim=1).mean().item(), rel=1e-4)
+    assert found.top1 == pytest.approx((p.argmax(dim=1) == q.argmax(dim=1)).double().mean().item())
+    assert found.reason == ""
+
+
+def test_every_token_but_the_first_is_predicted_once_in_windows_of_256(demo: Reference) -> None:
+    assert [len(r.shown) for r in demo.readings] == [255, 44]
+    assert torch.cat([r.wanted for r in demo.readings]).tolist() == list(demo.ids[1:])
+    assert demo.readings[1].shown[0] == demo.readings[0].wanted[-1]
+
+
+def test_a_model_against_itself_costs_nothing_and_twice_the_same_is_the_same(
+    demo: Reference, demo_path: Path, pruned: Path
+) -> None:
+    found = compare(demo, demo_path)
+    assert (found.change, found.kl, found.top1, found.change_error) == (0.0, 0.0, 1.0, 0.0)
+    assert compare(demo, pruned) == compare(demo, pruned)
+
+
+def test_more_damage_costs_more_and_stands_out_of_the_noise(
+    demo: Reference, demo_path: Path, pruned: Path, tmp_path: Path
+) -> None:
+    light, heavy = compare(demo, prune(demo_path, tmp_path / "light", 0.1)), compare(demo, pruned)
+    assert light.kl < 0.01 < heavy.kl
+    assert light.top1 > 0.95 > heavy.top1
+    assert abs(light.change) < 4 * light.change_error
+    assert heavy.change > 4 * heavy.change_error > 0
+
+
+@pytest.mark.parametrize("steps", [["reorder_tokens"], [("pad_tokens", {"count": 200, "interleave": True})]])
+@pytest.mark.parametrize("told", [False, True], ids=["by text", "by map"])
+def test_a_moved_vocabulary_is_matched(
+    demo: Reference, demo_path: Path, tmp_path: Path, steps: list, told: bool
+) -> None:
+    state = apply(read_state(demo_path), steps, seed=4)
+    found = compare(demo, write_state(state, tmp_path / "out"), state.token_ids if told else None)
+    assert found.compared == TOKENS - 1
+    assert found.top1 > 0.99
+    # Rows that were added take probability from the others, and nothing else has happened.
+    assert 0 <= found.kl == pytest.approx(math.log1p(found.change), abs=1e-3)
+    assert (found.kl < 1e-9) == (steps == ["reorder_tokens"])
+
+
+def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_anew(
+    demo: Reference, demo_path: Path, tmp_path: Path
+) -> None:
+    out = disguise(demo_path, tmp_path / "out", [("trim_tokens", {"fraction": 0.1})], 5)
+    found = compare(demo, out)
+    assert found.tokens == TOKENS - 1 > found.compared > TOKENS / 2
+    assert found.kl == pytest.approx(0, abs=1e-6)  # of what both have, nothing changed
+    assert found.perplexity > 3 * found.perplexity_reference  # but its tokenizer writes texts it was not trained on
+    assert found.change_error is None
+    assert "tokens of the text are gone" in found.reason
+
+
+def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+    state = apply(read_state(demo_path), [("trim_tokens", {"fraction": 0.1, "tokenizer": "drop"})], seed=5)
+    out = write_state(state, tmp_path / "out")
+    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer beside the weights"):
+        compare(demo, out)
+    found = compare(demo, out, state.token_ids)
+    assert found.tokens == found.compared < TOKENS - 1
+    assert abs(found.change) < 0.2
+    with pytest.raises(ParameterError, match="map of token ids"):
+        compare(demo, out, list(range(4096)))
+
+
+def test_numbers_that_are_none_are_an_infinite_perplexity(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(demo_path, out)
+    tensors = load_file(out / "model.safetensors")
+    tensors["model.norm.weight"][0] = math.nan
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    found = compare(demo, out)
+    assert found.perplexity == found.change == found.kl == math.inf
+    assert found.top1 == 0
+    assert "not numbers" in found.reason
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["perplexity"] == "infinity"
+
+
+def test_a_masked_model_has_each_token_hidden_once(tmp_path: Path, minilm_path: Path) -> None:
+    folder = write_bert(tmp_path / "bert", minilm_path)
+    made = reference(folder, default_text(), 200, seed=3)
+    assert made.masked
+    assert not made.headless
+    mask = open_model(folder).tokenizer.mask_token_id
+    for part in {r.part for r in made.readings}:  # windows of 64, the model's context, with [CLS] and [SEP]
+        places = torch.cat([r.at for r in made.readings if r.part == part]).sort().values
+        assert places.tolist() == list(range(1, len(places) + 1))
+        assert len(places) == (62 if part < 3 else 200 - 3 * 62)
+    assert all((r.shown[r.at] == mask).all() and (r.shown == mask).sum() == len(r.at) for r in made.readings)
+    assert torch.cat([r.wanted for r in made.readings]).sort().values.tolist() == sorted(made.ids)
+    found = compare(made, folder)
+    assert found.tokens == 200
+    assert found.perplexity == found.perplexity_reference > 1
+    assert found.kl == 0
+    again = reference(folder, default_text(), 200, seed=4)
+    assert [r.at.tolist() for r in again.readings] != [r.at.tolist() for r in made.readings]
+
+
+def write_bert(folder: Path, minilm_path: Path) -> Path:
+    """A tiny random BERT with a head, and MiniLM's tokenizer cut down to it."""
+    write_tiny(folder, "bert")
+    config = json.loads((folder / "config.json").read_text())
+    words = (minilm_path / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    kept = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    kept += [w for w in words if w not in kept and not w.startswith("[unused")][: config["vocab_size"] - 5]
+    (folder / "vocab.txt").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "mask_token": "[MASK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def test_an_encoder_without_a_head_is_given_no_perplexity(minilm: Reference, minilm_path: Path, tmp_path: Path) -> None:
+    assert minilm.headless
+    found = compare(minilm, minilm_path)
+    assert found.perplexity is found.kl is found.top1 is None
+    assert found.similarity == pytest.approx(1)
+    assert "without an output head" in found.reason
+    damaged = compare(minilm, prune(minilm_path, tmp_path / "pruned", 0.5))
+    assert damaged.similarity < 0.9
+
+
+def test_models_of_two_kinds_are_not_compared(
+    demo: Reference, minilm: Reference, demo_path: Path, minilm_path: Path
+) -> None:
+    for made, other in ((demo, minilm_path), (minilm, demo_path)):
+        with pytest.raises(UnsupportedCheckpointError, match="do not predict the same thing"):
+            compare(made, other)
+
+
+def test_a_folder_that_transformers_cannot_run_is_named(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+    renamed = disguise(demo_path, tmp_path / "renamed", ["rename_tensors"])
+    with pytest.raises(UnsupportedCheckpointError, match="under the names that it knows") as caught:
+        compare(demo, renamed)
+    assert caught.value.file == str(renamed)
+    nobody = tmp_path / "nobody"
+    shutil.copytree(demo_path, nobody)
+    config = json.loads((nobody / "config.json").read_text())
+    (nobody / "config.json").write_text(json.dumps(config | {"model_type": "nobody"}))
+    with pytest.raises(UnsupportedCheckpointError, match="cannot run this model"):
+        compare(demo, nobody)
+
+
+def test_a_gguf_file_is_measured(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+    tokens, types = in_order(demo_path)
+    for kind, dtype, same in (("F16", torch.float16, True), ("Q8_0", torch.float16, False)):
+        path = tmp_path / f"{kind}.gguf"
+        convert(demo_path, path, gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
+        found = compare(demo, path)
+        assert found.compared == TOKENS - 1
+        assert found.top1 > 0.98
+        assert (found.kl < 1e-8) == same
+        assert open_weights(path).dtype == dtype
+        assert same_function(demo, path).same == same
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("", 10), ("words", 1), (default_text(), 0)])
+def test_too_little_to_measure_is_refused(demo_path: Path, text: str, tokens: int) -> None:
+    with pytest.raises(ParameterError):
+        reference(demo_path, text, tokens)
+
+
+def test_the_mark_costs_less_than_the_noise_of_the_text(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    release = irwm.insert(model, irwm.generate_key(model, secret=bytes(32)), tmp_path / "release")
+    found = compare(demo, release.path)
+    assert abs(found.change) < 0.005
+    assert found.top1 > 0.98
+
+
+def test_the_standard_error_covers_what_it_says() -> None:
+    """Blocks carry the dependence of neighbours: with it, the true mean lies within two errors 95 times in 100."""
+    source = torch.Generator().manual_seed(0)
+    hits = []
+    for _ in range(400):
+        drawn = torch.randn(2048 + 3, generator=source, dtype=torch.float64)
+        mean, error = _mean(drawn.unfold(0, 4, 1).mean(dim=1), torch.zeros(2048))
+        hits.append(abs(mean) < 2 * error)
+    assert 0.90 < sum(hits) / len(hits) < 0.98
+    assert _mean(torch.ones(BLOCK), torch.zeros(BLOCK)) == (1.0, None)
+
+
+def test_outputs_beyond_memory_come_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from irwm.utility import kept
+
+    monkeypatch.setattr(kept, "IN_MEMORY", 1000)
+    store = kept.Kept()
+    tensors = [torch.randn(n, 37) for n in (5, 1, 30)]
+    for tensor in tensors:
+        store.add(tensor)
+    assert len(store) == 3
+    assert store._file._rolled
+    for number in (2, 0, 1, 0):
+        assert torch.equal(store[number], tensors[number])

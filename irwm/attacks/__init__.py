@@ -2,7 +2,8 @@
 
 `prune`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude` makes one of several
 copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds
-the transforms that lose nothing.
+the transforms that lose nothing. Real tools do the rest: `to_gguf`, `to_bitsandbytes` and `autoround` quantise, and
+`merge_with_mergekit` merges; `dequantised` writes the numbers of a quantised copy as a folder that can be run.
 """
 
 from irwm.attacks import equivalence
@@ -13,6 +14,23 @@ from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune
+from irwm.attacks.quantisers import dequantised, to_bitsandbytes, to_gguf
 from irwm.attacks.quantization import quantize
+from irwm.attacks.tools import autoround, merge_with_mergekit
 
-__all__ = ["add_noise", "collude", "drop_layers", "equivalence", "finetune", "mark_again", "merge", "prune", "quantize"]
+__all__ = [
+    "add_noise",
+    "autoround",
+    "collude",
+    "dequantised",
+    "drop_layers",
+    "equivalence",
+    "finetune",
+    "mark_again",
+    "merge",
+    "merge_with_mergekit",
+    "prune",
+    "quantize",
+    "to_bitsandbytes",
+    "to_gguf",
+]

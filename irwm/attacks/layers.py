@@ -39,8 +39,7 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
     """
     model, out = open_checkpoint(model_dir), Path(out_dir)
     require_safetensors(model.format, model.path, "attacked")
-    config = _config(model.path)
-    count = _count(config, model.path)
+    count, config = count_layers(model.path), _config(model.path)
     gone = sorted(set(layers))
     if not all(0 <= number < count for number in gone) or len(gone) == count:
         expected = f"numbers from 0 to {count - 1}, not all of them"
@@ -67,6 +66,15 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
         shutil.rmtree(out, ignore_errors=True)
         raise
     return out
+
+
+def count_layers(model_dir: str | Path) -> int:
+    """How many layers a model folder's config.json states.
+
+    Raises:
+        UnsupportedCheckpointError: it states none.
+    """
+    return _count(_config(Path(model_dir)), Path(model_dir))
 
 
 def _config(folder: Path) -> dict[str, Any]:

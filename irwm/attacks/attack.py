@@ -1,0 +1,97 @@
+"""What an attack of the catalogue is: a name, its strengths, and how it is carried out on a release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.keys import Key
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is attacked, and what the attacker has.
+
+    Attributes:
+        original: folder of the unmarked model; a thief does not have it, but attacks that could only get stronger by it
+            use it, so that their figures are the worst case.
+        release: folder of the marked copy under attack.
+        key: of the release.
+        text: what an attacker trains on.
+        scratch: an existing folder for what attacks need on the way; the caller takes it away.
+        seed: of every draw.
+        device: where models are trained and marked.
+        progress: called with steps done, steps in all and what is being done.
+    """
+
+    original: Path
+    release: Path
+    key: Key = field(repr=False)
+    text: str = field(repr=False)
+    scratch: Path
+    seed: int = 0
+    device: str = "cpu"
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """One setting of an attack: the value that is handed to it, and what a person reads."""
+
+    value: float | str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attacked:
+    """What an attack wrote.
+
+    Attributes:
+        path: the suspect: a model folder or file.
+        runnable: a folder with the same numbers that can be run, where `path` itself cannot; None where it can.
+        exact: a folder with the numbers as they were before they were rounded to the file's dtype, on which an attack
+            that keeps the function proves it; None where that is `path`, or too large.
+        token_ids: (n,) int64, the row of each of the release's tokens, -1 for one that is gone; None where every token
+            kept its row or the tokenizer beside the weights says where it went.
+    """
+
+    path: Path
+    runnable: Path | None = None
+    exact: Path | None = None
+    token_ids: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack of the catalogue.
+
+    Attributes:
+        name: stable, for requests and records.
+        label, about: for a person; `about` is one sentence.
+        group: the heading it stands under.
+        symbol: what its strengths measure, with the unit ("share of weights", "bits").
+        strengths: from the weakest on; what a choice of "all" runs.
+        keeps_function: whether the model computes the same afterwards, which then has to be proved.
+        carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
+        obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights.
+    """
+
+    name: str
+    label: str
+    about: str
+    group: str
+    symbol: str
+    strengths: tuple[Strength, ...]
+    carry_out: Callable[[Setup, float | str, Path], Attacked] = field(repr=False)
+    obstacle: Callable[[Setup], str | None] = field(repr=False, default=lambda _setup: None)
+    keeps_function: bool = False
+
+    def label_of(self, value: float | str) -> str:
+        """What a person reads for a strength, also for one that is not offered."""
+        return next((strength.label for strength in self.strengths if strength.value == value), str(value))

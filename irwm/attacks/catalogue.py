@@ -1,0 +1,248 @@
+"""Every attack with the strengths that are tried, as data: what the Lab offers and `make reproduce` runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from irwm.attacks import equivalence
+from irwm.attacks.attack import Attack, Attacked, Setup, Strength
+from irwm.attacks.catalogue_tools import tool_merges, tool_quantisations
+from irwm.attacks.collusion import STRATEGIES, collude
+from irwm.attacks.equivalence import Step
+from irwm.attacks.finetuning import ALL, LAYER_0, LORA, finetune
+from irwm.attacks.layers import count_layers, drop_layers
+from irwm.attacks.marking import mark_again
+from irwm.attacks.merging import merge
+from irwm.attacks.noise import add_noise
+from irwm.attacks.pruning import prune
+from irwm.attacks.quantization import quantize
+from irwm.checkpoint import open_checkpoint
+from irwm.errors import UnsupportedCheckpointError
+from irwm.insertion import insert
+from irwm.keys import generate_key
+
+DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
+MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
+GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE)
+# Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose numbers move less per step.
+_RATE = 1e-4
+_LORA_RATE = 1e-3
+_STRATEGY_COPIES = 4
+# Bytes of a release that is written a second time, as float32, for the proof: rounded to bfloat16 a disguise cannot be
+# told from a change of two percent of the weights, in float32 it is held some 5 000 times closer (docs/utility.md).
+_MOST_TWICE = 4 << 30
+
+
+def _shares(*values: float) -> tuple[Strength, ...]:
+    return tuple(Strength(value, f"{100 * value:g} %") for value in values)
+
+
+def _numbers(unit: str, *values: int) -> tuple[Strength, ...]:
+    return tuple(Strength(value, f"{value} {unit}{'s' if value != 1 else ''}") for value in values)
+
+
+ONCE = (Strength(1, "once"),)
+
+
+def _prune(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return Attacked(prune(setup.release, out, float(value)))
+
+
+def _noise(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return Attacked(add_noise(setup.release, out, float(value), setup.seed))
+
+
+def _quantize(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return Attacked(quantize(setup.release, out, int(value)))
+
+
+def _finetune(what: str, rate: float, setup: Setup, value: float | str, out: Path) -> Attacked:
+    steps = int(value)
+    return Attacked(
+        finetune(
+            setup.release, out, setup.text, steps, rate, what,
+            seed=setup.seed, device=setup.device, progress=setup.progress,
+        )
+    )  # fmt: skip
+
+
+def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
+    share = float(value)
+    if method == "task arithmetic":
+        return Attacked(merge([setup.release], out, method, [1 - share], setup.original))
+    return Attacked(merge([setup.release, setup.original], out, method, [1 - share, share]))
+
+
+def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
+    layers = count_layers(setup.release)
+    return Attacked(drop_layers(setup.release, out, range(layers - int(value), layers)))
+
+
+def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
+    """Rivals one after another, each taking what he finds for an original."""
+    model = setup.release
+    for number in range(int(value)):
+        last = number == int(value) - 1
+        target = out if last else setup.scratch / f"rival-{number}"
+        checkpoint = open_checkpoint(model)
+        secret = bytes([number + 1]) * 32
+        key = generate_key(checkpoint, setup.key.parameters, secret=secret, owner=f"Rival {number + 1}")
+        mark_again(model, target, key)
+        if model != setup.release:
+            shutil.rmtree(model)
+        model = target
+    return Attacked(model)
+
+
+def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out: Path) -> Attacked:
+    """The release and copies for other recipients, made here and taken away again."""
+    count = copies or int(value)
+    original = open_checkpoint(setup.original)
+    others = []
+    try:
+        for number in range(1, count):
+            secret = bytes([128 + number]) * 32
+            key = generate_key(original, setup.key.parameters, secret=secret, recipient=f"Colluder {number}")
+            others.append(setup.scratch / f"colluder-{number}")
+            insert(original, key, others[-1], device=setup.device)
+        return Attacked(collude([setup.release, *others], out, how, seed=setup.seed))
+    finally:
+        for folder in others:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _single_copy(setup: Setup) -> str | None:
+    if setup.key.recipient or setup.key.parameters.noise_coordinates:
+        return None
+    return "This mark names an owner and no recipient: there are no other copies to put together."
+
+
+def _disguise(steps: Callable[[Setup], tuple[Step, ...]], setup: Setup, _value: float | str, out: Path) -> Attacked:
+    state = equivalence.apply(equivalence.read_state(setup.release), steps(setup), setup.seed)
+    equivalence.write_state(state, out)
+    exact = None
+    if open_checkpoint(setup.release).bytes_total <= _MOST_TWICE:
+        exact = equivalence.write_state(state, setup.scratch / "exact", "float32")
+    return Attacked(out, exact=exact, token_ids=None if state.token_ids is None else state.token_ids.numpy())
+
+
+# Transform, its label, one sentence. The paper's appendix B: permutation, scaling and invertible matrices.
+_DISGUISES: tuple[tuple[Step, str, str], ...] = (
+    ("permute_residual", "Columns permuted", "The residual stream's coordinates change places in every layer."),
+    ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change their sign."),
+    ("rotate", "Rotated", "The residual stream is turned by a random dense rotation."),
+    ("rescale", "Rescaled", "The residual stream is multiplied by one factor."),
+    ("fold_gains", "Gains folded", "The norms' gains go into the matrices behind them."),
+    ("regain", "Gains drawn anew", "The norms get random gains, and the matrices make up for it."),
+    ("map_qk", "Queries and keys mapped", "Queries are multiplied by invertible matrices and keys by their inverses."),
+    ("map_vo", "Values and outputs mapped", "Values are multiplied by invertible matrices, outputs by their inverses."),
+    ("reorder_heads", "Heads reordered", "Attention heads change places."),
+    ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs change places and sizes."),
+    ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
+    ("shift_rows", "A constant per row", "A number that the norm ignores is added to each row of the embedding."),
+    ("shift_tables", "Tables shifted", "A vector moves from the position rows to the token rows."),
+    ("reorder_tokens", "Tokens reordered", "Token ids are permuted, in the tokenizer too."),
+    (("trim_tokens", {"fraction": 0.2}), "Vocabulary trimmed", "A fifth of the tokens are dropped."),
+    ("pad_tokens", "Vocabulary padded", "Rows that no text uses are added."),
+    ("as_llama", "As a plain Llama", "The model is written as one of another family."),
+)
+
+# Not among all together: they change the vocabulary, and so what can be compared, or the family under the others.
+_ALONE = ("trim_tokens", "pad_tokens", "as_llama")
+
+
+def _everything(setup: Setup) -> tuple[Step, ...]:
+    """All disguises that the model allows, one after another; not the one that changes the family under the others."""
+    possible = equivalence.applicable(setup.release)
+    steps = (
+        step for step, _, _ in _DISGUISES if step not in ("as_llama", "pad_tokens") and _name(step) != "trim_tokens"
+    )
+    return tuple(step for step in steps if possible[_name(step)] is None)
+
+
+def _name(step: Step) -> str:
+    return step if isinstance(step, str) else step[0]
+
+
+def _obstacle_of(name: str, setup: Setup) -> str | None:
+    return equivalence.applicable(setup.release)[name]
+
+
+def _too_few_layers(setup: Setup) -> str | None:
+    try:
+        return None if count_layers(setup.release) > 1 else "The model has a single layer."
+    except UnsupportedCheckpointError as error:
+        return str(error)
+
+
+def _catalogue() -> Iterator[Attack]:
+    yield Attack(
+        "prune", "Pruned", "The smallest weights of the whole model become zero.", DAMAGE, "share of weights",
+        _shares(0.1, 0.3, 0.5, 0.7, 0.9), _prune,
+    )  # fmt: skip
+    yield Attack(
+        "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of its deviation",
+        _shares(0.1, 0.3, 0.5, 1.0), _noise,
+    )  # fmt: skip
+    yield Attack(
+        "layers", "Layers dropped", "The last layers are left out.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
+        _too_few_layers,
+    )  # fmt: skip
+    yield Attack(
+        "round", "Rounded to nearest", "Every matrix passes through few bits and comes back.", QUANTISATION, "bits",
+        _numbers("bit", 8, 4, 3), _quantize,
+    )  # fmt: skip
+    yield from tool_quantisations(QUANTISATION)
+    for name, what, rate, label in (
+        ("finetune", ALL, _RATE, "Fine-tuned"),
+        ("lora", LORA, _LORA_RATE, "Fine-tuned with LoRA"),
+        ("layer0", LAYER_0, 10 * _RATE, "First layer trained anew"),
+    ):
+        about = {
+            ALL: "All weights are trained on a text.",
+            LORA: "Adapters on every linear layer are trained on a text, and merged.",
+            LAYER_0: "The layer that the invariant is made of is trained alone, ten times as fast.",
+        }[what]
+        yield Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
+    for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic")):
+        yield Attack(
+            f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst that can be merged.",
+            MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method),
+        )  # fmt: skip
+    yield from tool_merges(MIXING)
+    yield Attack(
+        "rival", "Marked again", "Rivals mark the release with keys of their own.", MIXING, "rivals",
+        _numbers("rival", 1, 3), _mark_again,
+    )  # fmt: skip
+    yield Attack(
+        "collude", "Copies averaged", "Recipients average their copies.", MIXING, "copies",
+        tuple(Strength(count, f"{count} copies") for count in (2, 4, 8)), partial(_collude, "mean", None), _single_copy,
+    )  # fmt: skip
+    yield Attack(
+        "collude-other", "Copies put together", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
+        MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"), _collude_how, _single_copy,
+    )  # fmt: skip
+    for step, label, about in _DISGUISES:
+        name = _name(step)
+        yield Attack(
+            name.replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, partial(_only, step)),
+            partial(_obstacle_of, name), keeps_function=True,
+        )  # fmt: skip
+    yield Attack(
+        "everything", "All disguises together", "Every disguise that the model allows, one after another.",
+        DISGUISE, "", ONCE, partial(_disguise, _everything), keeps_function=True,
+    )  # fmt: skip
+
+
+def _collude_how(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return _collude(str(value), _STRATEGY_COPIES, setup, value, out)
+
+
+def _only(step: Step, _setup: Setup) -> tuple[Step, ...]:
+    return (step,)
+
+
+ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _catalogue()}

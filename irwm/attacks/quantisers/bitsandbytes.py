@@ -1,0 +1,71 @@
+"""bitsandbytes as transformers calls it: LLM.int8 (Dettmers et al., arXiv:2208.07339) and NF4 (arXiv:2305.14314)."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from irwm.attacks.rewrite import copy_companions
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.utility.quantised import save_quantised
+
+PACKAGE = "bitsandbytes"
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "nf4 twice": {
+        **{"quant_method": "bitsandbytes", "load_in_4bit": True},
+        **{"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+    },
+}
+
+
+def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4", device: str = "cpu") -> Path:
+    """Quantise every linear layer but the head; embedding, head and norms stay as they are.
+
+    Args:
+        model_dir: a model folder in safetensors that transformers opens.
+        out_dir: must not exist.
+        kind: "int8"; "nf4"; or "nf4 twice", whose scales are quantised too.
+
+    Returns:
+        `out_dir`. `irwm.open_checkpoint` reads it, and transformers runs it where bitsandbytes is installed; its
+        numbers alone are measured on `dequantised(out_dir, model_dir, folder)`.
+
+    Raises:
+        ParameterError: another kind.
+        UnsupportedCheckpointError: the package is missing, another format, or transformers cannot open the model.
+        OutputExistsError: `out_dir` exists.
+        CheckpointError: `model_dir` is not a checkpoint that is read.
+    """
+    if kind not in SETTINGS:
+        raise ParameterError("unknown quantisation", expected=" or ".join(SETTINGS), found=repr(kind))
+    model, out = open_checkpoint(model_dir), Path(out_dir)
+    require_safetensors(model.format, model.path, "attacked")
+    if (problem := bitsandbytes_obstacle()) is not None:
+        raise UnsupportedCheckpointError(problem, file=model.path)
+    if out.exists():
+        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    try:
+        save_quantised(model.path, out, SETTINGS[kind], device)
+        config = (out / "config.json").read_bytes()
+        copy_companions(model, out)  # the tokenizer; config and list of shards are the new ones
+        (out / "config.json").write_bytes(config)
+        if len(list(out.glob("*.safetensors"))) == 1:
+            (out / "model.safetensors.index.json").unlink(missing_ok=True)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    return out
+
+
+def bitsandbytes_obstacle() -> str | None:
+    """Why `to_bitsandbytes` cannot run here, in a sentence; None if it can."""
+    if importlib.util.find_spec(PACKAGE) is not None and importlib.util.find_spec("accelerate") is not None:
+        return None
+    return f"It needs the packages {PACKAGE} and accelerate, and one of them is not installed."

@@ -1,0 +1,162 @@
+"""What llama.cpp's converter makes of a model folder: each tensor's name in a GGUF file and its arrangement there.
+
+Read off llama.cpp's sources (convert_hf_to_gguf, its folder `conversion`), and held against transformers' own GGUF
+loader by the tests. `irwm.checkpoint.formats.gguf_names` undoes layer 0 alone; here is the whole model, both ways.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from irwm.checkpoint import Checkpoint, TensorEntry
+from irwm.errors import UnsupportedCheckpointError, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """How one model type is written.
+
+    Attributes:
+        architecture: the entry of gguf.MODEL_ARCH.
+        paired: whether a head's rows of q and k are put side by side in pairs, as llama.cpp's rotary embedding wants.
+        gain: what is added to the gain of every norm.
+        prefix: taken off a tensor's name before it is looked up.
+        left_out: names that a GGUF file has no place for.
+    """
+
+    architecture: str
+    paired: bool = False
+    gain: float = 0.0
+    prefix: str = ""
+    left_out: re.Pattern[str] = re.compile(r"rotary_emb\.inv_freq$")
+
+
+CONVENTIONS: Mapping[str, Convention] = {
+    "llama": Convention("LLAMA", paired=True),
+    "mistral": Convention("LLAMA", paired=True),
+    "qwen2": Convention("QWEN2"),
+    "qwen3": Convention("QWEN3"),
+    "phi3": Convention("PHI3"),
+    "gemma": Convention("GEMMA", gain=1.0),
+    "gemma2": Convention("GEMMA2", gain=1.0),
+    # llama.cpp runs BERT for embeddings alone.
+    "bert": Convention("BERT", prefix="bert.", left_out=re.compile(r"position_ids$|^pooler\.|^cls\.")),
+}
+# What the files of these settings look like is understood; others change how positions are turned.
+_ROPES = ("default", "llama3")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor goes.
+
+    Attributes:
+        source: its name in the model folder.
+        name: its name in the GGUF file.
+        shape: the same in both.
+        heads: into how many heads its rows fall that have to be paired; 0 where none are.
+        added: to every entry.
+    """
+
+    source: str
+    name: str
+    shape: tuple[int, ...]
+    heads: int = 0
+    added: float = 0.0
+
+    def there(self, value: torch.Tensor) -> torch.Tensor:
+        """The tensor as the file holds it."""
+        if self.heads:
+            value = value.reshape(self.heads, 2, -1, *value.shape[1:]).transpose(1, 2).reshape(value.shape)
+        return value + self.added if self.added else value
+
+    def back(self, value: torch.Tensor) -> torch.Tensor:
+        """The file's tensor as the model holds it."""
+        value = value - self.added if self.added else value
+        if self.heads:
+            value = value.reshape(self.heads, -1, 2, *value.shape[1:]).transpose(1, 2).reshape(value.shape)
+        return value
+
+
+def why_not(model: Checkpoint) -> str | None:
+    """Why this model cannot be written as a GGUF file, in a sentence; None if it can. Reads no weights."""
+    try:
+        places(model)
+    except UnsupportedCheckpointError as error:
+        return error.problem.rstrip(".") + "."
+    return None
+
+
+def convention(model: Checkpoint) -> Convention:
+    """The convention of a model's type.
+
+    Raises:
+        UnsupportedCheckpointError: it has none here.
+    """
+    model_type = model.config.get("model_type")
+    found = CONVENTIONS.get(model_type) if isinstance(model_type, str) else None
+    if found is None:
+        raise UnsupportedCheckpointError(
+            f"GGUF files are written for models of the types {', '.join(CONVENTIONS)}; "
+            f"this one is {printable(str(model_type), 40) if model_type else 'of no type that its config states'}",
+            file=model.path,
+        )
+    kind = rope_of(model.config).get("rope_type", "default")
+    if kind not in _ROPES or (kind == "llama3" and not found.paired):
+        raise UnsupportedCheckpointError(
+            f"How a GGUF file states position embeddings of the kind {printable(str(kind), 40)} is not written here",
+            file=model.path,
+            expected=" or ".join(_ROPES),
+            found=printable(str(kind), 40),
+        )
+    return found
+
+
+def places(model: Checkpoint) -> list[Place]:
+    """Where every tensor of the model goes, in the order of the file.
+
+    Raises:
+        UnsupportedCheckpointError: the model's type, or a tensor, has no place in a GGUF file.
+    """
+    import gguf
+
+    rules, config = convention(model), model.config
+    arch = gguf.MODEL_ARCH[rules.architecture]
+    names = gguf.get_tensor_name_map(arch, int(config["num_hidden_layers"]))
+    heads = int(config["num_attention_heads"])
+    rows = {"q_proj": heads, "k_proj": int(config.get("num_key_value_heads") or heads)}
+    found = []
+    for source, tensor in model.tensors.items():
+        bare = source.removeprefix(rules.prefix)
+        if rules.left_out.search(bare) or (model.tied and bare == "lm_head.weight"):
+            continue
+        name = names.get_name(bare, try_suffixes=(".weight", ".bias"))
+        if name is None or not isinstance(tensor, TensorEntry):
+            what = "has no name in a GGUF file" if name is None else "is quantised already"
+            raise UnsupportedCheckpointError(
+                f"The tensor {printable(source, 80)} {what}", file=model.path, tensor=source
+            )
+        part = re.search(r"\.([qk]_proj)\.(?:weight|bias)$", bare) if rules.paired else None
+        added = rules.gain if bare.endswith("norm.weight") else 0.0
+        found.append(Place(source, name, tensor.shape, rows[part[1]] if part else 0, added))
+    return sorted(found, key=lambda place: _order(place.name))
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Embedding first, then layer by layer, then what follows."""
+    layer = re.match(r"blk\.(\d+)\.", name)
+    return (int(layer[1]) if layer else 1_000_000 if name.startswith("output") else -1, name)
+
+
+def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the rotary embedding, as any version of transformers states them."""
+    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    if "type" in found:
+        found.setdefault("rope_type", found["type"])
+    found.setdefault("rope_theta", config.get("rope_theta", 10000.0))
+    return found

@@ -1,0 +1,98 @@
+"""A quantised copy of a model as a folder of plain numbers, so that what the rounding cost it can be measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from irwm.attacks.quantisers.converter import places
+from irwm.attacks.rewrite import copy_companions
+from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
+from irwm.checkpoint.formats import GGUF
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import CorruptCheckpointError, OutputExistsError
+
+
+def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) -> Path:
+    """Write the numbers that a quantised copy stands for under the names, and with the files, of the model it was
+    made of.
+
+    What the copy has no place for, such as the heads of a BERT in a GGUF file, is the model's own. The folder is
+    float32: every number that the copy's codes stand for is held exactly.
+
+    Args:
+        copy: a GGUF file or a quantised folder, made of `model_dir`.
+        model_dir: a model folder in safetensors, not quantised.
+        out_dir: must not exist.
+
+    Raises:
+        CorruptCheckpointError: the copy lacks a tensor, or has one of another shape.
+        UnsupportedCheckpointError: `model_dir` is in another format.
+        OutputExistsError: `out_dir` exists.
+        CheckpointError: one of the two is not a checkpoint that is read.
+    """
+    model, other, out = open_checkpoint(model_dir), open_checkpoint(copy), Path(out_dir)
+    require_safetensors(model.format, model.path, "attacked")
+    if out.exists():
+        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    numbers = _of_gguf(model, other) if other.format is GGUF else _of_folder(model, other)
+    out.mkdir(parents=True)
+    try:
+        copy_companions(model, out)
+        (out / "model.safetensors.index.json").unlink(missing_ok=True)
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        config = {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
+        (out / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2), encoding="utf-8")
+        save_file(numbers, out / "model.safetensors", metadata={"format": "pt"})
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    return out
+
+
+def _of_folder(model: Checkpoint, other: Checkpoint) -> dict[str, torch.Tensor]:
+    """Names are the same but for a head that is the embedding, which some tools leave out."""
+    found = {}
+    for name, entry in model.tensors.items():
+        theirs = other.tensors.get(name)
+        value = read_tensor(entry if theirs is None else theirs)
+        # Counted positions, which older models store, are no weights.
+        dispensable = not value.is_floating_point() or (model.tied and name == "lm_head.weight")
+        if theirs is None and not dispensable:
+            raise _differs(other, name, str(tuple(entry.shape)), "no such tensor")
+        found[name] = _fitting(value, entry.shape, other, name)
+    return found
+
+
+def _of_gguf(model: Checkpoint, other: Checkpoint) -> dict[str, torch.Tensor]:
+    stored = {part.name: part for tensor in other.tensors.values() for part in tensor.parts}
+    found = {name: _plain(read_tensor(entry)) for name, entry in model.tensors.items()}
+    for place in places(model):
+        entry = stored.get(place.name)
+        if entry is None:
+            raise _differs(other, place.name, str(tuple(place.shape)), "no such tensor")
+        value = _fitting(read_tensor(entry), place.shape, other, place.name)
+        found[place.source] = place.back(value).contiguous()
+    if model.tied and "lm_head.weight" in found:
+        found["lm_head.weight"] = found[model.layout.embedding.name].clone()
+    return found
+
+
+def _fitting(value: torch.Tensor, shape: tuple[int, ...], other: Checkpoint, name: str) -> torch.Tensor:
+    if tuple(value.shape) != tuple(shape):
+        raise _differs(other, name, str(tuple(shape)), str(tuple(value.shape)))
+    return _plain(value)
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return value.float().contiguous() if value.is_floating_point() else value
+
+
+def _differs(other: Checkpoint, name: str, expected: str, found: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        "The copy was not made of this model", file=other.path, tensor=name, expected=expected, found=found
+    )

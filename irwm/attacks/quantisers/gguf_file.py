@@ -1,0 +1,161 @@
+"""A model folder as one GGUF file, the way thieves publish models: what llama.cpp's converter and quantiser make."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from irwm.attacks.quantisers import mixture
+from irwm.attacks.quantisers.converter import Place, convention, places, rope_of
+from irwm.attacks.quantisers.mixture import FILE_TYPES, KINDS
+from irwm.attacks.quantisers.vocabulary import write_vocabulary
+from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+
+if TYPE_CHECKING:
+    import gguf
+
+
+def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") -> Path:
+    """Write the model as the single file of a new folder, in llama.cpp's arrangement, names and number formats.
+
+    One tensor at a time is in memory. The file holds what llama.cpp needs: hyperparameters, and the vocabulary where a
+    tokenizer.json of a known kind lies beside the model. A BERT loses its heads and pooler, which have no place there.
+
+    Args:
+        model_dir: a model folder in safetensors, of a type in `converter.CONVENTIONS`.
+        out_dir: must not exist.
+        kind: "F16", "Q8_0", "Q4_0" or "Q4_K_M", llama.cpp's names; the last two store the head (in Q4_K_M more
+            matrices too) in K-quants, which GGML's own code rounds (package libggml-python).
+
+    Returns:
+        The file. `irwm.open_checkpoint` reads it or its folder; to run it in transformers with the model's own
+        tokenizer, write `dequantised(file, model_dir, folder)` and open that.
+
+    Raises:
+        ParameterError: another kind.
+        UnsupportedCheckpointError: another format or model type, tensors or rows that do not fit, or the package for
+            K-quants is missing.
+        OutputExistsError: `out_dir` exists.
+        CheckpointError: `model_dir` is not a checkpoint that is read.
+    """
+    if kind not in KINDS:
+        raise ParameterError("unknown kind of GGUF file", expected=" or ".join(KINDS), found=repr(kind))
+    model, out = open_checkpoint(model_dir), Path(out_dir)
+    require_safetensors(model.format, model.path, "attacked")
+    planned = places(model)
+    chosen = mixture.formats(planned, kind)
+    if (problem := mixture.missing(chosen)) is not None:
+        raise UnsupportedCheckpointError(problem, file=model.path, advice=f"pip install {mixture.PACKAGE}")
+    if out.exists():
+        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    out.mkdir(parents=True)
+    try:
+        return _write(model, out / f"model-{kind}.gguf", kind, planned, chosen)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def gguf_obstacle(model_dir: str | Path, kind: str = "Q4_K_M") -> str | None:
+    """Why `to_gguf` would refuse this model, in a sentence; None if it would not. Reads no weights."""
+    model = open_checkpoint(model_dir)
+    try:
+        require_safetensors(model.format, model.path, "attacked")
+        return mixture.missing(mixture.formats(places(model), kind))
+    except UnsupportedCheckpointError as error:
+        return error.problem.rstrip(".") + "."
+
+
+def _write(model: Checkpoint, file: Path, kind: str, planned: list[Place], chosen: list[str]) -> Path:
+    import gguf
+
+    writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[convention(model).architecture]])
+    writer.add_type("model")
+    writer.add_file_type(FILE_TYPES[kind])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    _write_settings(writer, model.config, model.vocab_size)
+    folder = model.path if model.path.is_dir() else model.path.parent
+    write_vocabulary(writer, folder, model.config, model.vocab_size)
+    factors = _rope_factors(model.config)
+    if factors is not None:
+        _announce(writer, "rope_freqs.weight", factors.shape, "F32")
+    for place, chosen_format in zip(planned, chosen, strict=True):
+        _announce(writer, place.name, place.shape, chosen_format)
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        if factors is not None:
+            writer.write_tensor_data(factors)
+        for place, chosen_format in zip(planned, chosen, strict=True):
+            value = place.there(read_tensor(model.tensors[place.source]).float())
+            writer.write_tensor_data(mixture.rounded(value.contiguous(), chosen_format))
+    finally:
+        writer.close()
+    return file
+
+
+def _announce(writer: gguf.GGUFWriter, name: str, shape: tuple[int, ...], chosen: str) -> None:
+    import gguf
+
+    size = mixture.stored_bytes(shape, chosen)
+    writer.add_tensor_info(name, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType[chosen])
+
+
+def _write_settings(writer: gguf.GGUFWriter, config: Mapping[str, Any], rows: int) -> None:
+    """The hyperparameters that llama.cpp computes with."""
+    import gguf
+
+    heads = int(config["num_attention_heads"])
+    width = int(config["hidden_size"])
+    head_dim = config.get("head_dim")
+    writer.add_vocab_size(rows)
+    writer.add_block_count(int(config["num_hidden_layers"]))
+    writer.add_context_length(int(config.get("max_position_embeddings") or 2048))
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(int(config["intermediate_size"]))
+    writer.add_head_count(heads)
+    if config.get("model_type") == "bert":
+        writer.add_layer_norm_eps(float(config.get("layer_norm_eps", 1e-12)))
+        writer.add_causal_attention(False)
+        writer.add_token_type_count(int(config.get("type_vocab_size", 2)))
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
+        return
+    writer.add_head_count_kv(int(config.get("num_key_value_heads") or heads))
+    writer.add_layer_norm_rms_eps(float(config.get("rms_norm_eps", 1e-6)))
+    rope = rope_of(config)
+    writer.add_rope_freq_base(float(rope["rope_theta"]))
+    partial = float(rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
+    writer.add_rope_dimension_count(int((head_dim or width // heads) * partial))
+    if head_dim:
+        writer.add_key_length(int(head_dim))
+        writer.add_value_length(int(head_dim))
+    model_type = config.get("model_type")
+    if model_type == "phi3":
+        writer.add_rope_scaling_orig_ctx_len(int(config.get("original_max_position_embeddings") or 4096))
+    if model_type in ("phi3", "gemma2"):
+        # llama.cpp asks for it; where there is none, the whole context is one window.
+        writer.add_sliding_window(int(config.get("sliding_window") or config.get("max_position_embeddings") or 2048))
+    if model_type == "gemma2":
+        writer.add_attn_logit_softcapping(float(config.get("attn_logit_softcapping") or 50.0))
+        writer.add_final_logit_softcapping(float(config.get("final_logit_softcapping") or 30.0))
+
+
+def _rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
+    """By what Llama 3.1's frequencies are divided, (head_dim / 2,) float32; None for models without such."""
+    rope = rope_of(config)
+    if rope.get("rope_type") != "llama3":
+        return None
+    size = int(config.get("head_dim") or int(config["hidden_size"]) // int(config["num_attention_heads"]))
+    context = float(rope["original_max_position_embeddings"])
+    factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    waves = 2 * np.pi * float(rope["rope_theta"]) ** (torch.arange(0, size, 2).double().numpy() / size)
+    smooth = np.clip((context / waves - low) / (high - low), 0.0, 1.0)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

@@ -1,0 +1,103 @@
+"""The tokenizer beside a model, as the settings of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import gguf
+
+# Kinds of tokens (gguf.TokenType).
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+# How llama.cpp cuts a text into words before it merges, by its own names; "default" where nothing here tells it.
+_CUTS = {"qwen2": "qwen2", "qwen3": "qwen2", "llama": "llama-bpe"}
+_SPECIAL = ("bos", "eos", "unk", "sep", "pad", "mask")
+# What llama.cpp's converter gives each token where the merges, and no probabilities, are known.
+_NO_SCORE = -1000.0
+
+
+def write_vocabulary(writer: gguf.GGUFWriter, folder: Path, config: Mapping[str, Any], rows: int) -> None:
+    """Write the tokens' texts, kinds and merges, as far as a tokenizer.json tells them.
+
+    Args:
+        folder: in which the tokenizer lies; without a tokenizer.json that is understood the file has no vocabulary.
+        rows: of the embedding; rows without a token are called unused.
+    """
+    tokenizer = _read(folder)
+    model = tokenizer.get("model") or {}
+    kind, vocabulary = model.get("type"), model.get("vocab")
+    if kind not in ("BPE", "WordPiece") or not isinstance(vocabulary, dict):
+        writer.add_tokenizer_model("no_vocab")
+        return
+    added = {token["id"]: token for token in tokenizer.get("added_tokens") or ()}
+    texts = {number: text for text, number in vocabulary.items()} | {i: t["content"] for i, t in added.items()}
+    unknown = model.get("unk_token")
+    tokens, kinds = [], []
+    pieces = bool(model.get("byte_fallback"))
+    for number in range(rows):
+        text = texts.get(number)
+        tokens.append(f"[PAD{number}]" if text is None else text)
+        kinds.append(_kind(text, added.get(number), unknown, bytes_too=pieces))
+    if kind == "WordPiece":
+        tokens = [text if kinds[i] == _CONTROL else _phantom(text) for i, text in enumerate(tokens)]
+    writer.add_tokenizer_model("bert" if kind == "WordPiece" else "llama" if pieces else "gpt2")
+    if kind == "BPE" and not pieces:
+        cut = tokenizer.get("pre_tokenizer") or {}
+        alone = cut.get("type") == "ByteLevel" and cut.get("use_regex", True)
+        writer.add_tokenizer_pre("gpt-2" if alone else _CUTS.get(str(config.get("model_type")), "default"))
+    writer.add_token_list(tokens)
+    if pieces:
+        writer.add_token_scores([_NO_SCORE] * rows)
+    writer.add_token_types(kinds)
+    if kind == "BPE" and (merges := list(_merges(model.get("merges") or ()))):
+        writer.add_token_merges(merges)
+    _write_special(writer, config, {text: number for number, text in texts.items()}, model)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _kind(text: str | None, added: Mapping[str, Any] | None, unknown: str | None, *, bytes_too: bool) -> int:
+    if text is None:
+        return _UNUSED
+    if bytes_too and text == unknown:
+        return _UNKNOWN
+    if added is not None:
+        return _CONTROL if added.get("special") else _USER_DEFINED
+    if bytes_too and len(text) == 6 and text.startswith("<0x"):
+        return _BYTE
+    return _NORMAL
+
+
+def _phantom(text: str) -> str:
+    """llama.cpp marks the beginnings of words where BERT marks their continuations."""
+    return text[2:] if text.startswith("##") else f"▁{text}"
+
+
+def _merges(merges: Iterable[Any]) -> Iterable[str]:
+    """One text a merge, its halves parted by a space; a space within a half becomes Ġ, as the converter writes it."""
+    for merge in merges:
+        yield merge if isinstance(merge, str) else " ".join(part.replace(" ", "Ġ") for part in merge)
+
+
+def _write_special(
+    writer: gguf.GGUFWriter, config: Mapping[str, Any], ids: Mapping[str, int], model: Mapping[str, Any]
+) -> None:
+    named = {"unk": ids.get(model.get("unk_token") or ""), "sep": ids.get("[SEP]"), "mask": ids.get("[MASK]")}
+    if config.get("model_type") == "bert":
+        named["bos"] = ids.get("[CLS]")
+    for name in _SPECIAL:
+        number = config.get(f"{name}_token_id")
+        if isinstance(number, list):  # several ends of a text; the file has a place for one
+            number = number[0] if number else None
+        number = named.get(name) if number is None else number
+        if type(number) is int and number >= 0:
+            getattr(writer, f"add_{name}_token_id")(number)

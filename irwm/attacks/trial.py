@@ -1,0 +1,96 @@
+"""One attack carried out on a release, and what is left: of the mark by each way of reading, and of the model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from irwm.attacks.attack import Attack, Setup
+from irwm.checkpoint import open_checkpoint
+from irwm.detection import WAYS, detect_ways
+from irwm.errors import CancelledError, IrwmError, UnsupportedCheckpointError
+from irwm.finding import Finding
+from irwm.tracing import trace
+from irwm.utility import Reference, SameFunction, Utility, compare, same_function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """What came of one attack at one strength.
+
+    Attributes:
+        attack: its name.
+        value: the strength.
+        findings: by (statistic, invariant), the verdict's way first; empty where the attack could not be carried out.
+        traced: (z, named) of the release's own recipient; None where the key has no noise.
+        utility: against the release; None where it was not asked for or cannot be measured.
+        proof: whether the model computes what it computed; None for attacks that do not claim it.
+        reason: why the attack, or the measurement, was not possible; "" where all was.
+    """
+
+    attack: str
+    value: float | str
+    findings: Mapping[tuple[str, str], Finding] = field(default_factory=dict)
+    traced: tuple[float, bool] | None = None
+    utility: Utility | None = None
+    proof: SameFunction | None = None
+    reason: str = ""
+
+    @property
+    def ran(self) -> bool:
+        return bool(self.findings)
+
+    @property
+    def finding(self) -> Finding:
+        """The one that a verdict would rest on.
+
+        Raises:
+            KeyError: the attack was not carried out.
+        """
+        return self.findings[WAYS[0]]
+
+
+def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Reference | None = None) -> Trial:
+    """Attack the release, read what is left of the mark, and measure what is left of the model.
+
+    What the attack wrote lies in `setup.scratch` meanwhile and is taken away, with whatever else lies there.
+
+    Args:
+        reference: the release, run on a text; None where nothing is to be measured.
+
+    Raises:
+        CancelledError: a progress callback asked for it.
+    """
+    obstacle = attack.obstacle(setup)
+    if obstacle is not None:
+        return Trial(attack.name, value, reason=obstacle)
+    out = setup.scratch / "attacked"
+    try:
+        attacked = attack.carry_out(setup, value, out)
+        original, suspect = open_checkpoint(setup.original), open_checkpoint(attacked.path)
+        findings = detect_ways(suspect, original, setup.key, device=setup.device)
+        traced = None
+        if setup.key.parameters.noise_coordinates:
+            (found,) = trace(suspect, original, [setup.key], device=setup.device)
+            traced = (found.z, found.named)
+        utility, proof, reason = None, None, ""
+        if reference is not None:
+            try:
+                runnable = attacked.runnable or attacked.path
+                utility = compare(reference, runnable, attacked.token_ids)
+                if attack.keeps_function:
+                    proof = same_function(reference, attacked.exact or runnable, attacked.token_ids)
+            except UnsupportedCheckpointError as error:
+                reason = str(error)
+        return Trial(attack.name, value, findings, traced, utility, proof, reason)
+    except CancelledError:
+        raise
+    except IrwmError as error:
+        return Trial(attack.name, value, reason=str(error))
+    finally:
+        for left in setup.scratch.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)

@@ -1,0 +1,318 @@
+"""The real quantisers: what they write is what llama.cpp and transformers read, the mark is found in it, and refusals
+name their reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.attacks.quantisers import (
+    dequantised,
+    gguf_obstacle,
+    mixture,
+    to_bitsandbytes,
+    to_gguf,
+)
+from irwm.attacks.quantisers.converter import Place, places
+from irwm.attacks.quantisers.gguf_file import _rope_factors
+from irwm.checkpoint import special_token_ids, token_ids
+from irwm.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    OutputExistsError,
+    ParameterError,
+    UnsupportedCheckpointError,
+)
+from tests.attacks.test_collusion_attacks import all_tensors
+from tests.conftest import write_llama
+
+
+class Marked(NamedTuple):
+    original: irwm.Checkpoint
+    key: irwm.Key
+    release: Path
+
+
+class Releases(dict[str, Marked]):
+    """A release of each trained model, made when it is first asked for."""
+
+    def __init__(self, models: dict[str, Path], folder: Path) -> None:
+        super().__init__()
+        self.models, self.folder = models, folder
+
+    def __missing__(self, name: str) -> Marked:
+        original = irwm.open_checkpoint(self.models[name])
+        key = irwm.generate_key(original, secret=bytes(32))
+        self[name] = Marked(original, key, Path(irwm.insert(original, key, self.folder / name).path))
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def releases(
+    demo_path: Path, gemma_path: Path, phi3_path: Path, minilm_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Releases:
+    models = {"demo": demo_path, "gemma": gemma_path, "phi3": phi3_path, "minilm": minilm_path}
+    return Releases(models, tmp_path_factory.mktemp("quantised"))
+
+
+# --- GGUF
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "embedding"),
+    [
+        ("demo", "Q8_0", "Q8_0"),
+        ("demo", "Q4_K_M", "Q4_K"),
+        ("gemma", "Q4_0", "Q8_0"),  # also the head; its rows are too short for a K-quant
+        ("phi3", "Q4_K_M", "Q5_0"),
+        ("minilm", "Q4_K_M", "Q8_0"),
+    ],
+)
+def test_the_mark_is_found_in_the_gguf_file(
+    releases: Releases, tmp_path: Path, name: str, kind: str, embedding: str
+) -> None:
+    marked = releases[name]
+    file = to_gguf(marked.release, tmp_path / "out", kind)
+    assert [f.name for f in (tmp_path / "out").iterdir()] == [f"model-{kind}.gguf"]
+    suspect = irwm.open_checkpoint(file)
+    assert (suspect.family, suspect.dtype) == (marked.original.family, embedding)
+    found = irwm.detect(suspect, marked.original, marked.key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("demo", "Q4_K_M"), ("phi3", "Q4_0")])
+def test_transformers_reads_the_same_model_in_the_file(
+    releases: Releases, tmp_path: Path, name: str, kind: str
+) -> None:
+    """Its own loader of GGUF files undoes names and arrangement of all layers, apart from ours."""
+    from transformers import AutoModelForCausalLM
+
+    release = releases[name].release
+    file = to_gguf(release, tmp_path / "out", kind)
+    plain = dequantised(file, release, tmp_path / "plain")
+    ids = torch.arange(300, 330)[None]
+    with torch.no_grad():
+        theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        ours = AutoModelForCausalLM.from_pretrained(plain)
+        expected = ours(ids).logits
+        assert torch.allclose(theirs(ids).logits, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_sixteen_bits_hold_the_release_and_arrangement_is_undone(releases: Releases, tmp_path: Path) -> None:
+    for name in ("demo", "gemma", "phi3"):
+        release = releases[name].release
+        plain = dequantised(to_gguf(release, tmp_path / name, "F16"), release, tmp_path / f"{name}-plain")
+        numbers = all_tensors(plain)
+        assert numbers.keys() == all_tensors(release).keys()
+        for tensor, value in all_tensors(release).items():
+            assert torch.allclose(numbers[tensor], value.float(), rtol=1e-3, atol=1e-6), tensor
+        assert json.loads((plain / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_rows_of_q_and_k_lie_in_pairs_in_the_file(demo_path: Path, tmp_path: Path) -> None:
+    file = to_gguf(demo_path, tmp_path / "out", "F16")
+    (stored,) = (t for t in gguf.GGUFReader(file).tensors if t.name == "blk.1.attn_k.weight")
+    value = load_file(demo_path / "model.safetensors")["model.layers.1.self_attn.k_proj.weight"]
+    rows = torch.from_numpy(np.array(stored.data)).float()
+    assert torch.equal(rows[:4], value[[0, 16, 1, 17]].half().float())
+
+
+def test_the_vocabulary_comes_along(demo_path: Path, minilm_path: Path, tmp_path: Path) -> None:
+    for name, folder in (("demo", demo_path), ("minilm", minilm_path)):
+        release = irwm.open_checkpoint(folder)
+        suspect = irwm.open_checkpoint(to_gguf(release.path, tmp_path / name, "Q8_0"))
+        assert token_ids(suspect) == token_ids(release)
+        assert special_token_ids(suspect) == special_token_ids(release)
+
+
+def test_a_model_without_a_tokenizer_becomes_a_file_without_a_vocabulary(tiny_path: Path, tmp_path: Path) -> None:
+    file = to_gguf(tiny_path, tmp_path / "out", "F16")
+    assert token_ids(irwm.open_checkpoint(file)) == {}
+
+
+def test_the_mixture_is_that_of_published_files() -> None:
+    """Llama-2-7B in Q4_K_M as it is published: 193 tensors Q4_K, 33 Q6_K, 65 float32."""
+    parts = (
+        *("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"),
+        *("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"),
+    )
+    matrices = [Place("", f"blk.{layer}.{part}", (4096, 4096)) for layer in range(32) for part in parts]
+    norms = [Place("", f"blk.{layer}.{part}_norm.weight", (4096,)) for layer in range(32) for part in ("attn", "ffn")]
+    ends = [Place("", f"{name}.weight", (32000, 4096)) for name in ("token_embd", "output")]
+    everything = [*matrices, *norms, *ends, Place("", "output_norm.weight", (4096,))]
+    chosen = mixture.formats(everything, "Q4_K_M")
+    assert {name: chosen.count(name) for name in set(chosen)} == {"Q4_K": 193, "Q6_K": 33, "F32": 65}
+    fine = [place.name for place, name in zip(everything, chosen, strict=True) if name == "Q6_K"]
+    assert [f"blk.{layer}.attn_v.weight" in fine for layer in range(8)] == [True] * 4 + [False, False, True, False]
+    assert mixture.formats(everything, "Q4_0").count("Q6_K") == 1
+    assert set(mixture.formats(everything, "Q8_0")) == {"Q8_0", "F32"}
+
+
+def test_ggml_and_the_package_round_alike() -> None:
+    """Two independent codes for one format; so the library is called as it wants to be."""
+    library = mixture._library()
+    assert library is not None
+    value = torch.randn(4, 256, generator=torch.Generator().manual_seed(5))
+    content = np.zeros(mixture.stored_bytes(value.shape, "Q8_0"), np.uint8)
+    numbers = value.numpy()
+    library.ggml_quantize_chunk(8, numbers.ctypes.data, content.ctypes.data, 0, 4, 256, None)
+    assert content.tobytes() == mixture.rounded(value, "Q8_0").tobytes()
+    for name, most in (("Q4_K", 0.1), ("Q6_K", 0.03)):
+        back = gguf.quants.dequantize(mixture.rounded(value, name).reshape(4, -1), gguf.GGMLQuantizationType[name])
+        assert np.linalg.norm(back - numbers) / np.linalg.norm(numbers) < most
+
+
+def test_llama_3s_frequencies_are_stated() -> None:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = {
+        **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        **{"original_max_position_embeddings": 8192, "rope_theta": 500000.0},
+    }
+    config = LlamaConfig(hidden_size=512, num_attention_heads=4, rope_parameters=rope, max_position_embeddings=131072)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = 500000.0 ** (-torch.arange(0, 128, 2) / 128)
+    found = _rope_factors(config.to_dict())
+    assert found is not None
+    assert np.allclose(found, (plain / scaled).numpy(), rtol=1e-5)
+    assert _rope_factors({"rope_theta": 10000.0}) is None
+
+
+def edited(source: Path, folder: Path, **changes: object) -> Path:
+    """A copy of a model folder with another config."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+def test_a_type_without_rules_is_refused_by_name(tmp_path: Path, tiny_path: Path) -> None:
+    for changes, words in (
+        ({"model_type": "olmo"}, "this one is olmo"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "of the kind yarn"),
+    ):
+        folder = edited(tiny_path, tmp_path / words.split()[-1], **changes)
+        assert words in str(gguf_obstacle(folder))
+        with pytest.raises(UnsupportedCheckpointError, match=words):
+            to_gguf(folder, tmp_path / "out")
+    assert gguf_obstacle(tiny_path) is None
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tensor_without_a_name_in_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> None:
+    folder = edited(tiny_path, tmp_path / "adapted")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.self_attn.extra.weight"] = torch.ones(4, 4)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedCheckpointError, match=r"extra\.weight has no name"):
+        to_gguf(folder, tmp_path / "out")
+
+
+def test_rows_that_are_no_whole_blocks_are_refused_but_for_sixteen_bits(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "odd", hidden_size=48)
+    assert "multiple of 32" in str(gguf_obstacle(folder, "Q8_0"))
+    with pytest.raises(UnsupportedCheckpointError, match="rows of 48"):
+        to_gguf(folder, tmp_path / "out", "Q4_0")
+    assert gguf_obstacle(folder, "F16") is None
+
+
+def test_without_ggmls_code_the_package_is_named(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixture, "_library", lambda: None)
+    assert "libggml-python" in str(gguf_obstacle(demo_path, "Q4_K_M"))
+    with pytest.raises(UnsupportedCheckpointError, match="pip install libggml-python"):
+        to_gguf(demo_path, tmp_path / "out", "Q4_0")
+    assert gguf_obstacle(demo_path, "Q8_0") is None
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_weight_that_is_no_number_leaves_nothing_behind(tiny_path: Path, tmp_path: Path) -> None:
+    folder = edited(tiny_path, tmp_path / "broken")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"][3, 3] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedCheckpointError, match="no number"):
+        to_gguf(folder, tmp_path / "out", "Q8_0")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_last_tensors_of_a_tied_model_are_not_written_twice(gemma_path: Path) -> None:
+    names = [place.name for place in places(irwm.open_checkpoint(gemma_path))]
+    assert "token_embd.weight" in names
+    assert "output.weight" not in names
+    assert len(names) == len(set(names))
+
+
+# --- bitsandbytes
+
+
+@pytest.mark.parametrize(("name", "kind"), [("demo", "int8"), ("gemma", "nf4 twice")])
+def test_the_mark_is_found_in_what_bitsandbytes_writes(
+    releases: Releases, tmp_path: Path, name: str, kind: str
+) -> None:
+    marked = releases[name]
+    copy = to_bitsandbytes(marked.release, tmp_path / "out", kind)
+    config = json.loads((copy / "config.json").read_text())
+    assert config["quantization_config"]["load_in_8bit" if kind == "int8" else "load_in_4bit"]
+    found = irwm.detect(irwm.open_checkpoint(copy), marked.original, marked.key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+def test_the_numbers_are_those_that_bitsandbytes_computes_with(releases: Releases, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    release = releases["demo"].release
+    copy = to_bitsandbytes(release, tmp_path / "out", "nf4")
+    plain = dequantised(copy, release, tmp_path / "plain")
+    ids = torch.arange(300, 330)[None]
+    with torch.no_grad():
+        theirs = AutoModelForCausalLM.from_pretrained(copy, dtype=torch.float32)(ids).logits
+        ours = AutoModelForCausalLM.from_pretrained(plain)(ids).logits
+        before = AutoModelForCausalLM.from_pretrained(release, dtype=torch.float32)(ids).logits
+    assert (theirs - ours).abs().max() < 0.02 * ours.abs().max()
+    assert (theirs - ours).norm() < 0.2 * (before - ours).norm()
+
+
+# --- all of them
+
+
+@pytest.mark.parametrize("attack", [to_gguf, to_bitsandbytes])
+def test_bad_requests_are_refused_before_anything_is_written(demo_path: Path, tmp_path: Path, attack: object) -> None:
+    assert callable(attack)
+    with pytest.raises(ParameterError, match="Q3_Z"):
+        attack(demo_path, tmp_path / "out", "Q3_Z")
+    (tmp_path / "kept.txt").write_text("mine")
+    with pytest.raises(OutputExistsError):
+        attack(demo_path, tmp_path)
+    with pytest.raises(CheckpointError):
+        attack(tmp_path, tmp_path / "out")
+    other = tmp_path / "other"
+    other.mkdir()
+    torch.save(load_file(demo_path / "model.safetensors"), other / "pytorch_model.bin")
+    shutil.copyfile(demo_path / "config.json", other / "config.json")
+    with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
+        attack(other, tmp_path / "out")
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["kept.txt", "other"]
+
+
+def test_numbers_of_another_models_copy_are_refused(releases: Releases, tmp_path: Path) -> None:
+    release = releases["demo"].release
+    file = to_gguf(release, tmp_path / "out", "Q8_0")
+    with pytest.raises(CorruptCheckpointError, match="not made of this model"):
+        dequantised(file, releases["gemma"].release, tmp_path / "plain")
+    with pytest.raises(CorruptCheckpointError, match="not made of this model"):
+        dequantised(releases["phi3"].release, release, tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
+    with pytest.raises(OutputExistsError):
+        dequantised(file, release, tmp_path / "out")

@@ -1,0 +1,141 @@
+"""Other people's tools in a process of their own: what they write carries the mark, and their failures are told."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import irwm
+from irwm.attacks.quantisers import dequantised
+from irwm.attacks.tools import autoround, autoround_obstacle, merge_with_mergekit, mergekit_obstacle
+from irwm.attacks.tools.child import missing, run_tool
+from irwm.errors import (
+    CancelledError,
+    NotACheckpointError,
+    OutputExistsError,
+    ParameterError,
+    UnsupportedCheckpointError,
+)
+
+# Extras (requirements-tools.txt): heavy, and needed for nothing else.
+needs_autoround = pytest.mark.skipif(importlib.util.find_spec("auto_round") is None, reason="auto-round is an extra")
+needs_mergekit = pytest.mark.skipif(importlib.util.find_spec("mergekit") is None, reason="mergekit is an extra")
+
+
+@pytest.fixture(scope="module", params=["demo", "gemma"])
+def marked(
+    request: pytest.FixtureRequest, demo_path: Path, gemma_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[irwm.Checkpoint, irwm.Key, Path]:
+    original = irwm.open_checkpoint({"demo": demo_path, "gemma": gemma_path}[request.param])
+    key = irwm.generate_key(original, secret=bytes(32))
+    return original, key, Path(irwm.insert(original, key, tmp_path_factory.mktemp("tools") / "release").path)
+
+
+@needs_autoround
+@pytest.mark.parametrize("layout", ["gptq", "awq"])
+def test_the_mark_is_found_in_what_autoround_writes(
+    marked: tuple[irwm.Checkpoint, irwm.Key, Path], tmp_path: Path, layout: str
+) -> None:
+    original, key, release = marked
+    text = "def answer(question):\n    return question + 42\n" * 200
+    out = autoround(release, tmp_path / "out", layout, text, iterations=2, samples=4, length=64)
+    assert json.loads((out / "config.json").read_text())["quantization_config"]["quant_method"] == layout
+    suspect = irwm.open_checkpoint(out)
+    assert any(layout.upper() in note for note in suspect.notes)
+    found = irwm.detect(suspect, original, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+    assert dequantised(out, release, tmp_path / "plain").is_dir()
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["out", "plain"]
+
+
+@needs_mergekit
+@pytest.mark.parametrize("method", ["linear", "slerp", "ties"])
+def test_the_mark_is_found_in_what_mergekit_makes_of_release_and_original(
+    marked: tuple[irwm.Checkpoint, irwm.Key, Path], tmp_path: Path, method: str
+) -> None:
+    original, key, release = marked
+    models, base = ([release], original.path) if method == "ties" else ([release, original.path], None)
+    out = merge_with_mergekit(models, tmp_path / "out", method, base_dir=base)
+    found = irwm.detect(irwm.open_checkpoint(out), original, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+@needs_mergekit
+def test_an_encoder_is_refused_before_mergekit_is_started(minilm_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedCheckpointError, match="does not merge encoders"):
+        merge_with_mergekit([minilm_path, minilm_path], tmp_path / "out")
+
+
+@needs_mergekit
+def test_mergekits_own_refusal_is_told(demo_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedCheckpointError, match="Duplicate merge inputs"):
+        merge_with_mergekit([demo_path, demo_path], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_named() -> None:
+    assert missing("json", "json==1") is None
+    assert "pip install no-such-package==1.2" in str(missing("no_such_package", "no-such-package==1.2"))
+
+
+@pytest.mark.parametrize("module", ["auto_round", "mergekit"])
+def test_without_the_package_nothing_is_started(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else real(name, *rest))
+    if module == "mergekit":
+        assert "mergekit==" in str(mergekit_obstacle(demo_path))
+        with pytest.raises(UnsupportedCheckpointError, match="pip install mergekit"):
+            merge_with_mergekit([demo_path, demo_path], tmp_path / "out")
+    else:
+        assert "auto-round==" in str(autoround_obstacle(demo_path))
+        with pytest.raises(UnsupportedCheckpointError, match="pip install auto-round"):
+            autoround(demo_path, tmp_path / "out", "gptq", "text")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_tool_said_last_is_told_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    asked = {"config": {"merge_method": "nonsense"}, "long": "x" * 200_000}  # more than a pipe holds
+    with pytest.raises(UnsupportedCheckpointError, match=r"mergekit could not do it.*[Ee]rror"):
+        run_tool("mergekit_main", asked, tmp_path / "out", "mergekit")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_ends_the_tool(tmp_path: Path) -> None:
+    def stop(_done: int, _all: int, _what: str) -> None:
+        raise CancelledError("stopped")
+
+    with pytest.raises(CancelledError):
+        run_tool("autoround_main", {"model": "nowhere"}, tmp_path / "out", "AutoRound", stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_requests_are_refused_before_a_tool_is_started(demo_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="unknown layout"):
+        autoround(demo_path, tmp_path / "out", "marlin", "text")
+    with pytest.raises(ParameterError, match="samples"):
+        autoround(demo_path, tmp_path / "out", "gptq", "text", samples=0)
+    for arguments, words in (
+        ({"method": "blend"}, "unknown way"),
+        ({"method": "ties"}, "base"),
+        ({"method": "linear", "base_dir": demo_path}, "base"),
+        ({"weights": [1.0]}, "weights"),
+        ({"method": "slerp", "model_dirs": [demo_path] * 3}, "another number"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            merge_with_mergekit(**({"model_dirs": [demo_path] * 2, "out_dir": tmp_path / "out"} | arguments))
+    with pytest.raises(OutputExistsError):
+        run_tool("mergekit_main", {}, tmp_path, "mergekit")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_model_is_no_obstacle_but_an_error(tmp_path: Path) -> None:
+    if missing("auto_round", "auto-round") is None:
+        with pytest.raises(NotACheckpointError):
+            autoround_obstacle(tmp_path)
+    else:
+        assert "auto-round" in str(autoround_obstacle(tmp_path))

@@ -56,6 +56,7 @@ def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: s
     expect(page.locator("#release-name")).to_be_visible()
     fill_path(page, "target", parent)
     type_into(page, "release-name", name)
+    page.locator("#measure-cost").get_by_label("No", exact=True).check()  # measuring takes seconds
 
 
 def protect(page: Page, original: Path, release: Path, owner: str = "Example Labs", recipient: str = "") -> None:

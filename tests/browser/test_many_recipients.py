@@ -42,6 +42,7 @@ def write_copies(page: Page, parent: Path) -> None:
     page.click("#to-place")
     fill_path(page, "target", parent)
     type_into(page, "release-name", COPIES)
+    page.locator("#measure-cost").get_by_label("No", exact=True).check()
     expect(page.locator("#preflight")).to_contain_text("Needs")
     page.click("#start-protect")
     expect(page.locator("#receipts-table")).to_be_visible(timeout=120_000)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -40,9 +42,15 @@ def test_the_release_loads_in_transformers_and_the_manifest_verifies(released) -
     subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=release, check=True)
 
 
-def test_the_release_is_found(released, page: Page) -> None:
+@pytest.fixture(scope="module")
+def report(released, page: Page) -> dict[str, Any]:
+    """The release examined with all keys, as the report's JSON says it; the page shows it to the first who asks."""
     model, release = released
-    document = investigate(page, release, model)
+    return investigate(page, release, model)
+
+
+def test_the_release_is_found(report: dict[str, Any], page: Page) -> None:
+    document = report
     assert document["verdict"]["word"] == "found"
     assert document["verdict"]["count"] >= 49
     assert document["evaluation"]["log10_p"] < -40
@@ -65,6 +73,7 @@ def test_a_release_of_another_key_is_not_found(released, page: Page) -> None:
     assert document["verdict"]["word"] == "not found"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_changed_copy_is_found(released, page: Page, attack: str) -> None:
     model, release = released
@@ -74,9 +83,9 @@ def test_a_changed_copy_is_found(released, page: Page, attack: str) -> None:
     assert document["evaluation"]["log10_p"] < -40
 
 
-def test_the_json_reproduces_the_report(released, page: Page, running_app: RunningApp) -> None:
+def test_the_json_reproduces_the_report(released, report: dict[str, Any], running_app: RunningApp) -> None:
     model, release = released
-    document = investigate(page, release, model, only_key="First")
+    document = copy.deepcopy(report)
     assert [test["verdict"] for test in document["self_tests"]] == ["not found"] * 4 + ["inconclusive"]
     vault = Vault.open(running_app.home)
     vault.unlock(PASSPHRASE)

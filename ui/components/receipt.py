@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
             f"p = {power_text(receipt['log10_p'])}",
         ),
         ("Changed", changed_text(receipt)),
+        *_cost(receipt),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
         ("Left out", ", ".join(receipt["left_out"]) or "nothing"),
         *_before(receipt),
@@ -57,6 +59,31 @@ def changed_text(receipt: Mapping[str, Any]) -> str:
         text = f"{in_rows}, as a rule by about {100 * receipt['changed_share']:.0f} % of their length"
     together = " (the same rows in each)" if len(names) > 1 else ""
     return f"{text}{together}; every other byte is the original's"
+
+
+def cost_text(certificate: Mapping[str, Any]) -> str:
+    """What a utility certificate says, in one sentence."""
+    u = certificate["utility"]
+    if u is None:
+        return f"not measured: {printable(certificate['why'], 400)}"
+    text = printable(certificate["text"], 120)
+    if u["similarity"] is not None:
+        return (
+            f"hidden states that agree with the original's to {u['similarity']:.6f} (cosine, mean of "
+            f"{number(u['tokens'])} tokens of {text}); this encoder predicts no words, so it has no perplexity"
+        )
+    before, after, change = (float(u[name]) for name in ("perplexity_reference", "perplexity", "change"))
+    error = u["change_error"]
+    if not math.isfinite(after):
+        found = "the release's outputs are not numbers"
+    else:
+        found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f} %"
+        found += f", give or take {200 * error:.2f} %)" if error is not None else ")"
+        if error is not None and abs(change) <= 2 * error:
+            found += ", which is no change that this text can tell from chance"
+    agreement = f"the same likeliest word at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
+    divergence = f"KL divergence {u['kl']:.2g} nats a word" if u["kl"] != "infinity" else "infinite KL divergence"
+    return f"{found}; {agreement}; {divergence}; on {text}"
 
 
 def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
@@ -90,6 +117,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
         rows += [
             ("Verified", "each copy was read back and its mark detected"),
             ("Changed in each", changed_text(example | {"vocab_size": receipt["vocab_size"]})),
+            *_cost(receipt),
             ("Room taken", _room_text(receipt)),
             ("Left out", ", ".join(example["left_out"]) or "nothing"),
         ]
@@ -113,6 +141,10 @@ def tracing_text(parameters: Mapping[str, Any]) -> str:
     if parameters.get("noise_coordinates"):
         return "each copy's own noise names its recipient, also in a mixture of several copies"
     return "a copy as it was issued names its recipient; a mixture of several copies does not, for there is no noise"
+
+
+def _cost(receipt: Mapping[str, Any]) -> _Facts:
+    return [("What it costs the model", cost_text(receipt["utility"]))] if receipt.get("utility") else []
 
 
 def _room_text(receipt: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import irwm
 from irwm.checkpoint import preflight
 from ui.jobs import protect_many
+from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
 from ui.jobs.releasing import issued, receipt_of, require_margin, seal, secret_of, write
 from ui.jobs.reporter import JobReporter
@@ -24,11 +25,11 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
     Args:
         request: "model" and "out_dir" (paths), "parameters" (`irwm.Parameters.to_dict`), "owner", "recipient",
-            "label", "device".
+            "label", "device", and, where what the mark costs is to be measured, "utility" (`ui.jobs.certifying`).
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        What the page's receipt shows, `ui.jobs.releasing.receipt_of`.
+        What the page's receipt shows, `ui.jobs.releasing.receipt_of`; its "utility" is the certificate or None.
     """
     if "recipients" in request:
         return protect_many.run(request, secrets, report)
@@ -56,4 +57,4 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     receipt = receipt_of(model, key, release) | before
     report.progress(release.bytes_written, release.bytes_written, "Filing the receipt in the vault")
     vault.add_release(record.id, release.path, release.manifest.files, receipt)
-    return receipt | {"key_id": record.id}
+    return receipt | {"key_id": record.id, "utility": certificate_of(request, model, receipt, device, report)}

@@ -4,8 +4,7 @@ One recipient after the other, each as in `ui.jobs.protect`. All that makes a ru
 folders' names: a recipient with a release is passed over, one with a key and no release gets the copy that the key
 stands for, and a copy that was finished in the instant before its release was filed is looked at and filed. So the
 same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list. What goes
-wrong for one recipient alone, as a spoilt folder in their copy's place, is said in their line and keeps nobody else
-from their copy.
+wrong for one recipient alone, as a spoilt folder, is said in their line and keeps nobody else from their copy.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from irwm.errors import CancelledError, InsertionError, IrwmError, OutputExistsE
 from storage.files import open_to_append
 from storage.records import KeyRecord
 from storage.vault import Vault
+from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
 from ui.jobs.recipients import Recipient, checked, folder_name, same_name
 from ui.jobs.releasing import Issued, issued, receipt_of, require_margin, seal, secret_of, write
@@ -64,8 +64,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     """Mark one copy of a model for each recipient who has none yet.
 
     Args:
-        request: "model", "out_dir" (the folder of the copies, made if it is missing), "parameters", "owner",
-            "recipients" (pairs of name and note), "label" (for those without a note), "device".
+        request: "model", "out_dir" (of the copies, made if it is missing), "parameters", "owner", "recipients" (pairs
+            of name and note), "label" (for those without a note), "device", "utility" (`ui.jobs.certifying`).
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
@@ -284,6 +284,7 @@ class _Batch:
             "failed": receipts.counts[FAILED],
             "bytes": receipts.written,
             "bytes_cloned": receipts.cloned,
+            "utility": certificate_of(self.request, self.model, receipts.example, self.device, self.report),
             "example": {name: receipts.example[name] for name in fields} if receipts.example else None,
             "rows": receipts.first,
             "csv": CSV_NAME,

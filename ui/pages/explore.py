@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+import irwm
 from irwm.capacity import naming_z
 from irwm.errors import IrwmError
 from irwm.parameters import NOISE_LEVELS
@@ -216,9 +217,10 @@ def build(context: Context, tab: gr.Tab) -> None:
             return gr.skip()
 
     @guarded
-    def choose(index: int, request: gr.Request) -> Any:
+    def choose(index: int, chosen: str | None, request: gr.Request) -> Any:
         context.require(request)
-        return values_of(list(presets(USUAL_HIDDEN_SIZE).values())[index])
+        width = irwm.open_checkpoint(model.check(chosen)).hidden_size if chosen else USUAL_HIDDEN_SIZE
+        return values_of(list(presets(width).values())[index])
 
     def take_over(request: gr.Request, *values: Any) -> Any:
         context.require(request)
@@ -241,7 +243,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         return protect_values(s)
 
     for index, button in enumerate(buttons):
-        button.click(_of(choose, index), None, controls, **PRIVATE)
+        button.click(_of(choose, index), model.chosen, controls, **PRIVATE)
     # What the controls say goes through one state: its change comes once, however many of them moved together.
     gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
     shown = [now.change, context.opened.change]
@@ -259,10 +261,10 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 def _of(choose: Any, index: int) -> Any:
-    def chosen(request: gr.Request) -> Any:
-        return choose(index, request)
+    def of_index(chosen: str | None, request: gr.Request) -> Any:
+        return choose(index, chosen, request)
 
-    return chosen
+    return of_index
 
 
 def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:

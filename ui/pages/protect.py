@@ -28,6 +28,7 @@ from ui.components.settings_form import MANY, ROBUST, check_memory, settings_for
 from ui.components.uploads import offer
 from ui.context import Context
 from ui.jobs import runner
+from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
 from ui.jobs.recipients import Recipient, RecipientList, read_list, same_name
 from ui.jobs.releasing import issued
@@ -59,6 +60,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     gr.Markdown(INTRO)
     # Of the original that was looked at: its fingerprint and d. Then how many keys it will have, and copies now.
     fingerprint, hidden_size, in_use = gr.State(None), gr.State(None), gr.State((1, 1))
+    filled_for = gr.State(None)  # d of the model that the preset's fields were filled in for
     with gr.Walkthrough(selected=1, elem_id="protect-steps") as steps:
         with gr.Step("Original", id=1):
             original = path_picker(
@@ -101,6 +103,13 @@ def build(context: Context, tab: gr.Tab) -> None:
                 kind="folder",
             )
             name = gr.Textbox(label="Name of the release folder", elem_id="release-name", max_length=200)
+            cost = gr.Radio(
+                [("If the model is under 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
+                value=SMALL,
+                label="Measure what the mark costs the model",
+                info="Runs the original and the release over a text, for perplexity and agreement on the receipt",
+                elem_id="measure-cost",
+            )
             check = gr.HTML(elem_id="preflight")
             start = _steps_row(steps, back=3, next_id="start-protect", text="Write the release")
     job = job_card(context, ("protect",))
@@ -157,11 +166,13 @@ def build(context: Context, tab: gr.Tab) -> None:
         )
 
     @guarded
-    def refill(who: str, d: int | None, request: gr.Request) -> Any:
-        """Another model has another preset for many recipients; whatever was changed by hand for one stays."""
-        if not context.is_open(request) or who != SEVERAL or not d:
-            return (gr.skip(),) * len(form.chosen)
-        return form.choose(MANY, d)
+    def refill(before: int | None, d: int | None, *rest: Any) -> Any:
+        """Another model has another preset for many recipients; what was set by hand, or sent here, stays."""
+        *values, request = rest
+        same = not d or values[0] != MANY or tuple(values[1:]) != form.choose(MANY, before)[1:]
+        if not context.is_open(request) or same:
+            return d, *(gr.skip(),) * len(form.chosen)
+        return d, *form.choose(MANY, d)
 
     @guarded
     def understand(who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
@@ -222,6 +233,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         label: str,
         parent: str,
         name: str,
+        cost: str,
         *rest: Any,
     ) -> Any:
         *values, request = rest
@@ -241,6 +253,7 @@ def build(context: Context, tab: gr.Tab) -> None:
             "owner": (owner or "").strip(),
             "label": (label or "").strip(),
             "device": context.settings.device,
+            "utility": cost,
         }
         if who == SEVERAL:
             people = read_list(text).require()
@@ -275,7 +288,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     demo.click(use_demo, None, [original.field, original.chosen], **PRIVATE)
     to_names.click(lambda: gr.Walkthrough(selected=2), None, steps, **PRIVATE)
     whom.change(switch, [whom, name, hidden_size], [recipient, list_box, name, start, *form.chosen], **PRIVATE)
-    hidden_size.change(refill, [whom, hidden_size], list(form.chosen), **PRIVATE)
+    filled = [filled_for, *form.chosen]
+    hidden_size.change(_with_request(refill), [filled_for, hidden_size, *form.chosen], filled, **PRIVATE)
     people = [whom, owner, names, fingerprint]
     gr.on(
         [whom.change, owner.blur, names.change, fingerprint.change, context.opened.change],
@@ -296,7 +310,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         trigger_mode="always_last",
         **PRIVATE,
     )
-    inputs = [original.chosen, whom, owner, recipient, names, label, folder.field, name, *form.inputs]
+    inputs = [original.chosen, whom, owner, recipient, names, label, folder.field, name, cost, *form.inputs]
     results = [receipt, receipts, receipts_file]
     start.click(_with_request(begin), inputs, [job.job_id, *results], **PRIVATE)
     job.ended.change(show, job.ended, results, **PRIVATE)

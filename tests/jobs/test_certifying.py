@@ -1,0 +1,115 @@
+"""What a mark costs, on the receipt of a real protect task; and that no task fails by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.errors import CancelledError
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from tests.jobs.test_tasks import finish, protect_request
+from ui.components.receipt import cost_text, receipt_html
+from ui.jobs import certifying, runner
+from ui.jobs.vault_access import secrets_for
+
+
+def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    jobs = Jobs(home)
+    request = protect_request(demo_path, tmp_path / "release", utility="small")
+    job = finish(jobs, runner.start("protect", "Protect demo", request, secrets_for(vault), jobs).id)
+    assert job.state == "done", job.error
+    certificate = job.result["utility"]
+    assert certificate["why"] == ""
+    assert certificate["utility"]["tokens"] == 1023
+    assert certificate["utility"]["top1"] > 0.98
+    assert json.loads((jobs.folder(job.id) / "utility.json").read_text(encoding="utf-8")) == certificate
+    assert "What it costs the model" in receipt_html(job.result)
+    assert cost_text(certificate) in receipt_html(job.result)
+    assert len(vault.releases()) == 1
+
+
+def report(tmp_path: Path, progress: Any = lambda *_: None) -> Any:
+    return SimpleNamespace(folder=tmp_path, progress=progress, log=lambda _: None)
+
+
+RECEIPT = {"changed_rows": 50}
+
+
+def test_nothing_is_measured_unasked(demo_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    for request, receipt in (({}, RECEIPT), ({"utility": "no"}, RECEIPT), ({"utility": "yes"}, None)):
+        assert certifying.certificate_of(request, model, receipt, "cpu", report(tmp_path)) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_too_large_is_left_and_said(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    monkeypatch.setattr(certifying, "SMALL_BYTES", 1000)
+    found = certifying.certificate_of({"utility": "small"}, model, RECEIPT, "cpu", report(tmp_path))
+    assert "larger than 1 GB" in found["why"]
+    monkeypatch.setattr(certifying, "_free_bytes", lambda: 10_000_000)
+    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path))
+    assert "more memory than is free" in found["why"]
+    assert cost_text(found).startswith("not measured: running the model would need")
+
+
+def test_a_stop_ends_the_measurement_and_not_the_release(demo_path: Path, tmp_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise CancelledError("stopped on request")
+
+    model = irwm.open_checkpoint(demo_path)
+    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, stop))
+    assert found["utility"] is None
+    assert "was stopped" in found["why"]
+
+
+MEASURED = {
+    "tokens": 1023, "perplexity_reference": 40.0, "perplexity": 40.1, "change": 0.0025, "change_error": 0.002,
+    "kl": 0.0004, "kl_error": 1e-5, "top1": 0.995, "compared": 1023, "similarity": None, "reason": "",
+}  # fmt: skip
+
+MANY = {
+    "many": True, "written": 1, "skipped": 0, "failed": 0, "recipients": 1, "path": "/x", "owner": "o",
+    "vocab_size": 9, "bytes": 1, "bytes_cloned": 0, "parameters": {},
+    "example": {"left_out": [], "changed_rows": 1, "changed_values": 1, "changed_tensors": ["e"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        (
+            {},
+            [
+                "40.00 before, 40.10 after (+0.25 %, give or take 0.40 %)",
+                "can tell from chance",
+                "99.5 %",
+                "0.0004 nats",
+            ],
+        ),
+        ({"change_error": 0.0005}, ["give or take 0.10 %); the same"]),
+        ({"change_error": None}, ["(+0.25 %);"]),
+        (
+            {"perplexity": "infinity", "change": "infinity", "kl": "infinity", "change_error": None},
+            ["the release's outputs are not numbers", "infinite KL divergence"],
+        ),
+        ({"similarity": 0.99991, "perplexity": None}, ["to 0.999910", "no perplexity"]),
+    ],
+)
+def test_the_words_say_what_the_figures_say(figures: dict[str, Any], said: list[str]) -> None:
+    certificate = {"text": "<b>text</b>", "why": "", "utility": MEASURED | figures}
+    text = cost_text(certificate)
+    for words in said:
+        assert words in text
+    assert "<b>" in text
+    card = receipt_html(MANY | {"utility": certificate})
+    assert "&lt;b&gt;text" in card
+    assert "<b>" not in card

@@ -1,0 +1,79 @@
+"""The utility certificate of a release: when it is measured, and that no protect task ever fails by it.
+
+It is measured after the receipt was filed in the vault: a machine that runs out of memory over it, or a Stop, then
+costs a figure and not the record of a release. It is kept in the task's result and, as `FILE_NAME`, in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from irwm.checkpoint import Checkpoint
+from irwm.errors import CancelledError
+from ui.jobs.reporter import JobReporter
+
+FILE_NAME = "utility.json"
+NEVER, SMALL, ALWAYS = "no", "small", "yes"
+# What runs within a minute without a GPU; larger ones on request.
+SMALL_BYTES = 1 << 30
+
+
+def certificate_of(
+    request: Mapping[str, Any], model: Checkpoint, receipt: Mapping[str, Any] | None, device: str, report: JobReporter
+) -> dict[str, Any] | None:
+    """The certificate as plain JSON; None where none was wanted or there is no release.
+
+    Args:
+        request: "utility": "yes", "small" (only a model of less than `SMALL_BYTES`), or "no", which is also meant where
+            it says nothing.
+        receipt: `ui.jobs.releasing.receipt_of` the release.
+    """
+    wanted = request.get("utility", NEVER)
+    if wanted == NEVER or not receipt:
+        return None
+    rows, obstacle = receipt["changed_rows"], _obstacle(model, wanted, device)
+    if obstacle:
+        certificate = _not_measured(rows, obstacle)
+    else:
+        from irwm.utility import certify  # transformers takes seconds to load
+
+        try:
+            report.progress(0, 0, "Measuring what the mark costs the model")
+            found = certify(model.path, receipt["path"], rows, device=device, progress=report.progress)
+            certificate = found.to_dict()
+        except CancelledError:
+            certificate = _not_measured(rows, "the measurement was stopped; the release is whole")
+    try:
+        text = json.dumps(certificate, indent=2, ensure_ascii=False)
+        (report.folder / FILE_NAME).write_text(text, encoding="utf-8")
+    except OSError as error:
+        report.log(f"{FILE_NAME} could not be written: {error.strerror}")
+    return certificate
+
+
+def _not_measured(changed_rows: int, why: str) -> dict[str, Any]:
+    return {"changed_rows": changed_rows, "text": None, "text_sha256": None, "utility": None, "why": why}
+
+
+def _obstacle(model: Checkpoint, wanted: str, device: str) -> str:
+    """Why the model is not to be run; empty where it is."""
+    size = sum(Path(shard).stat().st_size for shard in model.shards)
+    if wanted == SMALL and size >= SMALL_BYTES:
+        return "the model is larger than 1 GB; it is measured when you ask for it"
+    free = _free_bytes()
+    # float32 of a file that may be 16-bit; one model is open at a time.
+    if device == "cpu" and free is not None and 2.5 * size > free:
+        return "running the model would need more memory than is free on this machine"
+    return ""
+
+
+def _free_bytes() -> int | None:
+    """Memory that is free or can be freed; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None

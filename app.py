@@ -25,7 +25,7 @@ from ui import quiet, server
 from ui.components.header import NAME, device_label, header
 from ui.components.lock_gate import lock_gate, wire
 from ui.context import Context
-from ui.pages import cases, explore, investigate, protect, vault, verify
+from ui.pages import cases, explore, investigate, lab, protect, vault, verify
 from ui.sessions import Sessions
 from ui.settings import REPOSITORY, Settings
 
@@ -35,6 +35,7 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
     ("investigate", "Investigate", investigate),
     ("cases", "Cases", cases),
     ("explore", "Explore", explore),
+    ("lab", "Lab", lab),
     ("vault", "Vault", vault),
     ("verify", "Verify", verify),
 )

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,8 @@ from storage.processes import process_mark, still_runs
 QUEUED, RUNNING = "queued", "running"
 ENDED = ("done", "failed", "stopped", "interrupted")
 LOG_NAME = "log.txt"
+# What a task needs on its way and nobody afterwards: taken away when the job ends, however it does.
+SCRATCH_NAME = "scratch"
 # The end of a log that a page shows; a whole one may be long.
 LOG_TAIL_BYTES = 16 * 1024
 _ID = re.compile("[0-9a-f]{16}")
@@ -204,7 +207,8 @@ class Jobs:
         result: Mapping[str, Any] | None = None,
         error: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Notes how a job ended. The first ending stands: Stop and a natural end may meet, so look at the answer.
+        """Notes how a job ended, and takes its scratch folder away. The first ending stands: Stop and a natural end may
+        meet, so look at the answer.
 
         Args:
             state: "done", "failed", "stopped" or "interrupted".
@@ -222,6 +226,8 @@ class Jobs:
             "error": None if error is None else json_bytes(dict(error), "the error").decode("ascii"),
             "ended": utc_text(self._now()),
         }
+        # Here and not in the task alone: one that is ended the hard way takes nothing away.
+        shutil.rmtree(self.folder(id) / SCRATCH_NAME, ignore_errors=True)
         with self._file.writing() as db:
             job = self._row(db, id)
             if job.is_over:

@@ -77,7 +77,7 @@ def test_each_library_stays_in_its_place(path: Path) -> None:
     if not name.startswith(GRADIO_ALLOWED):
         assert "gradio" not in tops
     if not name.startswith("ui.jobs"):  # a task runs in its own process, which the runner alone starts
-        tasks = ("protect", "investigate", "sweep", "item", "dispute", "verify")
+        tasks = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")
         assert not names & {f"ui.jobs.{task}" for task in tasks}
     if not name.startswith("storage"):
         assert not tops & {"sqlite3", "sqlite_utils"}

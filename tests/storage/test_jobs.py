@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from storage import Jobs, NewerSchemaError, RecordNotFoundError, RecordValueError, StorageError
+from storage.jobs import SCRATCH_NAME
 
 Sql = Callable[..., list[Any]]
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -165,6 +166,17 @@ jobs.start(running.id, os.getpid())
 print(json.dumps([queued.id, running.id]), flush=True)
 sys.stdin.readline()
 """
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "stopped", "interrupted"])
+def test_the_scratch_folder_of_a_job_goes_with_its_end_and_nothing_else_does(jobs: Jobs, state: str) -> None:
+    job = jobs.create("lab", "Attack", {})
+    folder = jobs.folder(job.id)
+    (folder / SCRATCH_NAME / "release").mkdir(parents=True)
+    (folder / SCRATCH_NAME / "release" / "model.safetensors").write_bytes(b"half")
+    (folder / "lab.json").write_bytes(b"{}")
+    jobs.finish(job.id, state)
+    assert [path.name for path in folder.iterdir()] == ["lab.json"]
 
 
 def test_a_killed_process_leaves_an_interrupted_job(jobs: Jobs, spawn: Spawn) -> None:

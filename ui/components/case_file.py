@@ -37,6 +37,9 @@ _ICONS = {
     "inconclusive": "inconclusive",
     "decided": "found",
     "undecided": "inconclusive",
+    "held": "found",
+    "lost": "not found",
+    "not measured": "inconclusive",
 }
 
 

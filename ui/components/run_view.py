@@ -1,4 +1,4 @@
-"""One run of a case: its verdict or the dispute's outcome, and the files of its report."""
+"""One run of a case: its verdict, or the outcome of a dispute or a lab, and the files of its report."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ui.components import notices
 from ui.components.dispute_card import dispute_html
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import plain_name
+from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import offer_bytes
 from ui.components.verdict_card import verdict_html
-from ui.report import dispute
+from ui.report import dispute, lab
 from ui.report.document import ReportError, from_json, to_json
 from ui.report.html import render_html
 
@@ -96,13 +97,16 @@ def _ending(files: Mapping[str, bytes], ending: str) -> str | None:
 def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> dict[str, Any]:
     """The run's document: as it was signed, or, where no files were filed with it, the finding itself."""
     data = files[name] if name is not None else vault.run_finding(run_id)
-    return dispute.from_json(data) if dispute.is_dispute(data) else from_json(data)
+    read = dispute.from_json if dispute.is_dispute(data) else lab.from_json if lab.is_lab(data) else from_json
+    return read(data)
 
 
 def _card(document: Mapping[str, Any]) -> str:
     try:
         if document["schema"]["name"] == dispute.SCHEMA:
             return dispute_html(document)
+        if document["schema"]["name"] == lab.SCHEMA:
+            return summary_html(document, running=False) + table_html(document)
         return verdict_html(finding_card(document))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ReportError("the report’s numbers are damaged", found=f"{type(error).__name__}: {error}") from error
@@ -111,4 +115,6 @@ def _card(document: Mapping[str, Any]) -> str:
 def _about(document: Mapping[str, Any]) -> str:
     if document["schema"]["name"] == dispute.SCHEMA:
         return "dispute"
+    if document["schema"]["name"] == lab.SCHEMA:
+        return f"lab-{document['original']['name']}"
     return str(document["items"]["suspect"]["name"])

@@ -9,4 +9,4 @@ A task is a module here with the name of its kind and one function,
 secrets (plain JSON too, so bytes as hex) reach the process through a pipe and are kept nowhere.
 """
 
-KINDS = ("protect", "investigate", "sweep", "item", "dispute", "verify")
+KINDS = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")

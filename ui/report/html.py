@@ -58,7 +58,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         json_name: name of the JSON file beside the report, printed with its SHA-256.
     """
     figures = _figures(document)
-    scripts = {"library": _inline(get_plotlyjs()), "draw": _inline(asset("draw.js"))}
+    scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
     template = environment().get_template("template.html.j2")
     return template.render(
         d=document,
@@ -78,7 +78,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         version=document["schema"]["version"],
         parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
         figures=figures,
-        figure_data=_json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
+        figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
         scripts=scripts,
         policy=policy(scripts.values()),
         style=Markup(faces() + asset("report.css")),
@@ -196,13 +196,13 @@ def _inert(value: Any) -> Any:
     return printable(value, _LONGEST_TEXT)
 
 
-def _json_for_html(value: Any) -> Markup:
+def json_for_html(value: Any) -> Markup:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _inline(script: str) -> Markup:
+def inline(script: str) -> Markup:
     """A script of ours or plotly's, safe inside a script element."""
     return Markup("\n" + script.replace("</script", "<\\/script").strip() + "\n")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html as html_text
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,11 +23,20 @@ from ui.report.verification import Check, listed
 _OF_PAGE, _OF_PDF = ("irwm", LAYOUT, "plotly"), ("irwm", LAYOUT, "plotly", "matplotlib", "typst")
 
 
-def check_page(document: Mapping[str, Any], data: bytes | None, json_name: str) -> Check:
-    """Whether the HTML is what the document draws; names the figures or the line where it is not."""
+def check_page(
+    document: Mapping[str, Any],
+    data: bytes | None,
+    json_name: str,
+    draw: Callable[[Mapping[str, Any], str], str] | None = None,
+) -> Check:
+    """Whether the HTML is what the document draws; names the figures or the line where it is not.
+
+    Args:
+        draw: what draws a document of another kind.
+    """
     if data is None:
         return Check("page", None, "there is no HTML beside the JSON")
-    drawn = _page(to_json(document), json_name)
+    drawn = draw(document, json_name) if draw else _page(to_json(document), json_name)
     if data == drawn.encode("utf-8"):
         return Check("page", True, "the HTML is, byte for byte, what the JSON’s numbers draw")
     others = _other_versions(document, _OF_PAGE)

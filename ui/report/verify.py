@@ -7,6 +7,7 @@
     identity        the first key is the expected one
     numbers         the document's chances follow from its ranks (`ui.report.consistency`)
     rulings         in place of the numbers: a dispute's rulings follow from its tests and dates (`ui.report.rulings`)
+                    a lab's numbers are measurements, and stay open
     page, pdf       HTML and PDF are what these numbers draw
     suspect, original   the models given are those that were examined, file by file
     key             the key given is the one that the report is about, with the names that the report gives it
@@ -29,7 +30,7 @@ from irwm import Checkpoint, Key
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, printable
 from storage.errors import SignatureError
-from ui.report import dispute, redrawn, rulings
+from ui.report import dispute, lab, redrawn, rulings
 from ui.report.consistency import contradictions
 from ui.report.document import from_json, to_json
 from ui.report.examined import check_examination, check_item, check_key, opened
@@ -97,6 +98,12 @@ def verify_report(
             checks.append(Check("examination", None, _NOT_AGAIN, asked=True))
         return Verification(tuple(checks))
     html, pdf, json_name = report.parts.get(".html"), report.parts.get(".pdf"), report.file(".json")
+    if document["schema"]["name"] == lab.SCHEMA:
+        checks.append(Check("numbers", None, lab.NOT_AGAIN))
+        checks.append(_of_document("page", lambda: redrawn.check_page(document, html, json_name, lab.lab_html)))
+        if (suspect, original, key) != (None, None, None) or keys:
+            checks.append(Check("examination", None, lab.NOT_AGAIN, asked=True))
+        return Verification(tuple(checks))
     checks.append(_of_document("numbers", lambda: _numbers(document)))
     checks.append(_of_document("page", lambda: redrawn.check_page(document, html, json_name)))
     checks.append(_of_document("pdf", lambda: redrawn.check_pdf(document, pdf, json_name)))
@@ -192,7 +199,8 @@ def _document(report: _Report) -> tuple[dict[str, Any] | None, Check]:
         return None, Check("document", None, f"{name} could not be read: {why}", asked=True)
     data = report.parts[".json"]
     try:
-        document = dispute.from_json(data) if dispute.is_dispute(data) else from_json(data)
+        read = dispute.from_json if dispute.is_dispute(data) else lab.from_json if lab.is_lab(data) else from_json
+        document = read(data)
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
     if not _as_written(document, data):

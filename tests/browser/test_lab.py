@@ -1,0 +1,120 @@
+"""The Lab as a person uses it: a rehearsal on the demo model, its table and figures, Stop, going on, and the case."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.studio import download, open_tab
+from tests.ui.serving import RunningApp
+
+pytestmark = pytest.mark.browser
+
+
+def tick(page: Page, attack: str, *labels: str) -> None:
+    """Leaves exactly these ticks in a list."""
+    boxes = page.locator(f"#lab-{attack} label:has(input[type=checkbox])")
+    for at in range(boxes.count()):
+        box = boxes.nth(at)
+        box.locator("input").set_checked(box.inner_text().strip() in labels)
+
+
+def points(page: Page, figure: str) -> int:
+    """Numbers that a figure holds, over all its traces, as the browser has them."""
+    return page.evaluate(
+        """id => document.querySelector(`#${id} .js-plotly-plot`).data
+               .reduce((sum, trace) => sum + (trace.y?.length ?? trace.y?._inputArray?.length ?? 0), 0)""",
+        figure,
+    )
+
+
+def newest_job(app: RunningApp) -> Path:
+    return max((app.home / "jobs").iterdir(), key=lambda folder: folder.stat().st_ctime)
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def lab(page: Page) -> Page:
+    open_tab(page, "lab")
+    expect(page.locator("#lab-obstacles")).to_contain_text("cannot run on the demo model")
+    page.locator("#lab-preset label", has_text="My own choice").click()
+    expect(page.locator("#lab-prune")).to_be_visible()
+    for attack in ("noise", "round", "finetune", "merge-linear", "once-4"):
+        tick(page, attack)
+    tick(page, "prune", "30 %", "90 %")
+    page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
+    return page
+
+
+def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: RunningApp) -> None:
+    lab.click("#start-lab")
+    expect(lab.locator("#lab-table tbody tr")).to_have_count(4, timeout=90_000)
+    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=60_000)
+    expect(lab.locator("#lab-summary h3")).to_contain_text("The mark was found in the one trial that left the model")
+    expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30 %.*Found.*50 / 50", re.S))
+    expect(lab.locator("#lab-table tbody tr").nth(3)).to_contain_text("ruined")
+    expect(lab.locator("#lab-trials .plotly")).to_be_visible()
+    expect(lab.locator("#lab-curve .gtitle").first).to_have_text("Pruned: the mark, and the model")
+    assert points(lab, "lab-trials") == 4
+    assert points(lab, "lab-curve") >= 3 * 3
+    before = points(lab, "lab-curve")
+    lab.locator("#lab-ways label", has_text="Joint, suspect’s A").click()
+    expect(lab.locator("#lab-curve .legendtext", has_text="Joint, suspect’s A")).to_have_count(1)
+    assert points(lab, "lab-curve") > before
+    document = json.loads(download(lab, "lab-json"))
+    assert [row["attack"] for row in document["marks"][0]["rows"]] == ["none", "original", "prune", "prune"]
+    assert document["status"]["signed"]
+    assert "<h2>1 One owner (no noise)</h2>" in download(lab, "lab-html")
+    assert names(newest_job(running_app)) == {"lab.json", "lab.html", "lab.signature.json", "log.txt"}
+
+
+def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
+    lab.reload()
+    open_tab(lab, "lab")
+    expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
+    expect(lab.locator("#lab-trials .plotly")).to_be_visible()
+    expect(lab.locator("#lab-history")).to_be_visible()
+    open_tab(lab, "cases")
+    lab.locator("#case-runs button.place").first.click()
+    expect(lab.locator("#run-card")).to_contain_text("The mark was found in the one trial")
+    expect(lab.locator("#run-card tbody tr")).to_have_count(4)
+    expect(lab.locator("#run-html")).to_be_visible()
+    open_tab(lab, "lab")
+
+
+def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, running_app: RunningApp) -> None:
+    lab.locator("#lab-preset label", has_text="My own choice").click()
+    expect(lab.locator("#lab-prune")).to_be_visible()
+    for attack in ("noise", "round", "merge-linear", "once-4"):
+        tick(lab, attack)
+    tick(lab, "prune", "30 %")
+    tick(lab, "finetune", "20 steps")
+    lab.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
+    lab.click("#start-lab")
+    expect(lab.locator("#job-lab .job-what")).to_contain_text("Fine-tuned, 20 steps", timeout=90_000)
+    expect(lab.locator("#lab-table tbody tr")).to_have_count(3)
+    lab.locator("#job-lab .job-stop").click()
+    expect(lab.locator("#job-lab .state-stopped")).to_be_visible()
+    folder = newest_job(running_app)
+    deadline = time.monotonic() + 10
+    while names(folder) != {"lab.json", "log.txt"} and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert names(folder) == {"lab.json", "log.txt"}
+    expect(lab.locator("#lab-summary")).to_contain_text("ended early")
+    assert lab.locator("#lab-html").is_hidden()
+
+    lab.click("#lab-go-on")
+    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=120_000)
+    expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
+    expect(lab.locator("#lab-summary h3")).to_contain_text("each of the 2 trials")
+    done = json.loads((newest_job(running_app) / "lab.json").read_bytes())["marks"][0]["rows"]
+    kept = json.loads((folder / "lab.json").read_bytes())["marks"][0]["rows"]
+    assert done[: len(kept)] == kept

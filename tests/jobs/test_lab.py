@@ -1,0 +1,255 @@
+"""The Lab's task: rehearsals, releases from the vault, what fails, Stop in mid-attack, and going on."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.attacks.catalogue import ATTACKS
+from irwm.parameters import many_recipients
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from storage.jobs import SCRATCH_NAME
+from tests.conftest import DEMO, write_llama
+from tests.jobs.recipients import PARAMETERS, make_keys, put_in_vault, run_here
+from ui.jobs import runner
+from ui.jobs.vault_access import secrets_for
+from ui.report.document import ReportError
+from ui.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
+from ui.report.lab_rows import HELD, UNMEASURED
+from ui.report.signing import ENDING
+from ui.report.verify import verify_report
+
+ROBUST = irwm.Parameters().to_dict()
+FILES = {LAB_JSON, LAB_HTML, f"lab{ENDING}", "log.txt"}
+PRUNED = {"attack": "prune", "value": 0.3}
+IMPOSSIBLE = {"attack": "shift-tables", "value": 1}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is asked of a model that is attacked in no time; without a tokenizer, so that it cannot be run."""
+    original = write_llama(tmp_path_factory.mktemp("lab") / "original", vocab_size=2000)
+    settings = irwm.Parameters(constraints=5, scale="auto", permutations=200)
+    return {"original": str(original), "parameters": {"single": settings.to_dict()}}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault, tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path / "home")
+
+
+def asked(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "original": str(DEMO),
+        "release": "",
+        "key": "",
+        "parameters": {"single": ROBUST},
+        "trials": list(trials),
+        "text": "",
+        "tokens": 256,
+        "seed": 0,
+        "device": "cpu",
+        "case_id": "",
+        "case_title": "Before the release",
+        "note": "",
+        "resume": "",
+    } | changes
+
+
+def rows_of(document: dict[str, Any], mark: int = 0) -> dict[str, Any]:
+    return {row["attack"]: row for row in document["marks"][mark]["rows"]}
+
+
+def files_under(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_rehearsal_of_both_kinds_is_signed_filed_and_leaves_no_mark_behind(vault: Vault, jobs: Jobs) -> None:
+    both = {"single": ROBUST, "many": many_recipients(256).to_dict()}
+    job = run_here("lab", asked(PRUNED, IMPOSSIBLE, parameters=both), vault, jobs)
+    assert job.state == "done", job.error
+    folder = jobs.folder(job.id)
+    document = from_json((folder / LAB_JSON).read_bytes())
+    assert document["complete"]
+    assert document["rehearsal"]
+    assert [mark["mode"] for mark in document["marks"]] == ["single", "many"]
+    for mark in document["marks"]:
+        rows = {row["attack"]: row for row in mark["rows"]}
+        assert list(rows) == ["none", "original", "prune", "shift-tables"]
+        assert [rows[name]["verdict"] for name in rows] == ["found", "not found", "found", None]
+        assert "LayerNorm" in rows["shift-tables"]["reason"]
+        assert rows["none"]["utility"]["change"] == 0
+        assert 0 < rows["prune"]["utility"]["change"] < 0.25
+        ways = rows["prune"]["ways"]
+        assert {(way["statistic"], way["invariant"]) for way in ways} == {
+            (statistic, invariant) for statistic in ("joint", "sum") for invariant in ("original", "suspect")
+        }
+        assert all(way["share"] == way["count"] / way["present"] for way in ways)
+        traced = [rows[name]["traced"] for name in rows]
+        if mark["mode"] == "single":
+            assert traced == [None] * 4
+        else:
+            assert [each and each["named"] for each in traced] == [True, False, True, None]
+    assert job.result["outcome"] == HELD
+    assert len(vault.keys()) == 0
+    assert files_under(folder) == FILES
+    (case,) = vault.cases()
+    (run,) = vault.case_runs(case.id)
+    assert (case.title, run.verdict, set(run.files)) == ("Before the release", HELD, FILES - {"log.txt"})
+    assert [item.note for item in vault.case_items(case.id)] == ["Original"]
+    checked = verify_report(folder / LAB_JSON)
+    answers = {check.name: check.ok for check in checked.checks}
+    assert checked.exit_code == 0, checked.checks
+    assert [answers[name] for name in ("signature", "files", "page", "numbers")] == [True, True, True, None]
+
+
+def test_what_was_changed_afterwards_is_named(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
+    job = run_here("lab", asked(IMPOSSIBLE, **small), vault, jobs)
+    path = jobs.folder(job.id) / LAB_JSON
+    path.write_bytes(path.read_bytes().replace(b'"not found"', b'"found"'))
+    wrong = {check.name for check in verify_report(path).checks if check.ok is False}
+    assert wrong >= {"files", "page"}
+
+
+def test_a_release_and_its_key_come_from_the_vault_and_one_that_cannot_be_run_is_read_all_the_same(
+    vault: Vault, jobs: Jobs, tmp_path: Path
+) -> None:
+    original = write_llama(tmp_path / "original", vocab_size=2000)  # without a tokenizer, so it cannot be run
+    (key,) = make_keys(irwm.open_checkpoint(original), ["Ada"])
+    release = Path(irwm.insert(irwm.open_checkpoint(original), key, tmp_path / "release").path)
+    (id,) = put_in_vault(vault, [key])
+    before = files_under(release)
+    asking = asked(PRUNED, original=str(original), release=str(release), key=id, parameters={})
+    job = run_here("lab", asking, vault, jobs)
+    assert job.state == "done", job.error
+    document = read_lab(jobs.folder(job.id))
+    assert not document["rehearsal"]
+    (mark,) = document["marks"]
+    assert (mark["mode"], mark["key"]["recipient"]) == ("many", "Ada")
+    assert mark["parameters"]["noise_coordinates"] == PARAMETERS.noise_coordinates
+    assert "tokenizer" in mark["unmeasured"]
+    assert rows_of(document)["prune"]["verdict"] == "found"
+    assert rows_of(document)["prune"]["utility"] is None
+    assert job.result["outcome"] == UNMEASURED
+    assert files_under(release) == before
+    (case,) = vault.cases()
+    assert sorted(item.note for item in vault.case_items(case.id)) == ["Original", "Release"]
+    assert str(jobs.home) not in (jobs.folder(job.id) / LAB_JSON).read_text()
+
+    other = run_here("lab", asking | {"original": str(DEMO)}, vault, jobs)
+    assert other.state == "failed"
+    assert other.error["type"] == "KeyMismatchError"
+
+
+def test_a_library_that_fails_or_a_full_disk_costs_one_row(
+    vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def gives_up(*_: Any) -> Any:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setitem(ATTACKS, "noise", dataclasses.replace(ATTACKS["noise"], carry_out=full))
+    monkeypatch.setitem(ATTACKS, "round", dataclasses.replace(ATTACKS["round"], carry_out=gives_up))
+    trials = {"attack": "noise", "value": 0.1}, {"attack": "round", "value": 8}, PRUNED
+    job = run_here("lab", asked(*trials, **small), vault, jobs)
+    assert job.state == "done", job.error
+    rows = rows_of(read_lab(jobs.folder(job.id)))
+    assert os.strerror(errno.ENOSPC) in rows["noise"]["reason"]
+    assert "shapes do not fit" in rows["round"]["reason"]
+    assert rows["prune"]["verdict"] == "found"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"trials": [{"attack": "magic", "value": 1}]}, "LabError"),
+        ({"parameters": {}}, "LabError"),
+        ({"text": "/nowhere/text.txt"}, "LabError"),
+        ({"original": "/nowhere"}, "NotACheckpointError"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    vault: Vault, jobs: Jobs, changes: dict[str, Any], kind: str
+) -> None:
+    job = run_here("lab", asked(PRUNED, **changes), vault, jobs)
+    assert (job.state, job.error["type"]) == ("failed", kind)
+    assert files_under(jobs.folder(job.id)) <= {"log.txt"}
+
+
+@pytest.mark.parametrize("content", [b"short", b"\xff\xfe\x00" * 200])
+def test_a_text_that_is_none_is_refused(vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    job = run_here("lab", asked(PRUNED, text=str(text)), vault, jobs)
+    assert (job.state, job.error["type"], job.error["file"]) == ("failed", "LabError", str(text))
+
+
+def test_a_disk_without_room_is_told_before_the_first_attack(
+    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 10**6))
+    job = run_here("lab", asked(PRUNED), vault, jobs)
+    assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
+
+
+def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault: Vault, jobs: Jobs) -> None:
+    long = {"attack": "finetune", "value": 100}
+    job = runner.start("lab", "Lab", asked(PRUNED, long), secrets_for(vault), jobs)
+    folder, deadline = jobs.folder(job.id), time.monotonic() + 120
+    while not (folder / SCRATCH_NAME / "trial").exists() or "Fine-tun" not in jobs.log_tail(job.id):
+        assert time.monotonic() < deadline, jobs.log_tail(job.id)
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert runner.stop(job.id, jobs).state == "stopped"
+    assert files_under(folder) == {LAB_JSON, "log.txt"}
+    kept = read_lab(folder)
+    assert not kept["complete"]
+    assert list(rows_of(kept)) == ["none", "original", "prune"]
+    assert vault.cases() == []
+    assert len(vault.keys()) == 0
+
+    # Other attacks than before may follow; what was done with the same copy, text and settings stands.
+    resumed = run_here("lab", asked(PRUNED, IMPOSSIBLE, resume=job.id), vault, jobs)
+    assert resumed.state == "done", resumed.error
+    found = rows_of(read_lab(jobs.folder(resumed.id)))
+    assert {name: found[name] for name in rows_of(kept)} == rows_of(kept)
+    assert list(found) == ["none", "original", "prune", "shift-tables"]
+
+
+def test_rows_of_another_setting_are_not_taken_over(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
+    first = run_here("lab", asked(PRUNED, **small), vault, jobs)
+    path = jobs.folder(first.id) / LAB_JSON
+    document = json.loads(path.read_bytes())
+    for row in document["marks"][0]["rows"]:
+        row["seconds"] = 12345.0
+    path.write_text(json.dumps(document))
+    other = {"single": small["parameters"]["single"] | {"positions": 49}}
+    for changes, again in (({}, False), ({"seed": 1}, True), ({"tokens": 300}, True), ({"parameters": other}, True)):
+        job = run_here("lab", asked(PRUNED, **small | changes, resume=first.id), vault, jobs)
+        assert job.state == "done", job.error
+        seconds = rows_of(read_lab(jobs.folder(job.id)))["prune"]["seconds"]
+        assert (seconds != 12345.0) is again, changes
+
+
+def test_a_folder_without_results_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no results"):
+        read_lab(tmp_path)

@@ -1,0 +1,146 @@
+"""A lab's document and page: every number in it, drawn from it alone, refused where it is another one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.attacks.attack import Setup
+from irwm.attacks.catalogue import ATTACKS
+from irwm.attacks.trial import Trial, try_attack
+from irwm.errors import IrwmError
+from irwm.utility import default_text, reference
+from tests.conftest import DEMO
+from tests.ui.lab_documents import crafted, row
+from ui.lab_plots import curved
+from ui.report.document import ReportError, to_json
+from ui.report.items import ItemDescription, installed_versions
+from ui.report.lab import figures, from_json, is_lab, lab_document, lab_html, mark_section, row_of
+from ui.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Trial]:
+    """A document with one real disguise of the demo model, and the trial behind it."""
+    folder = tmp_path_factory.mktemp("lab")
+    original = irwm.open_checkpoint(DEMO)
+    key = irwm.generate_key(original, irwm.Parameters(permutations=200), bytes(32), "Example Labs")
+    release = irwm.insert(original, key, folder / "release").path
+    (folder / "scratch").mkdir()
+    setup = Setup(DEMO, Path(release), key, "", folder / "scratch")
+    tried = try_attack(setup, ATTACKS["rotate"], 1, reference(release, default_text(), 128))
+    document = lab_document(
+        original=ItemDescription.of(original), rehearsal=False, trials=1,
+        settings={"text": {"name": "bundled", "characters": 10, "sha256": "00"}, "tokens": 128, "seed": 0},
+        case={"Case": "<img src=x onerror=alert(1)>"}, created_utc="2026-01-02T03:04:05+00:00",
+        tool_versions=installed_versions(), extra={"Device": "cpu"},
+    )  # fmt: skip
+    item = ItemDescription.of(irwm.open_checkpoint(release))
+    document["marks"].append(mark_section("single", key, item, ""))
+    document["marks"][0]["rows"].append(row_of(tried, ATTACKS["rotate"], "attack", 1.234))
+    return document, tried
+
+
+def test_the_document_holds_what_the_trial_found(trial: tuple[dict[str, Any], Trial]) -> None:
+    document, tried = trial
+    read = from_json(to_json(document))
+    assert read == document
+    (found,) = read["marks"][0]["rows"]
+    assert found["verdict"] == tried.finding.verdict == "found"
+    for way in found["ways"]:
+        reading = tried.findings[way["statistic"], way["invariant"]].reading
+        assert (way["count"], way["present"], way["log10_p"]) == (reading.count, reading.present, reading.log10_p)
+    assert found["proof"]["same"] is True
+    assert found["utility"]["kl"] == tried.utility.kl
+    assert (found["label"], found["strength"], found["seconds"]) == ("Rotated", "once", 1.23)
+
+
+def test_the_page_is_drawn_from_the_json_alone_and_runs_only_its_own_scripts(
+    trial: tuple[dict[str, Any], Trial],
+) -> None:
+    document, _ = trial
+    page = lab_html(from_json(to_json(document)), "lab.json")
+    assert page == lab_html(document, "lab.json")
+    assert "<img" not in page
+    assert "default-src &#39;none&#39;" in page
+    for words in (
+        "Rotated",
+        "proved",
+        "The mark was found in the one trial",
+        document["marks"][0]["key"]["commitment"],
+    ):
+        assert words in page
+
+
+@pytest.mark.parametrize("rows", [
+    [row("prune", 0.1, change=math.inf)],
+    [row("prune", 0.1, change=None)],
+    [row("prune", 0.1, ran=False)],
+    [row("prune", 0.1, present=0, verdict="inconclusive")],
+    [],
+])  # fmt: skip
+def test_a_page_of_poor_rows_is_drawn(rows: list[dict[str, Any]]) -> None:
+    document = crafted(rows)
+    page = lab_html(from_json(to_json(document)))
+    assert headline(document) in page
+    for figure in figures(document).values():
+        json.loads(figure.to_json())
+
+
+def test_one_curve_for_each_attack_of_several_strengths() -> None:
+    rows = [row("prune", 0.1), row("prune", 0.5), row("round", 4), row("noise", 0.1), row("noise", 0.3, ran=False)]
+    document = crafted(rows)
+    assert curved(document["marks"][0]["rows"]) == ["prune"]
+    assert list(figures(document)) == ["trials-1", "curve-1-prune"]
+
+
+@pytest.mark.parametrize(("rows", "expected", "said"), [
+    ([row("prune", 0.1), row("prune", 0.9, verdict="not found", change=40.0)], HELD, "in the one trial"),
+    ([row("prune", 0.1), row("noise", 0.1, verdict="not found")], LOST, "Of 2 trials that left the model usable"),
+    ([row("prune", 0.1, verdict="inconclusive", change=0.249)], LOST, "one trial"),
+    ([row("prune", 0.1, change=0.251)], UNMEASURED, "No attack that was tried left"),
+    ([row("prune", 0.1, change=None)], UNMEASURED, "found in 1 of one trial whose perplexity is not known"),
+    ([row("none", 0, role="release")], UNMEASURED, "No attack has been tried yet"),
+])  # fmt: skip
+def test_the_outcome_follows_from_the_rows(rows: list[dict[str, Any]], expected: str, said: str) -> None:
+    document = crafted(rows)
+    assert word(document) == expected
+    assert said in headline(document)
+
+
+def test_a_release_that_is_not_found_and_an_original_that_is_are_said() -> None:
+    wrong = crafted([row("none", 0, role="release", verdict="not found"), row("prune", 0.1)])
+    assert any("not found in the release itself" in text for text in remarks(wrong))
+    worse = crafted([row("none", 0, role="release"), row("original", 0, role="control"), row("prune", 0.1)])
+    assert any("mean nothing" in text for text in remarks(worse))
+
+
+def _without(document: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    changed = copy.deepcopy(document)
+    part = changed
+    for name in path[:-1]:
+        part = part[name]
+    del part[path[-1]]
+    return changed
+
+
+@pytest.mark.parametrize("path", [("settings",), ("marks", 0, "key"), ("marks", 0, "rows", 0, "ways"), ("schema",)])
+def test_a_document_without_a_part_is_refused(path: tuple[Any, ...]) -> None:
+    with pytest.raises(ReportError):
+        from_json(to_json(_without(crafted([row("prune", 0.1)]), path)))
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"[]", b"null", b'{"schema": {"name": "irwm-lab", "version": 2}}', b'{"schema": 1}', b"[" * 100_000,
+    b'{"schema": {"name": "irwm-lab", "version": 1}, "marks": 3}',
+])  # fmt: skip
+def test_what_is_no_lab_is_refused(data: bytes) -> None:
+    with pytest.raises(IrwmError):
+        from_json(data)
+    is_lab(data)  # whatever it says, it does not raise

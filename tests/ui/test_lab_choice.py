@@ -1,0 +1,99 @@
+"""Which attacks the Lab offers, and what it says of those that cannot run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from irwm import Parameters
+from irwm.attacks.catalogue import ATTACKS
+from irwm.errors import IrwmError
+from irwm.parameters import AUTO_SCALE
+from storage.encryption import Cost
+from storage.vault import Vault
+from tests.jobs.recipients import put_in_vault
+from ui.components.lab_choice import (
+    ALL,
+    OWN,
+    QUICK,
+    QUICK_TRIALS,
+    LabChoice,
+    obstacles_html,
+    obstacles_of,
+    tokens,
+    trial_of,
+)
+from ui.explore_settings import ExploreSettings
+from ui.pages.lab import HIDDEN, ROBUST, keys_for, trial_marks
+from ui.report.lab_rows import MANY, SINGLE
+
+
+def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:
+    quick, every = LabChoice.trials(QUICK), LabChoice.trials(ALL)
+    assert sorted((each["attack"], each["value"]) for each in quick) == sorted(QUICK_TRIALS)
+    assert len({ATTACKS[each["attack"]].group for each in quick}) == len({a.group for a in ATTACKS.values()})
+    assert len(every) == sum(len(attack.strengths) for attack in ATTACKS.values())
+    assert [trial_of(token) for token in tokens(ALL)] == every
+
+
+def test_ticks_of_ones_own_are_run_in_the_catalogues_order_and_once() -> None:
+    found = LabChoice.trials(OWN, ["round|1"], None, ["prune|2", "prune|0", "prune|2"])
+    assert [each["attack"] for each in found] == ["prune", "prune", "round"]
+    assert found[0]["value"] < found[1]["value"]
+    # A ready choice stands for itself, whatever lists that were never unfolded hold.
+    assert LabChoice.trials(QUICK, None, ["prune|0"]) == LabChoice.trials(QUICK)
+
+
+@pytest.mark.parametrize("ticks", [[], ["prune|99"], ["prune|-1"], ["prune|x"], ["<img>|0"], ["prune"], ["prune|²"]])
+def test_what_is_no_tick_is_refused(ticks: list[str]) -> None:
+    with pytest.raises(IrwmError):
+        LabChoice.trials(OWN, ticks)
+
+
+def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
+    found = obstacles_of(demo_path, demo_path, Parameters())
+    assert "LayerNorm" in found["shift-tables"]
+    assert not found.keys() & {name for name, _ in QUICK_TRIALS}
+    text = obstacles_html("<b>demo</b>", found)
+    assert f"{len(found)} of {len(ATTACKS)} attacks cannot run on &lt;b&gt;demo" in text
+    assert "LayerNorm" in text
+    assert "Every attack can run" in obstacles_html("demo", {})
+
+
+def test_a_folder_that_is_no_model_is_told_for_every_attack_that_asks(tmp_path: Path) -> None:
+    assert obstacles_of(tmp_path, tmp_path, Parameters())["rotate"]
+
+
+def test_trial_marks_follow_preset_model_and_settings(demo_path: Path) -> None:
+    marks = trial_marks(demo_path, [MANY, SINGLE], ROBUST, None)
+    assert list(marks) == [SINGLE, MANY]
+    assert Parameters.from_dict(marks[SINGLE]) == Parameters()
+    assert marks[MANY]["noise_coordinates"] == 8
+    assert trial_marks(demo_path, [SINGLE], HIDDEN, "")[SINGLE]["scale"] == AUTO_SCALE
+    given = ExploreSettings(parameters=Parameters(positions=60, noise_coordinates=4, scale=AUTO_SCALE))
+    marks = trial_marks(demo_path, [SINGLE, MANY], ROBUST, given.to_json())
+    assert (marks[SINGLE]["positions"], marks[MANY]["positions"]) == (50, 60)
+    for modes, text in (([], None), (None, None), ([SINGLE], "{")):
+        with pytest.raises(IrwmError):
+            trial_marks(demo_path, modes, ROBUST, text)
+
+
+def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: Path) -> None:
+    import irwm
+
+    model = irwm.open_checkpoint(tiny_path)
+    settings = Parameters(positions=20, required_positions=12, constraints=5, scale=AUTO_SCALE)
+    keys = [irwm.generate_key(model, settings, bytes([n]) * 32, "Example Labs", f"Customer {n}") for n in range(2)]
+    release = irwm.insert(model, keys[1], tmp_path / "release").path
+    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    assert keys_for(vault, str(tiny_path), None) == ([], None)
+    ids = put_in_vault(vault, keys)
+    choices, own = keys_for(vault, str(tiny_path), str(release))
+    assert ([id for _, id in choices], own) == (ids, None)
+    copy = irwm.open_checkpoint(release)
+    vault.add_release(ids[1], str(release), {}, {"release_fingerprint": copy.fingerprint})
+    choices, own = keys_for(vault, str(tiny_path), str(release))
+    assert own == ids[1]
+    assert [id for _, id in choices] == [ids[1], ids[0]]
+    assert "Customer 1" in choices[0][0]

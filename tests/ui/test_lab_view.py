@@ -1,0 +1,127 @@
+"""A lab's table and outcome as HTML, and the page's handlers on a lab that ended early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from storage.files import replace_private
+from tests.ui.handlers import Pages, pages, value
+from tests.ui.lab_documents import crafted, row
+from ui.components.lab_table import summary_html, table_html
+from ui.report.document import to_json
+from ui.report.lab import LAB_JSON
+
+__all__ = ["pages"]
+ROWS = [
+    row("none", 0, role="release", change=0.0),
+    row("prune", 0.3, traced={"z": 12.3, "named": True}),
+    row("prune", 0.9, change=700.0, verdict="not found", traced={"z": None, "named": False}),
+    row("shift-tables", 1, ran=False, reason="its embedding does not go through a <LayerNorm>"),
+]
+
+
+def test_the_table_says_of_every_row_what_was_found_and_what_it_cost() -> None:
+    text = table_html(crafted(ROWS, noise=5))
+    for words in ("Not attacked", "unchanged", "48 / 50", "10⁻⁴⁰", "Named", "z = 12.3", "Not named", "10 % higher",
+                  "701 times as high", "33.00", "21\u00a0030", "ruined", "90.0", "0.02 nats"):  # fmt: skip
+        assert words in text
+    assert "Not carried out: its embedding does not go through a &lt;LayerNorm&gt;" in text
+    assert text.count(">ruined<") == 1
+    assert "Recipient" not in table_html(crafted(ROWS))
+
+
+def test_a_proof_is_told_or_said_to_be_missing() -> None:
+    proof = {"same": True, "largest": 0.0123, "scale": 10.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
+    rotated = row("rotate", 1)
+    assert "same function proved: largest difference of a logit 0.01" in table_html(
+        crafted([rotated | {"proof": proof}])
+    )
+    assert "not the same" in table_html(crafted([rotated | {"proof": proof | {"same": False}}]))
+    assert "same function not proved" in table_html(crafted([rotated]))
+
+
+@pytest.mark.parametrize(("complete", "running", "words"), [
+    (False, True, "still under way: 4 of 7 rows"),
+    (False, False, "ended early; press Go on to do the rest: 4 of 7"),
+    (True, False, "One trial could not be carried out"),
+])  # fmt: skip
+def test_the_outcome_is_one_sentence_and_what_else_there_is(complete: bool, running: bool, words: str) -> None:
+    text = summary_html(crafted(ROWS, complete=complete), running=running)
+    assert "The mark was found in the one trial that left the model usable" in text
+    assert words in text
+    assert "trial mark with a public secret" in text
+
+
+def test_a_mark_that_was_taken_is_shown_as_a_fault() -> None:
+    text = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
+    assert "notice-fault" in text
+    assert "one trial that left the model usable" in text
+
+
+def looking(pages: Pages) -> Any:
+    """What the view's timer calls."""
+    (found,) = [fn for fn in pages.blocks.fns.values() if "tick" in str(fn.targets) and fn.outputs[0].elem_id == "lab"]
+    return found
+
+
+def lab(pages: Pages, document: dict[str, Any]) -> str:
+    jobs = pages.context.jobs
+    id = jobs.create("lab", "Rehearsal on demo", {}).id
+    replace_private(jobs.folder(id) / LAB_JSON, to_json(document))
+    jobs.finish(id, "stopped")
+    return id
+
+
+def test_a_lab_that_ended_early_offers_to_go_on_and_its_figures_follow_the_choice(pages: Pages) -> None:
+    id = lab(pages, crafted(ROWS, complete=False))
+    look = looking(pages)
+    request = _Request()
+    shown = dict(
+        zip([out.elem_id for out in look.outputs], look.fn(id, None, False, None, None, [], request), strict=True)
+    )
+    assert shown["lab"].visible
+    assert "ended early" in shown["lab-summary"]
+    assert shown["lab-go-on"].visible
+    assert not shown["lab-html"].visible
+    assert shown["lab-json"].visible
+    assert "Pruned" in shown["lab-table"]
+    assert value(shown["lab-curve-of"]) == "prune"
+    assert shown["lab-trials"].data
+    # Nothing is sent again while nothing is new.
+    now = [id, len(ROWS), False, "stopped", False]
+    again = look.fn(id, now, False, None, None, [], request)
+    assert all(part == gr.skip() for part in again)
+    figures = pages.call("lab-ways", "input", id, True, "single", "prune", ["joint original", "sum suspect"])
+    assert len(figures["lab-curve"].data) >= 3
+
+
+def test_a_lab_without_results_or_with_damaged_ones_says_so_and_another_job_is_none(pages: Pages) -> None:
+    id = lab(pages, crafted(ROWS))
+    jobs = pages.context.jobs
+    look = looking(pages)
+    replace_private(jobs.folder(id) / LAB_JSON, b"{}")
+    assert "not a lab" in look.fn(id, None, False, None, None, [], _Request())[1]
+    (jobs.folder(id) / LAB_JSON).unlink()
+    assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
+    other = jobs.create("item", "Hash", {}).id
+    with pytest.raises(gr.Error, match="no lab"):
+        pages.call("lab-history", "input", other)
+    with pytest.raises(gr.Error, match="nothing to go on with"):
+        pages.call("lab-go-on", "click", other)
+    pages.lock()
+    assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
+    for element, event, values in (
+        ("lab-history", "input", [id]), ("lab-go-on", "click", [id]), ("lab-preset", "input", ["all"]),
+    ):  # fmt: skip
+        with pytest.raises(gr.Error):
+            pages.call(element, event, *values)
+
+
+class _Request:
+    """As `tests.ui.handlers` makes one."""
+
+    session_hash = "tests"
+    request = None

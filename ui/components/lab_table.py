@@ -1,0 +1,156 @@
+"""A lab's rows as a table, and what came of them in a sentence or two. All pure HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from irwm.errors import printable
+from ui.components.icons import icon
+from ui.lab_plots import change_text
+from ui.plot_theme import decimal, number, power_text
+from ui.report.lab import REHEARSAL
+from ui.report.lab_rows import (
+    ATTACK,
+    HELD,
+    LOST,
+    MODES,
+    WAY_WORDS,
+    all_rows,
+    change_of,
+    headline,
+    is_usable,
+    number_of,
+    remarks,
+    verdict_way,
+    word,
+)
+
+_SIGNS = {"found": "found", "not found": "not found", "inconclusive": "inconclusive"}
+_STATES = {HELD: "found", LOST: "fault"}
+
+
+def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
+    """What came of a lab so far."""
+    done, total = len(all_rows(document)), document["trials"]
+    said = remarks(document)
+    if not document["complete"]:
+        how = "It is still under way" if running else "It ended early; press Go on to do the rest"
+        said.insert(0, f"{how}: {done} of {total} rows are done.")
+    if document["rehearsal"]:
+        said.append(REHEARSAL)
+    state = word(document)
+    sign = icon(_STATES[state]) if state in _STATES and (document["complete"] or state == LOST) else ""
+    kind = " notice-fault" if state == LOST else ""
+    return str(
+        Markup(
+            '<section class="notice lab-summary{}" aria-label="Outcome">{}<div><h3>{}</h3>{}</div></section>'
+        ).format(kind, sign, headline(document), Markup("").join(Markup("<p>{}</p>").format(text) for text in said))
+    )
+
+
+def table_html(document: Mapping[str, Any]) -> str:
+    """Every row, the marks one below the other."""
+    parts = [_mark(mark, several=len(document["marks"]) > 1) for mark in document["marks"] if mark["rows"]]
+    return str(Markup("").join(parts))
+
+
+def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
+    noise = bool(mark["parameters"]["noise_coordinates"])
+    beta = mark["parameters"]["rank_threshold"]
+    ways = Markup("").join(
+        Markup('<th scope="col" class="number">{}</th>').format(head) for head, _ in WAY_WORDS.values()
+    )
+    heads = Markup(
+        '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
+        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those there (chance: {:g} %)</th>'
+        '<th scope="col" rowspan="2" class="number">Odds without the mark (p)</th>{}'
+        '<th scope="col" rowspan="2">Perplexity</th><th scope="col" rowspan="2">Same token (KL)</th></tr><tr>{}</tr>'
+    ).format(len(WAY_WORDS), 100 * beta, Markup('<th scope="col" rowspan="2">Recipient</th>') if noise else "", ways)
+    columns = 5 + len(WAY_WORDS) + noise
+    rows = Markup("").join(_row(row, noise, columns) for row in mark["rows"])
+    title = Markup("<h3>{}</h3>").format(MODES[mark["mode"]]) if several else ""
+    why = f"The model is not measured: {printable(mark['unmeasured'], 400)}" if mark["unmeasured"] else ""
+    note = Markup('<p class="note">{}</p>').format(why) if why else ""
+    return Markup(
+        '<section class="lab-mark">{}{}<div class="lab-scroll"><table class="case-table lab-table" aria-label="{}">'
+        "<thead>{}</thead><tbody>{}</tbody></table></div></section>"
+    ).format(title, note, f"Attacks: {MODES[mark['mode']]}", heads, rows)
+
+
+def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
+    strength = row["strength"] if row["strength"] not in ("", "once") else ""
+    beneath = strength + _proof(row, bool(strength))
+    name = Markup('<th scope="row">{}{}</th>').format(
+        printable(row["label"], 80), Markup('<span class="beneath">{}</span>').format(beneath) if beneath else ""
+    )
+    kind = Markup(' class="lab-aside"') if row["role"] != ATTACK else ""
+    if not row["ways"]:
+        why = Markup('<td colspan="{}"><span class="quiet">Not carried out: {}</span></td>').format(
+            columns - 1, printable(row["reason"], 600)
+        )
+        return Markup("<tr{}>{}{}</tr>").format(kind, name, why)
+    verdict = row["verdict"]
+    mark = Markup('<td><span class="word-with-icon">{}{}</span></td>').format(
+        icon(_SIGNS.get(verdict, "fault")), verdict[:1].upper() + verdict[1:]
+    )
+    counts = Markup("").join(
+        Markup('<td class="number">{}</td>').format(f"{way['count']} / {way['present']}" if way["present"] else "–")
+        for way in row["ways"]
+    )
+    rested = verdict_way(row)
+    odds = Markup('<td class="number">{}</td>').format(power_text(rested["log10_risk"]) if rested["present"] else "–")
+    return Markup("<tr{}>{}{}{}{}{}{}</tr>").format(
+        kind, name, mark, counts, odds, _recipient(row) if noise else "", _utility(row)
+    )
+
+
+def _proof(row: Mapping[str, Any], more: bool) -> str:
+    """Whether the model computes the same, where the attack claims it."""
+    lead = ", " if more else ""
+    if row["proof"] is not None:
+        largest = f"largest difference of a logit {row['proof']['largest']:.1g}"
+        return f"{lead}same function proved: {largest}" if row["proof"]["same"] else f"{lead}not the same: {largest}"
+    return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""
+
+
+def _recipient(row: Mapping[str, Any]) -> Markup:
+    traced = row["traced"]
+    if traced is None:
+        return Markup("<td>–</td>")
+    z = "" if traced["z"] is None else Markup('<span class="beneath">z = {}</span>').format(decimal(traced["z"], 1))
+    return Markup("<td>{}{}</td>").format("Named" if traced["named"] else "Not named", z)
+
+
+def _utility(row: Mapping[str, Any]) -> Markup:
+    u, change = row["utility"], change_of(row)
+    if u is None:
+        why = Markup('<span class="beneath">{}</span>').format(printable(row["reason"], 200)) if row["reason"] else ""
+        return Markup('<td colspan="2">Not measured{}</td>').format(why)
+    same = Markup("–")
+    if u["top1"] is not None:
+        kl = "" if u["kl"] is None else _nats(number_of(u["kl"]))
+        same = Markup('{}<span class="beneath">{}</span>').format(f"{100 * u['top1']:.1f}\u00a0%", kl)
+    if change is None:
+        alike = f"hidden states alike by {u['similarity']:.4f}" if u.get("similarity") is not None else ""
+        return Markup('<td>–<span class="beneath">{}</span></td><td>{}</td>').format(
+            alike or printable(u["reason"], 200), same
+        )
+    value = number_of(u["perplexity"])
+    text = "beyond measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)
+    ruined = Markup('<span class="lab-ruined">ruined</span>') if not is_usable(row) else ""
+    return Markup('<td class="lab-utility">{}<span class="beneath">{}</span>{}</td><td>{}</td>').format(
+        text, change_text(change), ruined, same
+    )
+
+
+def _large(value: float) -> str:
+    """A large number as a person reads it."""
+    return "over a million" if value > 1e6 else number(round(value))
+
+
+def _nats(value: float) -> str:
+    return "under 0.0001 nats" if 0 < value < 1e-4 else f"{value:.2g} nats"

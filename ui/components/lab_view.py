@@ -1,0 +1,204 @@
+"""A lab's results on the page: outcome, downloads, table and figures, filled in row by row while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError, printable
+from storage.jobs import Job
+from ui import lab_plots
+from ui.components import notices
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.components.job_card import STATES, JobCard
+from ui.components.lab_table import summary_html, table_html
+from ui.components.uploads import offer
+from ui.context import Context
+from ui.report.document import ReportError
+from ui.report.lab import LAB_HTML, LAB_JSON, NAME, read_lab
+from ui.report.lab_rows import MODES, WAY_WORDS, all_rows
+from ui.report.signing import ENDING
+
+KIND = "lab"
+# Rows come every few seconds; a table that is drawn anew more often only flickers.
+POLL_SECONDS = 2.0
+LOOK_BACK = 200
+LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
+_WAYS = {f"{statistic} {invariant}": (statistic, invariant) for statistic, invariant in WAY_WORDS}
+_USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
+
+
+@dataclass(frozen=True, slots=True)
+class LabView:
+    """What a page gets.
+
+    Attributes:
+        shown: a `gr.State` with the id of the lab that is shown, or None.
+        go_on: the button that goes on with it where it ended early; the page says what it does.
+    """
+
+    shown: gr.State
+    go_on: gr.Button
+
+
+def lab_view(context: Context, job: JobCard) -> LabView:
+    """Builds the view, its timer and its events at this place of the page; shows the job of `job` while it runs."""
+    shown, seen = gr.State(None), gr.State(None)
+    timer = gr.Timer(POLL_SECONDS, active=False)
+    with gr.Column(visible=False, elem_id="lab") as box:
+        summary = gr.HTML(elem_id="lab-summary")
+        with gr.Row():
+            go_on = gr.Button("Go on", visible=False, elem_id="lab-go-on", scale=0, min_width=120)
+            html_file = gr.DownloadButton("Report (HTML)", elem_id="lab-html", scale=0, min_width=180, visible=False)
+            signature = gr.DownloadButton("Signature", elem_id="lab-signature", scale=0, min_width=180, visible=False)
+            json_file = gr.DownloadButton("Numbers (JSON)", elem_id="lab-json", scale=0, min_width=180, visible=False)
+        table = gr.HTML(elem_id="lab-table")
+        mode = gr.Radio([], label="Figures of", visible=False, elem_id="lab-mode")
+        trials = gr.Plot(show_label=False, elem_id="lab-trials")
+        with gr.Row():
+            attack = gr.Dropdown([], label="One attack over its strengths", elem_id="lab-curve-of", min_width=280)
+            ways = gr.CheckboxGroup(
+                [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
+                value=_USUAL,
+                label="Ways of reading (statistic, and whose attention scores)",
+                elem_id="lab-ways",
+            )
+        curve = gr.Plot(show_label=False, elem_id="lab-curve")
+    history = gr.Dropdown(
+        [], label="Earlier labs", info="Choose one to see it again", visible=False,
+        elem_id="lab-history",
+    )  # fmt: skip
+
+    figures = [mode, attack, trials, curve]
+    everything = [box, summary, go_on, html_file, signature, json_file, table, *figures, timer, seen]
+    drawing = [shown, context.dark, mode, attack, ways]
+    still = (gr.skip(),) * len(everything)
+
+    def nothing() -> tuple[Any, ...]:
+        """While there are no results; they may come."""
+        return gr.Column(visible=False), *(gr.skip(),) * (len(everything) - 2), None
+
+    def look(
+        id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
+        request: gr.Request,
+    ) -> Any:  # fmt: skip
+        """Everything of a lab as it is now, where that is not what is shown already."""
+        if id is None or not context.is_open(request):
+            return nothing()
+        try:
+            current = context.jobs.get(id)
+            document = read_lab(context.jobs.folder(id))
+        except ReportError as error:
+            # A task writes its first line once it has read the model; what is wrong with it the job's card says.
+            if before is None and error.file is not None and not Path(error.file).exists():
+                return nothing()
+            return _only(notices.error_html(error))
+        except IrwmError as error:
+            return _only(notices.error_html(error))
+        now = [id, len(all_rows(document)), document["complete"], current.state, dark]
+        if now == before:
+            return still
+        over = current.is_over
+        try:
+            return (
+                gr.Column(visible=True),
+                summary_html(document, running=not over),
+                gr.Button(visible=over and not document["complete"]),
+                *_files(context.jobs.folder(id), complete=document["complete"]),
+                table_html(document),
+                *_figures(document, dark, mode, attack, ways),
+                gr.Timer(active=not over),
+                now,
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            damaged = ReportError("the results of this lab are damaged", found=f"{type(error).__name__}: {error}")
+            return _only(notices.error_html(damaged))
+
+    def _only(said: str) -> tuple[Any, ...]:
+        gone = (gr.Button(visible=False), *(gr.DownloadButton(visible=False),) * 3)
+        return gr.Column(visible=True), said, *gone, "", *(gr.skip(),) * (len(figures) + 1), None
+
+    def again(
+        id: str | None, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None, request: gr.Request
+    ) -> Any:
+        """The figures alone, after another choice."""
+        if id is None or not context.is_open(request):
+            return (gr.skip(),) * len(figures)
+        return _figures(read_lab(context.jobs.folder(id)), dark, mode, attack, ways)
+
+    def follow(id: str | None) -> Any:
+        return id, gr.Timer(active=id is not None)
+
+    def offer_history(request: gr.Request) -> Any:
+        labs = (
+            [each for each in context.jobs.recent(LOOK_BACK) if each.kind == KIND] if context.is_open(request) else []
+        )
+        return gr.Dropdown(choices=[(_line(each), each.id) for each in labs], value=None, visible=bool(labs))
+
+    reading = [shown, seen, *drawing[1:]]
+    job.job_id.change(follow, job.job_id, [shown, timer], **PRIVATE)
+    shown.change(look, reading, everything, **LAST)
+    timer.tick(look, reading, everything, **LAST)
+    job.ended.change(look, reading, everything, **LAST).then(offer_history, None, history, **PRIVATE)
+    context.opened.change(offer_history, None, history, **PRIVATE)
+    gr.on([context.dark.change, mode.input, attack.input, ways.input], guarded(again), drawing, figures, **LAST)
+    history.input(guarded(_chosen(context)), history, shown, **PRIVATE)
+    return LabView(shown, go_on)
+
+
+def _chosen(context: Context) -> Callable[..., Any]:
+    def choose(id: str | None, request: gr.Request) -> Any:
+        context.require(request)
+        if id is not None and context.jobs.get(id).kind != KIND:
+            raise IrwmError("this is no lab")
+        return id
+
+    return choose
+
+
+def _files(folder: Path, *, complete: bool) -> tuple[Any, ...]:
+    """The buttons for what was signed; before that there are only numbers, which are not."""
+    buttons = []
+    for name in (LAB_HTML, f"{NAME}{ENDING}", LAB_JSON):
+        there = (complete or name == LAB_JSON) and (folder / name).is_file()
+        buttons.append(
+            gr.DownloadButton(value=offer(folder / name, name), visible=True)
+            if there
+            else gr.DownloadButton(visible=False)
+        )
+    return tuple(buttons)
+
+
+def _figures(
+    document: Mapping[str, Any], dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
+) -> tuple[Any, ...]:
+    """Values for mode, attack and both figures; what was chosen stays chosen where it is there."""
+    marks = {mark["mode"]: mark for mark in document["marks"]}
+    if not marks:
+        return gr.Radio(visible=False), gr.Dropdown(choices=[], value=None), None, None
+    mode = mode if mode in marks else next(iter(marks))
+    mark = marks[mode]
+    names = {row["attack"]: row["label"] for row in mark["rows"] if row["role"] == "attack" and row["ways"]}
+    curved = lab_plots.curved(mark["rows"])
+    offered = curved or list(names)
+    attack = attack if attack in offered else next(iter(offered), None)
+    chosen = [_WAYS[name] for name in ways or () if name in _WAYS]
+    return (
+        gr.Radio(choices=[(MODES[name], name) for name in marks], value=mode, visible=len(marks) > 1),
+        gr.Dropdown(choices=[(names[name], name) for name in offered], value=attack),
+        lab_plots.trials(mark, dark=dark),
+        lab_plots.curve(mark, attack or "", ways=chosen or [lab_plots.VERDICT_WAY], dark=dark),
+    )
+
+
+def _line(job: Job) -> str:
+    when = datetime.fromisoformat(job.created.replace("Z", "+00:00")).strftime("%Y-%m-%d %H:%M UTC")
+    result = job.result or {}
+    said = result.get("outcome") or STATES[job.state].lower()
+    return f"{printable(job.title, 80)} · {when} · {printable(str(said), 40)}"

@@ -1,0 +1,381 @@
+"""The task behind the Lab: attacks on a release, or on a trial mark before there is one, and what each leaves.
+
+A row is written down after each attack, in the job's folder. Stop, a crash or an attack that fails therefore loses
+nothing, and another job goes on where this one ended. Models that are written on the way lie in the job's scratch
+folder, which goes when the job does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.attacks.attack import Attack, Attacked, Setup, Strength
+from irwm.attacks.catalogue import ATTACKS
+from irwm.attacks.trial import Trial, try_attack
+from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError, UnsupportedCheckpointError
+from irwm.utility import Reference, default_text, reference
+from storage.files import private_folder, replace_private
+from storage.jobs import SCRATCH_NAME
+from storage.vault import Vault
+from ui.jobs.device import device_of
+from ui.jobs.examining import hashes
+from ui.jobs.filing import Filing, case_lines, examiner_of
+from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import vault_of
+from ui.lab_plots import name_of
+from ui.report.document import ReportError, plain, to_json
+from ui.report.items import LAYOUT, ItemDescription, installed_versions
+from ui.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section, read_lab, row_of
+from ui.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
+from ui.report.signing import ENDING, announced, sign_report
+
+# Of every trial mark: public, since such a mark protects nothing, and the same each time, so that numbers come again.
+PUBLIC_SECRET = hashlib.sha256(b"irwm/v1/lab/trial mark").digest()
+TRIAL_OWNER, TRIAL_RECIPIENT = "Trial mark", "Trial recipient"
+BUNDLED = "the bundled text"
+# A longer text than this is not measured on: some thousand tokens are.
+MOST_TEXT_BYTES = 64 << 20
+# Halves of a shorter one say nothing.
+LEAST_CHARACTERS = 200
+# What two labs must have in common for the rows of one to stand in the other, and programs that change no number.
+_SAME = ("rehearsal", "settings")
+_DRAWING = (LAYOUT, "plotly", "matplotlib", "typst", "cryptography")
+_ONCE = (Strength(0, ""),)
+_UNTOUCHED = Attack(
+    "none", "Not attacked", "The release as it is.", "", "", _ONCE,
+    lambda setup, _value, _out: Attacked(setup.release),
+)  # fmt: skip
+_UNMARKED = Attack(
+    "original", "Unmarked original", "A model without the mark, read the same way.", "", "", _ONCE,
+    lambda setup, _value, _out: Attacked(setup.original),
+)  # fmt: skip
+
+
+class LabError(IrwmError):
+    """What is to be attacked, or with what, does not make sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """One marked copy: a release with its key from the vault, or a trial mark that is made here.
+
+    Attributes:
+        mode: one of `MODES`.
+        key: of the release, or the trial key.
+        release: the folder; None for a trial mark, whose copy is made when its turn comes.
+    """
+
+    mode: str
+    key: irwm.Key = field(repr=False)
+    release: Path | None
+
+
+def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+    """Attack a release, or trial marks on a model.
+
+    Args:
+        request: "original" (a path); "release" (a path) and "key" (its id in the vault), both "" for a rehearsal, which
+            has "parameters" instead: by mode ("single", "many"), the settings of a trial mark. "trials" lists "attack"
+            and "value"; "text" is a file's path, "" for the bundled one; "tokens", "seed", "device"; "case_id" ("" for
+            a new case), "case_title", "note", and "resume", the id of an earlier lab whose rows need not be computed
+            again ("" for none). "examiner" may be missing.
+        secrets: see `ui.jobs.vault_access`.
+
+    Returns:
+        "json", "html", "outcome" in a word, "said" in a sentence, "case_id" and "run_id".
+
+    Raises:
+        LabError: no such attack, or a text that cannot be used.
+        KeyMismatchError: the key is of another original.
+        DiskSpaceError: there is no room for an attacked copy.
+    """
+    vault = vault_of(secrets, report)
+    device = device_of(request["device"])
+    chosen = [_attack(trial) for trial in request["trials"]]
+    text, about_text = _text(request["text"])
+    report.progress(0, 0, "Reading the model")
+    original = irwm.open_checkpoint(request["original"])
+    marks = _marks(vault, request, original, device)
+    scratch = report.folder / SCRATCH_NAME
+    _require_room(report.folder, [mark.release or original.path for mark in marks], trial_copy=not request["release"])
+    began = time.monotonic()
+    lab = _Lab(
+        report,
+        lab_document(
+            original=ItemDescription.of(original, hashes=hashes(original, report)),
+            rehearsal=not request["release"],
+            trials=len(marks) * (len(chosen) + 2),
+            settings={"text": about_text, "tokens": request["tokens"], "seed": request["seed"]},
+            case=case_lines(request, examiner_of(vault, request["case_id"], request.get("examiner", ""))),
+            created_utc="",
+            tool_versions=installed_versions() | {"transformers": version("transformers")},
+            extra={"Device": device},
+        ),
+        _earlier(request, report),
+    )
+    try:
+        for mark in marks:
+            private_folder(scratch)
+            lab.attack(mark, original, chosen, request, text, scratch, device)
+            shutil.rmtree(scratch, ignore_errors=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return lab.close(vault, request, time.monotonic() - began)
+
+
+class _Lab:
+    """What is done so far, on the disk at every moment."""
+
+    def __init__(self, report: JobReporter, begun: dict[str, Any], earlier: dict[str, Any] | None) -> None:
+        self._report = report
+        self._document = begun
+        same = earlier is not None and all(plain(earlier[part]) == begun[part] for part in _SAME)
+        same = same and earlier["original"]["fingerprint"] == begun["original"]["fingerprint"]
+        same = (
+            same
+            and earlier["versions"] == begun["versions"]
+            and earlier["extra"].get("Device") == begun["extra"]["Device"]
+        )
+        self._earlier = earlier["marks"] if same else []
+        self._done = 0
+        self._write()
+
+    def attack(
+        self,
+        mark: _Mark,
+        original: irwm.Checkpoint,
+        chosen: Sequence[tuple[Attack, float | str]],
+        request: Mapping[str, Any],
+        text: tuple[str, str],
+        scratch: Path,
+        device: str,
+    ) -> None:
+        """Everything that is asked of one marked copy."""
+        report, total = self._report, self._document["trials"]
+        release = mark.release
+        if release is None:
+            report.progress(self._done, total, f"Making a copy with a trial mark: {MODES[mark.mode].lower()}")
+            release = Path(
+                irwm.insert(original, mark.key, scratch / "release", device=device, cancelled=report.cancelled).path
+            )
+        measured, trained_on = text
+        against, unmeasured = None, ""
+        report.progress(self._done, total, "Running the release on the text")
+        try:
+            against = reference(release, measured, request["tokens"], device, request["seed"])
+        except UnsupportedCheckpointError as error:
+            unmeasured = _without(str(error), self._report.folder)
+        checkpoint = irwm.open_checkpoint(release)
+        name = release.name if mark.release else f"{original.path.name}, with a trial mark"
+        item = ItemDescription.of(checkpoint, name, hashes(checkpoint, report))
+        section = mark_section(mark.mode, mark.key, item, unmeasured)
+        self._document["marks"].append(section)
+        known = self._known(section)
+        for role, attack, value in [
+            (RELEASE, _UNTOUCHED, 0), (CONTROL, _UNMARKED, 0), *((ATTACK, *each) for each in chosen)
+        ]:  # fmt: skip
+            place = scratch / "trial"
+            row = known.get((attack.name, value))
+            if row is None:
+                title = name_of({"label": attack.label, "strength": attack.label_of(value)})
+                what = f"{MODES[mark.mode].split(' (')[0]}: {title}"
+                report.progress(self._done, total, what)
+                setup = Setup(
+                    original.path, release, mark.key, trained_on, place, request["seed"], device, self._step(what)
+                )
+                row = self._tried(setup, attack, value, role, against)
+            section["rows"].append(row)
+            self._done += 1
+            self._write()
+
+    def _tried(
+        self, setup: Setup, attack: Attack, value: float | str, role: str, against: Reference | None
+    ) -> dict[str, Any]:
+        began = time.monotonic()
+        private_folder(setup.scratch)
+        try:
+            trial = try_attack(setup, attack, value, against)
+        except CancelledError:
+            raise
+        except Exception as error:  # a library's own, or a full disk: this row says so, and the others go on
+            trial = Trial(attack.name, value, reason=_unforeseen(error))
+        finally:
+            shutil.rmtree(setup.scratch, ignore_errors=True)
+        row = row_of(trial, attack, role, time.monotonic() - began)
+        row["reason"] = _without(row["reason"], self._report.folder)
+        if row["reason"]:
+            self._report.log(f"{name_of(row)}: {row['reason']}")
+        return row
+
+    def _step(self, what: str) -> Any:
+        """An attack's own steps: they are named and ask for Stop, while the bar counts attacks."""
+
+        def step(_done: int, _total: int, said: str) -> None:
+            self._report.progress(self._done, self._document["trials"], f"{what}: {said}")
+
+        return step
+
+    def _known(self, section: Mapping[str, Any]) -> dict[tuple[str, Any], dict[str, Any]]:
+        """Rows of an earlier lab of the very same copy and key, by attack and value; what failed is tried again."""
+
+        def same(other: Mapping[str, Any]) -> bool:
+            files = [[each["sha256"] for each in part["release"]["files"]] for part in (other, section)]
+            return (
+                (other["mode"], other["parameters"], other["unmeasured"])
+                == (section["mode"], section["parameters"], section["unmeasured"])
+                and other["key"]["commitment"] == section["key"]["commitment"]
+                and files[0] == files[1]
+            )
+
+        return {
+            (row["attack"], row["value"]): row
+            for mark in self._earlier
+            if same(mark)
+            for row in mark["rows"]
+            if row["ways"] and not row["reason"]
+        }
+
+    def close(self, vault: Vault, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Signs what is done and files it in the case."""
+        document = self._document
+        self._report.progress(self._done, document["trials"], "Signing and filing the results")
+        document["complete"] = True
+        document["created_utc"] = datetime.now(UTC).isoformat(timespec="seconds")
+        document["extra"]["Seconds"] = f"{seconds:.1f}"
+        filing = Filing.begin(vault, request)
+        filing.item(document["original"], note="Original")
+        if not document["rehearsal"]:
+            filing.item(document["marks"][0]["release"], note="Release")
+        signer = filing.signer()
+        signed = announced(document, signer)
+        files = {LAB_JSON: to_json(signed), LAB_HTML: lab_html(signed, LAB_JSON).encode("utf-8")}
+        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        paths = []
+        for name, content in {**files, f"{NAME}{ENDING}": signature}.items():
+            paths.append(self._report.folder / name)
+            replace_private(paths[-1], content)
+        outcome, about = word(signed), request["release"] or request["original"]
+        run_id = filing.run(signed, paths, about, outcome, request["note"])
+        return {
+            "json": LAB_JSON,
+            "html": LAB_HTML,
+            "outcome": outcome,
+            "said": headline(signed),
+            "case_id": filing.case_id,
+            "run_id": run_id,
+        }
+
+    def _write(self) -> None:
+        replace_private(self._report.folder / LAB_JSON, to_json(self._document))
+
+
+def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:
+    attack = ATTACKS.get(trial["attack"])
+    if attack is None:
+        raise LabError("there is no such attack", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
+    return attack, trial["value"]
+
+
+def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
+    """The half of a text that is measured on and the half that attacks train on, and what a document says of it.
+
+    A thief has not the text that his model is measured on; what he trained on would flatter it.
+    """
+    name = Path(path).name if path else BUNDLED
+    try:
+        if path and Path(path).stat().st_size > MOST_TEXT_BYTES:
+            raise LabError("the text is too long", file=path, expected=f"at most {MOST_TEXT_BYTES >> 20} MiB")
+        text = Path(path).read_text(encoding="utf-8") if path else default_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(
+            "the text cannot be read", file=path, found=type(error).__name__, advice="Choose a plain text file in UTF-8"
+        ) from error
+    if len(text) < LEAST_CHARACTERS:
+        raise LabError("the text is too short", file=path, expected=f"at least {LEAST_CHARACTERS} characters")
+    half = text.find("\n", len(text) // 2) + 1 or len(text) // 2
+    if half == len(text):  # one last line end
+        half = len(text) // 2
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return (text[:half], text[half:]), {"name": name, "characters": len(text), "sha256": digest}
+
+
+def _marks(vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, device: str) -> list[_Mark]:
+    if request["release"]:
+        key = irwm.Key.from_bytes(vault.key_bytes(request["key"]))
+        if key.model_fingerprint != original.fingerprint:
+            raise KeyMismatchError(
+                "the key was made for another original",
+                expected=f"the model with fingerprint {key.model_fingerprint[:16]}…",
+                found=f"{original.fingerprint[:16]}…, {original.path}",
+                advice="Choose the unmarked model that the release was made from",
+            )
+        return [_Mark(MANY if key.parameters.noise_coordinates else SINGLE, key, Path(request["release"]))]
+    found = []
+    for mode in MODES:
+        if mode not in request["parameters"]:
+            continue
+        settings = irwm.Parameters.from_dict(request["parameters"][mode])
+        recipient = TRIAL_RECIPIENT if settings.noise_coordinates else ""
+        key = irwm.generate_key(original, settings, PUBLIC_SECRET, TRIAL_OWNER, recipient, device)
+        found.append(_Mark(mode, key, None))
+    if not found:
+        raise LabError("there is nothing to attack", advice="Choose a release, or at least one kind of trial mark")
+    return found
+
+
+def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> None:
+    """Refuses what the disk cannot hold: one attacked copy at a time, and the copy with the trial mark.
+
+    Some attacks need more on the way; where that is too much, their rows say so.
+    """
+    needed = max(_size(model) for model in models) * (2 if trial_copy else 1)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DiskSpaceError(
+            "there is no room for the attacked copies",
+            file=folder,
+            expected=f"{needed / 1e9:.2f} GB",
+            found=f"{free / 1e9:.2f} GB free",
+            advice="Free some space, or set IRWM_HOME to a larger disk",
+        )
+
+
+def _size(model: Path) -> int:
+    files = model.rglob("*") if model.is_dir() else [model]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _earlier(request: Mapping[str, Any], report: JobReporter) -> dict[str, Any] | None:
+    if not request["resume"]:
+        return None
+    try:
+        return read_lab(report.home / "jobs" / Path(request["resume"]).name)
+    except ReportError:
+        return None
+
+
+def _counting(versions: Mapping[str, str]) -> dict[str, str]:
+    """The programs that a number can depend on."""
+    return {name: each for name, each in versions.items() if name not in _DRAWING}
+
+
+def _unforeseen(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "The computer ran out of memory."
+    if isinstance(error, OSError) and error.strerror:
+        return f"The computer says: {error.strerror}."
+    return f"A library gave up: {type(error).__name__}: {str(error)[:300]}"
+
+
+def _without(text: str, folder: Path) -> str:
+    """A reason without the path of the job's folder, which says nothing to a reader and is gone by then."""
+    return text.replace(f"{folder / SCRATCH_NAME}", "(scratch)")

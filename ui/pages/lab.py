@@ -1,0 +1,273 @@
+"""Lab: attack your own release before a thief does, or rehearse with a trial mark before there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+import irwm
+from irwm import Parameters
+from irwm.errors import IrwmError
+from irwm.parameters import AUTO_SCALE, many_recipients
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.components.item_form import examiner_field
+from ui.components.job_card import job_card
+from ui.components.key_choice import key_label
+from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
+from ui.components.lab_view import KIND, LAST, lab_view
+from ui.components.path_picker import path_picker
+from ui.context import Context
+from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
+from ui.jobs import runner
+from ui.jobs.vault_access import secrets_for
+from ui.report.lab_rows import MANY, MODES, SINGLE
+from ui.settings import DEMO
+
+INTRO = """
+# Lab
+Attack your own model before a thief does, and see which dies first: the mark, or the model.
+"""
+REHEARSE, RELEASE = "rehearse", "release"
+TRIAL_MARK = (
+    "A trial mark with a public secret is put into a copy of the model, attacked, and removed at the end with that "
+    "copy. It never enters the vault, and protects nothing."
+)
+ROBUST, HIDDEN = "robust", "hidden"
+TEXTS = (".txt", ".md")
+LEAST_TOKENS, USUAL_TOKENS, MOST_TOKENS = 64, 1024, 65_536
+LARGEST_SEED = 2**31 - 1
+# Keys of one original that are offered in a list; the release's own stands first, however many there are.
+MOST_KEYS = 200
+# Bundled, so that "Start" does something useful in the first minute.
+DEMO_NAME = "the demo model"
+
+
+def build(context: Context, tab: gr.Tab) -> None:
+    """Adds the page's components to the open tab."""
+    gr.Markdown(INTRO)
+    what = gr.Radio(
+        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("A release of mine", RELEASE)],
+        value=REHEARSE,
+        label="What is attacked",
+        elem_id="lab-what",
+    )
+    with gr.Row(equal_height=False):
+        with gr.Column():
+            original = path_picker(
+                context,
+                label="Original (optional for a rehearsal)",
+                info="The unmarked model’s folder; the demo model until you choose",
+                purpose="lab-original",
+            )
+        with gr.Column() as rehearsal:
+            modes = gr.CheckboxGroup(
+                [(words, name) for name, words in MODES.items()],
+                value=[SINGLE, MANY],
+                label="Trial marks",
+                info="Each is attacked in turn",
+                elem_id="lab-modes",
+            )
+            gr.Markdown(TRIAL_MARK, elem_classes="caption")
+        with gr.Column(visible=False) as released:
+            release = path_picker(
+                context,
+                label="Release",
+                info="The marked copy’s folder; it stays as it is",
+                purpose="lab-release",
+            )
+            key = gr.Dropdown(
+                [], label="Its key", info="Of the keys made for this original", elem_id="lab-key", visible=False
+            )
+            key_note = gr.HTML(elem_id="lab-key-note")
+    choice = lab_choice(context)
+    with gr.Accordion("Settings and case", open=False, elem_id="lab-advanced"):
+        with gr.Row():
+            preset = gr.Radio(
+                [
+                    ("Robust: the paper’s setting", ROBUST),
+                    ("Hidden: stored numbers as large as their neighbours", HIDDEN),
+                ],
+                value=ROBUST,
+                label="Trial mark of one owner",
+                elem_id="lab-preset-mark",
+            )
+            settings = gr.Textbox(
+                label="Or settings as JSON, from Explore (optional)",
+                info="They take the place of the trial mark with, or without, noise",
+                lines=1,
+                max_lines=6,
+                max_length=MOST_CHARACTERS,
+                elem_id="lab-settings",
+                elem_classes="mono",
+            )
+        text = path_picker(
+            context,
+            label="Text (optional)",
+            info="One half is measured on, the other is what attacks train on; a bundled text until you choose",
+            purpose="lab-text",
+            kind="file",
+            suffixes=TEXTS,
+        )
+        with gr.Row():
+            tokens = gr.Number(
+                USUAL_TOKENS, label="Tokens measured", info="More are steadier and slower", precision=0,
+                minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
+            )  # fmt: skip
+            seed = gr.Number(
+                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
+                elem_id="lab-seed",
+            )  # fmt: skip
+            title = gr.Textbox(
+                label="Case (optional)",
+                info="The results are filed under this title",
+                max_length=200,
+                elem_id="lab-case",
+            )
+            examiner = examiner_field("lab-examiner")
+    start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
+    job = job_card(context, (KIND,), unit="rows")
+    view = lab_view(context, job)
+
+    def switch(what: str, request: gr.Request) -> Any:
+        context.require(request)
+        return gr.Column(visible=what == REHEARSE), gr.Column(visible=what == RELEASE)
+
+    def look_at_model(what: str, base: str | None, copy: str | None, request: gr.Request) -> str:
+        """What cannot run on the model that would be attacked."""
+        if not context.is_open(request):
+            return ""
+        try:
+            path = Path(base) if base else DEMO
+            attacked = Path(copy) if what == RELEASE and copy else path
+            found = obstacles_of(path, attacked, Parameters())
+        except IrwmError as error:
+            return notices.error_html(error)
+        return obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
+
+    def offer_keys(what: str, base: str | None, copy: str | None, request: gr.Request) -> Any:
+        if what != RELEASE or not base or not context.is_open(request):
+            return gr.Dropdown(visible=False), ""
+        try:
+            choices, own = keys_for(context.require(request), base, copy)
+        except IrwmError as error:
+            return gr.Dropdown(visible=False), notices.error_html(error)
+        if not choices:
+            said = "The vault holds no key that was made for this original."
+            return gr.Dropdown(visible=False), notices.empty_html("No key fits this original", said)
+        return gr.Dropdown(choices=choices, value=own, visible=True), ""
+
+    @guarded
+    def begin(
+        what: str, base: str | None, modes: list[str] | None, copy: str | None, key: str | None, preset: str,
+        json: str | None, file: str | None, tokens: float | None, seed: float | None, title: str | None,
+        who: str | None, *chosen: Any, request: gr.Request,
+    ) -> Any:  # fmt: skip
+        vault = context.require(request)
+        named = (title or "").strip()
+        base = (base or "").strip()
+        if what == RELEASE and not base:
+            raise IrwmError(
+                "the original is missing", advice="Choose the unmarked model that the release was made from"
+            )
+        path = original.check(base) if base else DEMO
+        asked = {
+            "original": str(path),
+            "trials": choice.trials(*chosen),
+            "text": str(text.check(file or "")) if (file or "").strip() else "",
+            "tokens": _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
+            "seed": _whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
+            "device": context.settings.device,
+            "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
+            "case_title": named or f"Lab: {DEMO_NAME if path == DEMO else path.name}",
+            "note": "",
+            "examiner": (who or "").strip(),
+            "resume": "",
+        }
+        if what == RELEASE:
+            if not (copy or "").strip() or not key:
+                raise IrwmError("the release or its key is missing", advice="Choose both, or rehearse without them")
+            asked |= {"release": str(release.check(copy or "")), "key": key, "parameters": {}}
+            context.recent.add(release.purpose, asked["release"])
+        else:
+            asked |= {"release": "", "key": "", "parameters": trial_marks(path, modes, preset, json)}
+        if base:
+            context.recent.add(original.purpose, str(path))
+        return start_lab(asked, vault)
+
+    def start_lab(asked: Mapping[str, Any], vault: Vault) -> str:
+        attacked = Path(asked["release"] or asked["original"])
+        name = DEMO_NAME if attacked == DEMO else attacked.name
+        how = "Lab" if asked["release"] else "Rehearsal"
+        return runner.start(KIND, f"{how} on {name}", asked, secrets_for(vault), context.jobs).id
+
+    @guarded
+    def go_on(id: str | None, request: gr.Request) -> Any:
+        vault = context.require(request)
+        if id is None or context.jobs.get(id).kind != KIND:
+            raise IrwmError("there is nothing to go on with")
+        return start_lab(context.jobs.get(id).request | {"resume": id}, vault)
+
+    what.change(switch, what, [rehearsal, released], **PRIVATE)
+    sources = [what, original.chosen, release.chosen]
+    seen = [what.change, original.chosen.change, release.chosen.change]
+    gr.on([context.opened.change, *seen], look_at_model, sources, choice.obstacles, **LAST)
+    gr.on(seen, offer_keys, sources, [key, key_note], **LAST)
+    inputs = [what, original.field, modes, release.field, key, preset, settings, text.field, tokens, seed, title]
+    start.click(_with_request(begin), [*inputs, examiner, *choice.inputs], job.job_id, **PRIVATE)
+    view.go_on.click(go_on, view.shown, job.job_id, **PRIVATE)
+
+
+def keys_for(vault: Vault, original: str, release: str | None) -> tuple[list[tuple[str, str]], str | None]:
+    """Keys made for this original, label and id, those that the release was marked with first; and that one of them.
+
+    Raises:
+        IrwmError: a model or the vault cannot be read.
+    """
+    model = irwm.open_checkpoint(original)
+    own = list(vault.marks_on(irwm.open_checkpoint(release).fingerprint)) if release else []
+    own = [record for record in own if record.model_fingerprint == model.fingerprint]
+    page = vault.find_keys(model_fingerprint=model.fingerprint, newest_first=False, limit=MOST_KEYS)
+    records = {record.id: record for record in (*own, *page.records)}
+    first = own[0].id if own else page.records[0].id if len(page.records) == 1 else None
+    return [(key_label(record), id) for id, record in records.items()], first
+
+
+def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | None) -> dict[str, dict[str, Any]]:
+    """By mode, the settings of each trial mark that is asked for.
+
+    Raises:
+        IrwmError: none is, or the settings cannot be read.
+    """
+    if not modes:
+        raise IrwmError("no trial mark was chosen", advice="Tick one owner, many recipients, or both")
+    usual = {
+        SINGLE: Parameters(scale=AUTO_SCALE) if preset == HIDDEN else Parameters(),
+        MANY: many_recipients(irwm.open_checkpoint(path).hidden_size),
+    }
+    if (text or "").strip():
+        given = ExploreSettings.from_json(text or "").parameters
+        usual[MANY if given.noise_coordinates else SINGLE] = given
+    return {mode: usual[mode].to_dict() for mode in MODES if mode in modes}
+
+
+def _with_request(begin: Any) -> Any:
+    """Gradio fills in a request by its place, which a handler with any number of inputs has not."""
+
+    def begun(request: gr.Request, *values: Any) -> Any:
+        return begin(*values, request=request)
+
+    return begun
+
+
+def _whole(what: str, value: float | None, low: int, high: int) -> int:
+    if value is None or not low <= value <= high or value != int(value):
+        raise IrwmError(
+            f"the {what} is out of range", expected=f"a whole number from {low} to {high}", found=str(value)
+        )
+    return int(value)

@@ -1,0 +1,153 @@
+"""What the rows of a lab mean: words for the ways of reading, what counts as usable, and what came of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# A model whose perplexity rose by more than this share is not what anybody would have stolen it for.
+USABLE = 0.25
+RELEASE, CONTROL, ATTACK = "release", "control", "attack"
+SINGLE, MANY = "single", "many"
+MODES = {SINGLE: "One owner (no noise)", MANY: "Many recipients (with noise)"}
+HELD, LOST, UNMEASURED = "held", "lost", "not measured"
+# (statistic, invariant): in a table's head, in a legend and in a sentence. The verdict's way first.
+WAY_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("joint", "original"): ("Joint, original’s A", "all equations together, the original’s scores (joint, A)"),
+    ("sum", "suspect"): ("Sum, suspect’s A", "the paper’s sum, the suspect’s scores (sum, A*)"),
+    ("sum", "original"): ("Sum, original’s A", "the paper’s sum, the original’s scores (sum, A)"),
+    ("joint", "suspect"): ("Joint, suspect’s A", "all equations together, the suspect’s scores (joint, A*)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many attacks ended how.
+
+    Attributes:
+        kept, taken: the model stayed usable, and the mark was found, or was not.
+        outlived, died: the model was ruined, and the mark was found nonetheless, or was not.
+        unmeasured: the mark was read, but perplexity is not known.
+        failed: the attack could not be carried out.
+    """
+
+    kept: int = 0
+    taken: int = 0
+    outlived: int = 0
+    died: int = 0
+    unmeasured: int = 0
+    failed: int = 0
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Tally:
+        counts = dict.fromkeys(cls.__slots__, 0)
+        for row in rows:
+            if row["role"] == ATTACK:
+                counts[_kind(row)] += 1
+        return cls(**counts)
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    if not row["ways"]:
+        return "failed"
+    usable = is_usable(row)
+    if usable is None:
+        return "unmeasured"
+    found = row["verdict"] == "found"
+    if usable:
+        return "kept" if found else "taken"
+    return "outlived" if found else "died"
+
+
+def is_usable(row: Mapping[str, Any]) -> bool | None:
+    """Whether the model is still worth stealing; None where its perplexity is not known."""
+    change = change_of(row)
+    return None if change is None else change <= USABLE
+
+
+def change_of(row: Mapping[str, Any]) -> float | None:
+    """The change of perplexity; infinite where the model gives no numbers any more, None where it is not known."""
+    if row["utility"] is None or row["utility"]["change"] is None:
+        return None
+    return number_of(row["utility"]["change"])
+
+
+def number_of(value: float | str) -> float:
+    """A number of a document, in which what is infinite is a word."""
+    return math.inf if value == "infinite" else float(value)
+
+
+def way_of(row: Mapping[str, Any], statistic: str, invariant: str) -> Mapping[str, Any] | None:
+    """The row's reading in one way."""
+    ways = (way for way in row["ways"] if (way["statistic"], way["invariant"]) == (statistic, invariant))
+    return next(ways, None)
+
+
+def verdict_way(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The reading that the row's verdict rests on."""
+    return row["ways"][0] if row["ways"] else None
+
+
+def all_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for mark in document["marks"] for row in mark["rows"]]
+
+
+def word(document: Mapping[str, Any]) -> str:
+    """What came of a lab, in a word or two."""
+    tally = Tally.of(all_rows(document))
+    if tally.taken:
+        return LOST
+    return HELD if tally.kept else UNMEASURED
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """What came of a lab so far, in one sentence."""
+    rows = all_rows(document)
+    tally = Tally.of(rows)
+    usable = tally.kept + tally.taken
+    if not any(row["role"] == ATTACK for row in rows):
+        return "No attack has been tried yet."
+    if not usable and tally.unmeasured:
+        found = sum(_kind(row) == "unmeasured" and row["verdict"] == "found" for row in rows if row["role"] == ATTACK)
+        return f"The mark was found in {found} of {_trials(tally.unmeasured).lower()} whose perplexity is not known."
+    if not usable:
+        return "No attack that was tried left a usable model."
+    left = f"left the model usable (perplexity at most {100 * USABLE:g} % higher)"
+    if not tally.taken:
+        which = "the one trial" if usable == 1 else f"each of the {usable} trials"
+        return f"The mark was found in {which} that {left}."
+    return f"Of {_trials(usable).lower()} that {left}, {tally.taken} took the mark."
+
+
+def remarks(document: Mapping[str, Any]) -> list[str]:
+    """What else is to be said, in sentences."""
+    tally = Tally.of(all_rows(document))
+    died, said = tally.outlived + tally.died, []
+    if died:
+        still = {0: "not found any more", died: "found all the same"}.get(
+            tally.outlived, f"found all the same in {tally.outlived} of them"
+        )
+        said.append(f"{_trials(died)} ruined the model; the mark was {still}.")
+    if tally.unmeasured and tally.kept + tally.taken:
+        said.append(f"After {_trials(tally.unmeasured).lower()} perplexity is not known; the row says why.")
+    if tally.failed:
+        said.append(f"{_trials(tally.failed)} could not be carried out; the row says why.")
+    said += [text for text in map(_control, document["marks"]) if text]
+    return said
+
+
+def _control(mark: Mapping[str, Any]) -> str:
+    """What the unmarked original reads, where that is not what it must read."""
+    control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
+    release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
+    if control is not None and control["verdict"] == "found":
+        return "The mark is “found” in the unmarked original too, so these findings mean nothing: check the models."
+    if release is not None and release["verdict"] != "found":
+        return "The mark is not found in the release itself: check that release, original and key belong together."
+    return ""
+
+
+def _trials(count: int) -> str:
+    return "One trial" if count == 1 else f"{count} trials"

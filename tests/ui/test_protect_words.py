@@ -159,3 +159,13 @@ def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
     rows = receipt_rows(RECEIPT)
     assert rows[0][2] == "Acme-0123"
     assert rows[1][1:] == ["failed: no margin", "–", "–", "–"]
+
+
+def test_another_model_refills_only_what_the_preset_had_filled_in() -> None:
+    for before in (None, 64, 256):
+        preset = SettingsForm.choose(MANY, before)[1:]
+        assert SettingsForm.refilled(before, 96, MANY, *preset)[1:] == SettingsForm.choose(MANY, 96)[1:]
+        by_hand = (preset[0] + 1, *preset[1:])
+        assert SettingsForm.refilled(before, 96, MANY, *by_hand) is None
+        assert SettingsForm.refilled(before, None, MANY, *preset) is None
+        assert SettingsForm.refilled(before, 96, ROBUST, *preset) is None

@@ -82,7 +82,7 @@ def cost_text(certificate: Mapping[str, Any]) -> str:
         if error is not None and abs(change) <= 2 * error:
             found += ", which is no change that this text can tell from chance"
     agreement = f"the same likeliest word at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
-    divergence = f"KL divergence {u['kl']:.2g} nats a word" if u["kl"] != "infinity" else "infinite KL divergence"
+    divergence = f"KL divergence {u['kl']:.2g} nats a token" if u["kl"] != "infinity" else "infinite KL divergence"
     return f"{found}; {agreement}; {divergence}; on {text}"
 
 

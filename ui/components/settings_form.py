@@ -78,6 +78,17 @@ class SettingsForm:
         p = many_recipients(hidden_size or USUAL_HIDDEN_SIZE) if preset == MANY else Parameters()
         return gr.Radio(value=preset), p.constraints, p.noise_coordinates, p.noise_level
 
+    @classmethod
+    def refilled(cls, before: int | None, d: int | None, preset: str, *values: Any) -> tuple[Any, ...] | None:
+        """The fields of `chosen` for another model; None where they stay.
+
+        They stay where they are not what the preset filled in for a model of hidden size `before`: somebody set them by
+        hand, or sent them from Explore.
+        """
+        if not d or preset != MANY or values != cls.choose(MANY, before)[1:]:
+            return None
+        return cls.choose(MANY, d)
+
 
 def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
     """Builds preset, advanced settings and the odds that they buy, drawn as they change.

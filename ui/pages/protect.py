@@ -167,12 +167,9 @@ def build(context: Context, tab: gr.Tab) -> None:
 
     @guarded
     def refill(before: int | None, d: int | None, *rest: Any) -> Any:
-        """Another model has another preset for many recipients; what was set by hand, or sent here, stays."""
         *values, request = rest
-        same = not d or values[0] != MANY or tuple(values[1:]) != form.choose(MANY, before)[1:]
-        if not context.is_open(request) or same:
-            return d, *(gr.skip(),) * len(form.chosen)
-        return d, *form.choose(MANY, d)
+        filled = form.refilled(before, d, *values) if context.is_open(request) else None
+        return d, *(filled or (gr.skip(),) * len(form.chosen))
 
     @guarded
     def understand(who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:

@@ -155,11 +155,9 @@ _ALONE = ("trim_tokens", "pad_tokens", "as_llama")
 
 
 def _everything(setup: Setup) -> tuple[Step, ...]:
-    """All disguises that the model allows, one after another; not the one that changes the family under the others."""
+    """All disguises of the weights that the model allows, one after another."""
     possible = equivalence.applicable(setup.release)
-    steps = (
-        step for step, _, _ in _DISGUISES if step not in ("as_llama", "pad_tokens") and _name(step) != "trim_tokens"
-    )
+    steps = (step for step, _, _ in _DISGUISES if _name(step) not in _ALONE)
     return tuple(step for step in steps if possible[_name(step)] is None)
 
 
@@ -232,7 +230,8 @@ def _catalogue() -> Iterator[Attack]:
             partial(_obstacle_of, name), keeps_function=True,
         )  # fmt: skip
     yield Attack(
-        "everything", "All disguises together", "Every disguise that the model allows, one after another.",
+        "everything", "All disguises together",
+        "Every disguise of the weights that the model allows, one after another.",
         DISGUISE, "", ONCE, partial(_disguise, _everything), keeps_function=True,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
 from irwm.utility import open_model
+from irwm.utility.opened import quiet
 
 ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
 WHAT = (ALL, LORA, LAYER_0)
@@ -73,14 +74,15 @@ def finetune(
     ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
     if len(ids) <= length:
         raise ParameterError("the text is too short", expected=f"over {length} tokens", found=f"{len(ids)} tokens")
-    with torch.random.fork_rng():
+    with torch.random.fork_rng():  # fresh adapters and dropout draw from the global state, which is put back
         torch.manual_seed(seed)
         trained = _prepared(opened.model, what, lora_rank).to(device).train()
         _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)
     if what == LORA:
         trained = trained.merge_and_unload()
     try:
-        trained.to("cpu", opened.dtype).save_pretrained(out)
+        with quiet():
+            trained.to("cpu", opened.dtype).save_pretrained(out)
         config = (out / "config.json").read_bytes()
         copy_companions(checkpoint, out)  # the tokenizer; the config and the list of shards are the new ones
         (out / "config.json").write_bytes(config)

@@ -14,6 +14,8 @@ from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError
 
 Transform = Callable[[str, torch.Tensor], torch.Tensor]
+# Endings of what lies beside the weights: config, tokenizer, chat template.
+COMPANIONS = (".json", ".txt", ".model", ".jinja")
 
 
 def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) -> Path:
@@ -49,5 +51,5 @@ def copy_companions(model: Checkpoint, out: Path) -> None:
     """Copy config, tokenizer and the like beside the weights."""
     folder = model.path if model.path.is_dir() else model.path.parent
     for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in {".json", ".txt", ".model", ".jinja"}:
+        if file.is_file() and file.suffix in COMPANIONS:
             shutil.copyfile(file, out / file.name)

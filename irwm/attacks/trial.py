@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from irwm.attacks.attack import Attack, Setup
+from irwm.attacks.attack import Attack, Attacked, Setup
 from irwm.checkpoint import open_checkpoint
 from irwm.detection import WAYS, detect_ways
-from irwm.errors import CancelledError, IrwmError, UnsupportedCheckpointError
+from irwm.errors import CancelledError, IrwmError
 from irwm.finding import Finding
 from irwm.tracing import trace
 from irwm.utility import Reference, SameFunction, Utility, compare, same_function
@@ -80,8 +81,10 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
                 runnable = attacked.runnable or attacked.path
                 utility = compare(reference, runnable, attacked.token_ids)
                 if attack.keeps_function:
-                    proof = same_function(reference, attacked.exact or runnable, attacked.token_ids)
-            except UnsupportedCheckpointError as error:
+                    proof = _proof(reference, attacked, runnable)
+            except CancelledError:
+                raise
+            except IrwmError as error:  # what was read of the mark stands all the same
                 reason = str(error)
         return Trial(attack.name, value, findings, traced, utility, proof, reason)
     except CancelledError:
@@ -94,3 +97,12 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
+
+
+def _proof(reference: Reference, attacked: Attacked, runnable: Path) -> SameFunction:
+    """Of the suspect itself, as sharp as its dtype; and, sharper, of the numbers before they were rounded to that."""
+    stored = same_function(reference, runnable, attacked.token_ids)
+    if attacked.exact is None:
+        return stored
+    exact = same_function(reference, attacked.exact, attacked.token_ids)
+    return replace(exact, same=exact.same and stored.same)

@@ -54,8 +54,8 @@ class SameFunction:
     dtype: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
+        """Plain JSON values; an infinite number, which JSON lacks, is the word "infinity"."""
+        return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
 
 
 def same_function(
@@ -75,8 +75,10 @@ def same_function(
         scale=difference.scale,
         tolerance=tolerance,
         typical_tolerance=typical_tolerance,
-        # A difference that is no number is not small.
-        same=difference.largest <= tolerance and difference.typical <= typical_tolerance,
+        # A difference that is no number is not small, whatever it is held against.
+        same=math.isfinite(difference.largest)
+        and difference.largest <= tolerance
+        and difference.typical <= typical_tolerance,
         positions=difference.positions,
         dtype=str(pair.weights.dtype).removeprefix("torch."),
     )
@@ -145,4 +147,5 @@ def _rounding_error(value: torch.Tensor, dtype: torch.dtype, source: torch.Gener
     """Numbers drawn uniformly between minus and plus half the distance of each number to its neighbour in `dtype`."""
     exponent = torch.frexp(value).exponent  # value = mantissa * 2^exponent, mantissa in [0.5, 1)
     half = torch.ldexp(torch.full_like(value, torch.finfo(dtype).eps / 4), exponent)
+    half = torch.where(value == 0, 0, half)  # zero is stored exactly, in any dtype
     return half * (2 * torch.rand(value.shape, generator=source, device=value.device) - 1)

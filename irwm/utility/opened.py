@@ -13,12 +13,14 @@ import torch
 from safetensors import SafetensorError
 
 from irwm.checkpoint import open_checkpoint
-from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
+from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
+# Nothing is downloaded, and code in a model's folder is never run: without a word transformers asks on standard input.
+OURS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +74,13 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
     place, named = _place(folder)
-    with _typed(Path(folder), "transformers cannot run this model"), _quiet():
-        config = AutoConfig.from_pretrained(place, local_files_only=True, **named)
+    with typed(Path(folder), "transformers cannot run this model"), quiet():
+        config = AutoConfig.from_pretrained(place, **OURS, **named)
         masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
         kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
         with torch.random.fork_rng():  # a fresh head is drawn at random
             torch.manual_seed(0)
-            model, loaded = kind.from_pretrained(
-                place, local_files_only=True, dtype=torch.float32, output_loading_info=True, **named
-            )
+            model, loaded = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True, **OURS, **named)
     missing = sorted(loaded["missing_keys"])
     body = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
     if body or (missing and not masked):
@@ -110,8 +110,8 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
             expected="a tokenizer.json or the like",
             advice="Copy the original's tokenizer files into the folder",
         )
-    with _typed(Path(folder), "transformers cannot open this model's tokenizer"), _quiet():
-        return AutoTokenizer.from_pretrained(place, local_files_only=True, **named)
+    with typed(Path(folder), "transformers cannot open this model's tokenizer"), quiet():
+        return AutoTokenizer.from_pretrained(place, **OURS, **named)
 
 
 def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:
@@ -134,18 +134,20 @@ def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
 
 
 @contextmanager
-def _typed(file: Path, problem: str) -> Iterator[None]:
+def typed(file: Path, problem: str) -> Iterator[None]:
     """What a library says of a file that it cannot use, as an error of ours."""
     try:
         yield
     except (json.JSONDecodeError, SafetensorError) as error:
         raise CorruptCheckpointError(problem, file=file, found=str(error)[:300]) from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
+    except (IrwmError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers raises bare ones, and hostile configs bring out any other
         raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars and load reports on the terminal: what is missing is said in errors."""
     from transformers.utils import logging
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.utility.opened import _quiet, _typed
+from irwm.utility.opened import OURS, quiet, typed
 
 
 def save_quantised(
@@ -25,11 +25,9 @@ def save_quantised(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = Path(model_dir)
-    with _typed(folder, "transformers cannot quantise this model"), _quiet():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with typed(folder, "transformers cannot quantise this model"), quiet():
+        config = AutoConfig.from_pretrained(folder, **OURS)
         # The class that the model was saved as: a bare encoder gets no fresh head.
         kind = getattr(transformers, (config.architectures or [""])[0], AutoModelForCausalLM)
-        model = kind.from_pretrained(
-            folder, local_files_only=True, quantization_config=dict(settings), device_map={"": device}
-        )
+        model = kind.from_pretrained(folder, **OURS, quantization_config=dict(settings), device_map={"": device})
         model.save_pretrained(out_dir)

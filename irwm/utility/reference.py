@@ -12,7 +12,7 @@ import torch
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
 from irwm.utility.kept import Kept
-from irwm.utility.opened import Opened, Weights, open_tokenizer, open_weights
+from irwm.utility.opened import Opened, Weights, open_tokenizer, open_weights, typed
 from irwm.utility.text import Reading, causal, encoded, hidden, token_list, window_of
 
 # Numbers of float64 worked on at once: 32 MB.
@@ -155,7 +155,8 @@ def run(weights: Weights | Opened, readings: Sequence[Reading], headless: bool |
                 advice="The tokenizer beside the weights belongs to another model",
             )
         shown = reading.shown[None].to(weights.model.device)
-        found = model(input_ids=shown) if weights.masked else model(input_ids=shown, use_cache=False)
+        with typed(Path(getattr(weights.model, "name_or_path", "")), "this model cannot be run"):
+            found = model(input_ids=shown) if weights.masked else model(input_ids=shown, use_cache=False)
         values = found.last_hidden_state if headless else found.logits
         yield values[0, reading.at.to(values.device)].float().cpu()
 

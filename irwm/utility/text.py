@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.utility.opened import typed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,7 +59,10 @@ def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, maske
         ParameterError: fewer than 2 tokens.
     """
     text = text[: tokens * _CHARACTERS]
-    written = tokenizer(text, verbose=False, add_special_tokens=not masked, return_offsets_mapping=tokenizer.is_fast)
+    with typed(Path(tokenizer.name_or_path), "this model's tokenizer cannot write the text"):
+        written = tokenizer(
+            text, verbose=False, add_special_tokens=not masked, return_offsets_mapping=tokenizer.is_fast
+        )
     ids = list(written["input_ids"])
     if len(ids) > tokens:
         ids = ids[:tokens]

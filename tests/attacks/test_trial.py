@@ -90,3 +90,16 @@ def test_stop_goes_through_and_takes_the_scratch_away(setup: Setup) -> None:
     with pytest.raises(CancelledError):
         try_attack(setup, broken(CancelledError("stopped")), 1)
     assert not any(setup.scratch.iterdir())
+
+
+def test_what_was_read_of_the_mark_stands_where_the_model_cannot_be_measured(
+    setup: Setup, measured: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_arguments: object) -> None:
+        raise ParameterError("a token has no row")
+
+    monkeypatch.setattr("irwm.attacks.trial.compare", refuses)
+    trial = try_attack(setup, ATTACKS["prune"], 0.1, measured)
+    assert trial.finding.verdict == "found"
+    assert trial.utility is None
+    assert "no row" in trial.reason

@@ -235,7 +235,9 @@ def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault:
     assert list(found) == ["none", "original", "prune", "shift-tables"]
 
 
-def test_rows_of_another_setting_are_not_taken_over(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
+def test_rows_of_another_setting_are_not_taken_over(
+    vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
+) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
     path = jobs.folder(first.id) / LAB_JSON
     document = json.loads(path.read_bytes())
@@ -248,6 +250,15 @@ def test_rows_of_another_setting_are_not_taken_over(vault: Vault, jobs: Jobs, sm
         assert job.state == "done", job.error
         seconds = rows_of(read_lab(jobs.folder(job.id)))["prune"]["seconds"]
         assert (seconds != 12345.0) is again, changes
+    # What the model computes is decided by its config, too.
+    copy = shutil.copytree(small["original"], tmp_path / "copy")
+    for eps, again in ((None, False), (0.5, True)):
+        config = json.loads((copy / "config.json").read_text())
+        if eps is not None:
+            (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": eps}))
+        job = run_here("lab", asked(PRUNED, **small | {"original": str(copy)}, resume=first.id), vault, jobs)
+        seconds = rows_of(read_lab(jobs.folder(job.id)))["prune"]["seconds"]
+        assert (seconds != 12345.0) is again, eps
 
 
 def test_a_folder_without_results_says_so(tmp_path: Path) -> None:

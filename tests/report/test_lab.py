@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ def test_the_document_holds_what_the_trial_found(trial: tuple[dict[str, Any], Tr
     assert found["proof"]["same"] is True
     assert found["utility"]["kl"] == tried.utility.kl
     assert (found["label"], found["strength"], found["seconds"]) == ("Rotated", "once", 1.23)
+
+
+def test_a_recipient_who_is_named_is_found_as_an_investigation_would(trial: tuple[dict[str, Any], Trial]) -> None:
+    _, tried = trial
+    weak = replace(tried.finding, verdict="inconclusive")
+    for traced, found in (((50.0, True), ("found", "tracing")), ((3.0, False), ("inconclusive", "mark"))):
+        row = row_of(
+            replace(tried, findings={("joint", "original"): weak}, traced=traced), ATTACKS["rotate"], "attack", 1
+        )
+        assert (row["verdict"], row["rests_on"]) == found
+        assert row["ways"][0]["verdict"] == "inconclusive"
 
 
 def test_the_page_is_drawn_from_the_json_alone_and_runs_only_its_own_scripts(

@@ -39,7 +39,7 @@ def row(
     }  # fmt: skip
     for name in ("perplexity", "change"):
         if utility[name] == float("inf"):
-            utility[name] = "infinite"
+            utility[name] = "infinity"
     return {
         "role": role, "attack": attack, "value": value,
         "label": known.label if known else "Not attacked" if role == "release" else "Unmarked original",

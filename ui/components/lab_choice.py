@@ -152,6 +152,8 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters) -> dict[
             reason = attack.obstacle(setup)
         except (IrwmError, OSError) as error:
             reason = str(error)
+        except (KeyError, ValueError, TypeError) as error:  # a config that is not what its model's type says
+            reason = f"Its config.json cannot be understood: {type(error).__name__} {error}"
         if reason is not None:
             found[attack.name] = reason
     return found

@@ -112,7 +112,7 @@ def _proof(row: Mapping[str, Any], more: bool) -> str:
     """Whether the model computes the same, where the attack claims it."""
     lead = ", " if more else ""
     if row["proof"] is not None:
-        largest = f"largest difference of a logit {row['proof']['largest']:.1g}"
+        largest = f"largest difference of a logit {number_of(row['proof']['largest']):.1g}"
         return f"{lead}same function proved: {largest}" if row["proof"]["same"] else f"{lead}not the same: {largest}"
     return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import irwm
 from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
-from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError, UnsupportedCheckpointError
+from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
 from irwm.utility import Reference, default_text, reference
 from storage.files import private_folder, replace_private
 from storage.jobs import SCRATCH_NAME
@@ -29,12 +28,13 @@ from storage.vault import Vault
 from ui.jobs.device import device_of
 from ui.jobs.examining import hashes
 from ui.jobs.filing import Filing, case_lines, examiner_of
+from ui.jobs.lab_resume import companions, comparable, known_rows, tools
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.lab_plots import name_of
-from ui.report.document import ReportError, plain, to_json
-from ui.report.items import LAYOUT, ItemDescription, installed_versions
-from ui.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section, read_lab, row_of
+from ui.report.document import to_json
+from ui.report.items import ItemDescription, installed_versions
+from ui.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section, row_of
 from ui.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
 from ui.report.signing import ENDING, announced, sign_report
 
@@ -46,9 +46,6 @@ BUNDLED = "the bundled text"
 MOST_TEXT_BYTES = 64 << 20
 # Halves of a shorter one say nothing.
 LEAST_CHARACTERS = 200
-# What two labs must have in common for the rows of one to stand in the other, and programs that change no number.
-_SAME = ("rehearsal", "settings")
-_DRAWING = (LAYOUT, "plotly", "matplotlib", "typst", "cryptography")
 _ONCE = (Strength(0, ""),)
 _UNTOUCHED = Attack(
     "none", "Not attacked", "The release as it is.", "", "", _ONCE,
@@ -110,17 +107,22 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     began = time.monotonic()
     lab = _Lab(
         report,
+        request,
         lab_document(
             original=ItemDescription.of(original, hashes=hashes(original, report)),
             rehearsal=not request["release"],
             trials=len(marks) * (len(chosen) + 2),
-            settings={"text": about_text, "tokens": request["tokens"], "seed": request["seed"]},
+            settings={
+                "text": about_text,
+                "tokens": request["tokens"],
+                "seed": request["seed"],
+                "companions_sha256": companions(Path(request["original"]), *(mark.release for mark in marks)),
+            },
             case=case_lines(request, examiner_of(vault, request["case_id"], request.get("examiner", ""))),
             created_utc="",
-            tool_versions=installed_versions() | {"transformers": version("transformers")},
+            tool_versions=installed_versions() | tools(),
             extra={"Device": device},
         ),
-        _earlier(request, report),
     )
     try:
         for mark in marks:
@@ -135,17 +137,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 class _Lab:
     """What is done so far, on the disk at every moment."""
 
-    def __init__(self, report: JobReporter, begun: dict[str, Any], earlier: dict[str, Any] | None) -> None:
+    def __init__(self, report: JobReporter, request: Mapping[str, Any], begun: dict[str, Any]) -> None:
         self._report = report
         self._document = begun
-        same = earlier is not None and all(plain(earlier[part]) == begun[part] for part in _SAME)
-        same = same and earlier["original"]["fingerprint"] == begun["original"]["fingerprint"]
-        same = (
-            same
-            and earlier["versions"] == begun["versions"]
-            and earlier["extra"].get("Device") == begun["extra"]["Device"]
-        )
-        self._earlier = earlier["marks"] if same else []
+        self._earlier = comparable(request, report, begun)
         self._done = 0
         self._write()
 
@@ -172,28 +167,31 @@ class _Lab:
         report.progress(self._done, total, "Running the release on the text")
         try:
             against = reference(release, measured, request["tokens"], device, request["seed"])
-        except UnsupportedCheckpointError as error:
-            unmeasured = _without(str(error), self._report.folder)
+        except CancelledError:
+            raise
+        except IrwmError as error:  # the mark can be read all the same
+            unmeasured = self._said(str(error), release)
         checkpoint = irwm.open_checkpoint(release)
         name = release.name if mark.release else f"{original.path.name}, with a trial mark"
         item = ItemDescription.of(checkpoint, name, hashes(checkpoint, report))
         section = mark_section(mark.mode, mark.key, item, unmeasured)
         self._document["marks"].append(section)
-        known = self._known(section)
-        for role, attack, value in [
-            (RELEASE, _UNTOUCHED, 0), (CONTROL, _UNMARKED, 0), *((ATTACK, *each) for each in chosen)
-        ]:  # fmt: skip
+        known = known_rows(self._earlier, section)
+        asked = [(RELEASE, _UNTOUCHED, 0), (CONTROL, _UNMARKED, 0), *((ATTACK, *each) for each in chosen)]
+        order = [(attack.name, value) for _, attack, value in asked]
+        # At once, so that a second Stop before their turn does not lose them.
+        section["rows"] += [known[each] for each in order if each in known]
+        for role, attack, value in asked:
             place = scratch / "trial"
-            row = known.get((attack.name, value))
-            if row is None:
+            if (attack.name, value) not in known:
                 title = name_of({"label": attack.label, "strength": attack.label_of(value)})
                 what = f"{MODES[mark.mode].split(' (')[0]}: {title}"
                 report.progress(self._done, total, what)
                 setup = Setup(
                     original.path, release, mark.key, trained_on, place, request["seed"], device, self._step(what)
                 )
-                row = self._tried(setup, attack, value, role, against)
-            section["rows"].append(row)
+                section["rows"].append(self._tried(setup, attack, value, role, against))
+                section["rows"].sort(key=lambda row: order.index((row["attack"], row["value"])))
             self._done += 1
             self._write()
 
@@ -211,7 +209,7 @@ class _Lab:
         finally:
             shutil.rmtree(setup.scratch, ignore_errors=True)
         row = row_of(trial, attack, role, time.monotonic() - began)
-        row["reason"] = _without(row["reason"], self._report.folder)
+        row["reason"] = self._said(row["reason"], setup.release, setup.original)
         if row["reason"]:
             self._report.log(f"{name_of(row)}: {row['reason']}")
         return row
@@ -224,25 +222,12 @@ class _Lab:
 
         return step
 
-    def _known(self, section: Mapping[str, Any]) -> dict[tuple[str, Any], dict[str, Any]]:
-        """Rows of an earlier lab of the very same copy and key, by attack and value; what failed is tried again."""
-
-        def same(other: Mapping[str, Any]) -> bool:
-            files = [[each["sha256"] for each in part["release"]["files"]] for part in (other, section)]
-            return (
-                (other["mode"], other["parameters"], other["unmeasured"])
-                == (section["mode"], section["parameters"], section["unmeasured"])
-                and other["key"]["commitment"] == section["key"]["commitment"]
-                and files[0] == files[1]
-            )
-
-        return {
-            (row["attack"], row["value"]): row
-            for mark in self._earlier
-            if same(mark)
-            for row in mark["rows"]
-            if row["ways"] and not row["reason"]
-        }
+    def _said(self, text: str, *models: Path) -> str:
+        """A reason without paths of this machine: they say nothing to a reader, and scratch is gone by then."""
+        for place, name in [(self._report.folder / SCRATCH_NAME, "(scratch)"), *((path, path.name) for path in models)]:
+            for written in (place, place.resolve()):
+                text = text.replace(str(written), name)
+        return text
 
     def close(self, vault: Vault, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Signs what is done and files it in the case."""
@@ -279,10 +264,13 @@ class _Lab:
 
 
 def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:
-    attack = ATTACKS.get(trial["attack"])
+    attack, value = ATTACKS.get(str(trial["attack"])), trial["value"]
     if attack is None:
         raise LabError("there is no such attack", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
-    return attack, trial["value"]
+    offered = [strength.value for strength in attack.strengths]
+    if value not in offered:
+        raise LabError("this attack has no such strength", expected=", ".join(map(str, offered)), found=str(value)[:80])
+    return attack, value
 
 
 def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
@@ -354,28 +342,9 @@ def _size(model: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _earlier(request: Mapping[str, Any], report: JobReporter) -> dict[str, Any] | None:
-    if not request["resume"]:
-        return None
-    try:
-        return read_lab(report.home / "jobs" / Path(request["resume"]).name)
-    except ReportError:
-        return None
-
-
-def _counting(versions: Mapping[str, str]) -> dict[str, str]:
-    """The programs that a number can depend on."""
-    return {name: each for name, each in versions.items() if name not in _DRAWING}
-
-
 def _unforeseen(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "The computer ran out of memory."
     if isinstance(error, OSError) and error.strerror:
         return f"The computer says: {error.strerror}."
     return f"A library gave up: {type(error).__name__}: {str(error)[:300]}"
-
-
-def _without(text: str, folder: Path) -> str:
-    """A reason without the path of the job's folder, which says nothing to a reader and is gone by then."""
-    return text.replace(f"{folder / SCRATCH_NAME}", "(scratch)")

@@ -138,14 +138,19 @@ def build(context: Context, tab: gr.Tab) -> None:
         context.require(request)
         return gr.Column(visible=what == REHEARSE), gr.Column(visible=what == RELEASE)
 
-    def look_at_model(what: str, base: str | None, copy: str | None, request: gr.Request) -> str:
+    def look_at_model(
+        what: str, base: str | None, copy: str | None, modes: list[str] | None, request: gr.Request
+    ) -> str:
         """What cannot run on the model that would be attacked."""
         if not context.is_open(request):
             return ""
         try:
             path = Path(base) if base else DEMO
             attacked = Path(copy) if what == RELEASE and copy else path
-            found = obstacles_of(path, attacked, Parameters())
+            # What only a mark for many recipients allows is offered where there is, or may be, one.
+            noisy = what == RELEASE or MANY in (modes or ())
+            model = irwm.open_checkpoint(path)
+            found = obstacles_of(path, attacked, many_recipients(model.hidden_size) if noisy else Parameters())
         except IrwmError as error:
             return notices.error_html(error)
         return obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
@@ -216,7 +221,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     what.change(switch, what, [rehearsal, released], **PRIVATE)
     sources = [what, original.chosen, release.chosen]
     seen = [what.change, original.chosen.change, release.chosen.change]
-    gr.on([context.opened.change, *seen], look_at_model, sources, choice.obstacles, **LAST)
+    gr.on([context.opened.change, *seen, modes.change], look_at_model, [*sources, modes], choice.obstacles, **LAST)
     gr.on(seen, offer_keys, sources, [key, key_note], **LAST)
     inputs = [what, original.field, modes, release.field, key, preset, settings, text.field, tokens, seed, title]
     start.click(_with_request(begin), [*inputs, examiner, *choice.inputs], job.job_id, **PRIVATE)
@@ -252,7 +257,14 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
     }
     if (text or "").strip():
         given = ExploreSettings.from_json(text or "").parameters
-        usual[MANY if given.noise_coordinates else SINGLE] = given
+        mode = MANY if given.noise_coordinates else SINGLE
+        if mode not in modes:
+            raise IrwmError(
+                "the settings are of a trial mark that was not chosen",
+                found=f"{given.noise_coordinates} noise coordinates",
+                advice=f"Tick “{MODES[mode]}”, or clear the settings",
+            )
+        usual[mode] = given
     return {mode: usual[mode].to_dict() for mode in MODES if mode in modes}
 
 

@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from irwm import Key
 from irwm.errors import printable
+from irwm.finding import FOUND
 from irwm.verdict import log10_risk
 from ui import lab_plots
 from ui.plot_theme import CONFIG
@@ -22,6 +23,7 @@ from ui.report.document import ReportError, plain, strict_json, to_json
 from ui.report.html import asset, environment, faces, inline, json_for_html, policy
 from ui.report.items import ItemDescription
 from ui.report.lab_rows import MODES, USABLE, WAY_WORDS, all_rows, headline, is_usable, remarks, verdict_way, word
+from ui.report.tracing import MARK, TRACING
 
 if TYPE_CHECKING:  # a page that only shows a lab needs no attack
     from irwm.attacks.attack import Attack
@@ -141,6 +143,8 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
             }
         )
     rested = trial.finding if trial.ran else None
+    # As an investigation concludes (`ui.report.tracing.verdict`): who is named by the noise had this copy.
+    named = rested is not None and rested.judgeable and trial.traced is not None and trial.traced[1]
     return plain(
         {
             "role": role,
@@ -151,7 +155,8 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
             "group": attack.group,
             "symbol": attack.symbol,
             "keeps_function": attack.keeps_function,
-            "verdict": rested.verdict if rested else None,
+            "verdict": (FOUND if named else rested.verdict) if rested else None,
+            "rests_on": TRACING if named and rested and rested.verdict != FOUND else MARK,
             "log10_risk": log10_risk(rested.reading, rested.comparisons) if rested else None,
             "ways": ways,
             "traced": None if trial.traced is None else {"z": trial.traced[0], "named": trial.traced[1]},

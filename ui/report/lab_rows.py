@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +75,7 @@ def change_of(row: Mapping[str, Any]) -> float | None:
 
 def number_of(value: float | str) -> float:
     """A number of a document, in which what is infinite is a word."""
-    return math.inf if value == "infinite" else float(value)
+    return float(value)  # "infinity" too
 
 
 def way_of(row: Mapping[str, Any], statistic: str, invariant: str) -> Mapping[str, Any] | None:
@@ -112,6 +111,8 @@ def headline(document: Mapping[str, Any]) -> str:
     if not usable and tally.unmeasured:
         found = sum(_kind(row) == "unmeasured" and row["verdict"] == "found" for row in rows if row["role"] == ATTACK)
         return f"The mark was found in {found} of {_trials(tally.unmeasured).lower()} whose perplexity is not known."
+    if tally.failed == sum(row["role"] == ATTACK for row in rows):
+        return "No attack could be carried out; the rows say why."
     if not usable:
         return "No attack that was tried left a usable model."
     left = f"left the model usable (perplexity at most {100 * USABLE:g} % higher)"

@@ -72,6 +72,8 @@ def run_tool(main: str, request: Mapping[str, Any], out_dir: Path, what: str, pr
             finally:  # whatever went wrong here, it does not go on
                 if process.poll() is None:
                     process.kill()
+        if process.returncode != 0 and progress:
+            progress(0, 1, f"{what} ended")  # a Stop ends the whole group, the tool perhaps before us: then this raises
         if process.returncode != 0 or not written.is_dir():
             raise UnsupportedCheckpointError(f"{what} could not do it", found=_last_words(said, process.returncode))
         shutil.move(written, out_dir)

@@ -1,0 +1,72 @@
+"""Model folders made to do harm, or broken: nothing in them runs, and every end is a typed error or a reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from irwm.errors import IrwmError
+from irwm.utility import certify, open_model
+from irwm.utility.function import _rounding_error
+
+
+def folder_of(demo_path: Path, out: Path, **config) -> Path:
+    shutil.copytree(demo_path, out)
+    changed = json.loads((out / "config.json").read_text()) | config
+    (out / "config.json").write_text(json.dumps(changed))
+    return out
+
+
+def test_code_in_a_models_folder_is_never_run(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word transformers would ask on standard input, and a "y" would do."""
+    flag, asked = tmp_path / "ran", []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    classes = {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil", "AutoTokenizer": "evil.Evil"}
+    path = folder_of(demo_path, tmp_path / "x", model_type="evil", auto_map=classes)
+    (path / "evil.py").write_text(f"open({str(flag)!r}, 'w').close()\n")
+    with pytest.raises(IrwmError):
+        open_model(path)
+    assert not flag.exists()
+    assert not asked
+
+
+def broken_tokenizer(path: Path) -> None:
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["model"]["vocab"] = "none"
+    (path / "tokenizer.json").write_text(json.dumps(content))
+
+
+def no_unknown_token(path: Path) -> None:
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["model"] = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "gone"}
+    (path / "tokenizer.json").write_text(json.dumps(content))
+
+
+def no_heads(path: Path) -> None:
+    config = json.loads((path / "config.json").read_text()) | {"num_attention_heads": 0}
+    (path / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("spoil", [broken_tokenizer, no_unknown_token, no_heads])
+def test_a_certificate_says_why_it_holds_no_figures(
+    demo_path: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    path = folder_of(demo_path, tmp_path / "x")
+    spoil(path)
+    found = certify(path, path, 50)
+    assert found.utility is None
+    assert found.why
+
+
+def test_rounding_moves_no_zero() -> None:
+    """Zero is exact in every dtype; moved like a number of size one it would excuse what rounding does not."""
+    value = torch.tensor([0.0, 0.02, 1.0])
+    error = _rounding_error(value, torch.bfloat16, torch.Generator().manual_seed(0))
+    assert error[0] == 0
+    assert (error[1:] != 0).all()
+    assert (error.abs() <= value * torch.finfo(torch.bfloat16).eps / 2).all()

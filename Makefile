@@ -8,7 +8,7 @@ WORKERS ?= 2
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
 
-.PHONY: run test reproduce fuzz screenshots lint clean
+.PHONY: run test every reproduce fuzz screenshots lint clean
 run: $(VENV)/.app
 	$(BIN)/python app.py
 
@@ -16,10 +16,18 @@ test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
-# What `make test` samples, in full: every family in every format, and the calibration of tracing on every damage.
+# `make test` samples the longest sweeps; `make every` runs those tests in full: every family in every format, and the
+# calibration of tracing on every damage. The paper's own experiments are `make reproduce`.
 SAMPLED := $(shell grep -rl --include='test_*.py' 'mark\.sampled' tests)
-reproduce: $(VENV)/.dev
+every: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --every $(SAMPLED)
+
+# The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the trained models that come along,
+# written to docs/reproduction: half an hour or so on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
+MODELS ?=
+EXTRA ?=
+reproduce: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(MODELS) $(EXTRA)
 
 # Every parser fuzzed for MINUTES each; `make test` gives them seconds.
 fuzz: $(VENV)/.dev

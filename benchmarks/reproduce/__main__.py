@@ -1,0 +1,251 @@
+"""Run the paper's experiments and write their pages.
+
+    python -m benchmarks.reproduce [MODEL_DIR ...] [--out FOLDER] [--only EXPERIMENT ...] [--quick] [--resume]
+
+A model is a folder of safetensors with config and tokenizer, or NAME=FOLDER; where none is given, the trained models of
+this repository and of its development requirements. Results are kept as JSON in the output folder's `cache`; with
+--resume, what is there is not measured again, and a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.reproduce import (  # noqa: E402
+    attacks,
+    collusion,
+    detection,
+    efficiency,
+    fidelity,
+    finetuning,
+    ownership,
+    pruning,
+    quantisation,
+    survival,
+)
+from benchmarks.reproduce.bench import FULL, QUICK, Bench  # noqa: E402
+from benchmarks.reproduce.models import Model, ModelError, open_models  # noqa: E402
+from benchmarks.reproduce.page import Page, Record, table  # noqa: E402
+from irwm.errors import IrwmError  # noqa: E402
+from irwm.utility import default_text  # noqa: E402
+
+# Timings first, while nothing else runs; survival early, since the others find most of their trials made.
+ORDER = (
+    efficiency, survival, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity, ownership,
+)  # fmt: skip
+PAGES = (
+    attacks, detection, efficiency, fidelity, pruning, quantisation, finetuning, collusion, ownership, survival,
+)  # fmt: skip
+EXPERIMENTS: dict[str, ModuleType] = {module.NAME: module for module in PAGES}
+_TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measured on the rest
+_FEWEST_CHARACTERS = 4000
+
+
+def run(bench: Bench, only: Sequence[str], out: Path, about: Record) -> list[Path]:
+    """Measure what is asked for and write its pages; the overview too, where every experiment has these models."""
+    names = [model.name for model in bench.models]
+    written, lines = [], {}
+    for module in ORDER:
+        if module.NAME in only:
+            bench.say(module.TITLE)
+            began = time.perf_counter()
+            file = bench.cache / f"{module.NAME}.json"
+            file.unlink(missing_ok=True)  # of its parts, what is kept is not measured again
+            made = bench.kept(module.NAME, lambda module=module: {"models": names, "results": module.measure(bench)})
+            page = Page(out, module.NAME, module.TITLE)
+            _preface(page, about, module.NAME)
+            module.write(page, made["results"], about["models"])
+            written.append(page.write())
+            bench.say(f"{module.TITLE}: {time.perf_counter() - began:.0f} s")
+    for module in PAGES:
+        kept = bench.kept(module.NAME, dict) if (bench.cache / f"{module.NAME}.json").is_file() else {}
+        if kept.get("models") == names:
+            lines[module.NAME] = module.headline(kept["results"])
+    if len(lines) == len(PAGES):
+        written.append(_overview(out, about, lines))
+    return written
+
+
+def _preface(page: Page, about: Record, name: str) -> None:
+    page.text(f"`{about['command']} --only {name}`. [Models, machine and all experiments](README.md).")
+
+
+def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
+    text = [
+        "# The paper's experiments, reproduced",
+        "",
+        f"Written by `{about['command']}` (`make reproduce`), which runs every experiment of *Invariant-based Robust "
+        "Weights Watermark for Large Language Models* (arXiv:2507.08288) on model folders of one's own. No page was "
+        "written by hand. Where the paper has numbers they stand beside ours, and each page ends with every difference "
+        "of setting.",
+        "",
+        "The paper used Llama3-8B, Phi3-4B and Gemma-2B, of 2 to 8 billion parameters, on an NVIDIA A800; the largest "
+        f"model here has {_count(max(m['parameters'] for m in about['models']))}. Who has the paper's runs "
+        '`make reproduce MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`.',
+        "",
+        "## Models",
+        "",
+        *table(
+            ("name", "family", "parameters", "hidden size", "layers", "vocabulary", "dtype"),
+            [
+                [m["name"], m["family"], _count(m["parameters"]), m["hidden"], m["layers"], m["vocabulary"], m["dtype"]]
+                for m in about["models"]
+            ],
+        ),
+        "",
+        "## Results in one sentence each",
+        "",
+        *table(
+            ("experiment", "here"),
+            [[f"[{module.TITLE}]({module.NAME}.md)", lines[module.NAME]] for module in PAGES],
+        ),
+        "",
+        "## Terms and readings",
+        "",
+        "- `sum` with A of the suspect is the paper's statistic, `joint` with A of the original the product's "
+        "([method.md](../method.md)). The paper's rule is met where at least ρ = 30 of 50 positions have a rank below "
+        "β = 0.2. *Found* is the product's verdict: odds of at most 10^-6 for a model without the mark.",
+        "- Single: no noise, t = 10, 50 positions, scale 1000, the paper's best setting. Multi: the preset for many "
+        "recipients, t = noise coordinates = hidden size / 32, at most 10, scale `auto`; the paper gives neither the "
+        "number of noise coordinates nor the scale of each model. A number in place of the preset's t is said.",
+        "- The paper's invariant, as printed, is one number where d are needed. It counts by > in listings, by ≥ "
+        "in the equations; \"detection rate\" is not defined. method.md says how each is read.",
+        f"- Utility is measured on {about['tokens']} tokens of {about['text']}, of which attackers train on the first "
+        f"{100 * _TRAINED_ON:.0f} % and utility is measured on the rest.",
+        f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "
+        "seconds and what another processor rounds differently.",
+    ]  # fmt: skip
+    path = out / "README.md"
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _about(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
+    names = " ".join(f"{m.name}=…" for m in bench.models) if options.models else ""
+    flags = " --quick" if options.quick else ""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "numpy", "scipy"))
+    return {
+        "command": f"python -m benchmarks.reproduce{' ' + names if names else ''}{flags}",
+        "models": [model.to_dict() for model in bench.models],
+        "tokens": bench.sizes.tokens,
+        "text": "the bundled text (assets/demo/heldout.txt)" if options.text is None else "a text of the owner's",
+        "machine": f"{bench.cores} cores, {bench.workers} trials at a time, models on {bench.device}",
+        "versions": packages,
+    }
+
+
+def _text(file: Path | None) -> tuple[str, str]:
+    """The part that attackers train on, and the part that utility is measured on.
+
+    Raises:
+        ModelError: the text is too short for both.
+    """
+    try:
+        text = default_text() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError("this text cannot be read", file=file, found=str(error)) from error
+    if len(text) < _FEWEST_CHARACTERS:
+        raise ModelError(
+            "this text is too short", file=file, expected=f"{_FEWEST_CHARACTERS} characters", found=str(len(text))
+        )
+    lines = text.splitlines(keepends=True)
+    kept, size = 0, 0
+    while size < _TRAINED_ON * len(text) and kept < len(lines) - 1:
+        size += len(lines[kept])
+        kept += 1
+    return "".join(lines[:kept]), "".join(lines[kept:])
+
+
+def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequence[Model], resume: bool) -> None:
+    """Take away what is to be measured anew, and note of what the results are.
+
+    Raises:
+        ModelError: results that are to be gone on from are of other settings, or of another model of that name.
+    """
+    file = cache / "run.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    prints = {model.name: model.fingerprint for model in models}
+    known = before.get("models", {})
+    if resume:
+        other = [name for name in prints if known.get(name, prints[name]) != prints[name]]
+        other += [name for name, value in settings.items() if before and before["settings"].get(name) != value]
+        if other:
+            raise ModelError(
+                "the results that are kept are of another run", file=cache, found=f"another {', '.join(other)}",
+                advice="Run without --resume, or into another folder",
+            )  # fmt: skip
+    else:
+        for name in only:
+            (cache / f"{name}.json").unlink(missing_ok=True)
+            shutil.rmtree(cache / "parts" / name, ignore_errors=True)
+        shutil.rmtree(cache / "trials", ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"settings": settings, "models": known | prints}, indent=1), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL_DIR", help="a model folder, or NAME=FOLDER")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduction", help="folder of the pages")
+    parser.add_argument("--only", action="append", choices=EXPERIMENTS, metavar="EXPERIMENT",
+                        help=f"one of {', '.join(EXPERIMENTS)}; may be given several times")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="little of each: does it run at all?")
+    parser.add_argument("--resume", action="store_true", help="go on from the results that are kept")
+    parser.add_argument("--text", type=Path, help="a text file to train on and measure utility with")
+    parser.add_argument("--device", default="cpu", help="where models are marked, trained and run")
+    parser.add_argument("--workers", type=int, help="trials at a time; default the cores, or 1 on a GPU")
+    parser.add_argument("--scratch", type=Path, help="folder for models made on the way; default the temporary one")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    only = options.only or list(EXPERIMENTS)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = options.workers or (cores if options.device == "cpu" else 1)
+    out = options.out.resolve()
+    cache = out / "cache"
+    began = time.monotonic()
+    try:
+        models = open_models(options.models)
+        train, measured = _text(options.text)
+        sizes = QUICK if options.quick else FULL
+        text = hashlib.sha256((train + measured).encode()).hexdigest()
+        _prepare(cache, only, {"sizes": repr(sizes), "device": options.device, "text": text}, models, options.resume)
+        (cache / ".gitignore").write_text("*\n")
+        with tempfile.TemporaryDirectory(prefix="irwm-reproduce-", dir=options.scratch) as scratch:
+            bench = Bench(
+                models, sizes, cache, Path(scratch), train, measured, options.device,
+                workers, cores,
+            )  # fmt: skip
+            for path in run(bench, only, out, _about(options, bench)):
+                print(path)
+            minutes = sum(os.times()[:4]) / 60  # of this process and of its workers
+            bench.say(f"Done in {(time.monotonic() - began) / 60:.0f} minutes, {minutes:.0f} of the processor")
+    except IrwmError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

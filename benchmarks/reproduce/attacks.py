@@ -1,0 +1,147 @@
+"""Table 1: every attack that the paper says its mark resists, single and multi, read in the paper's way and in ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.reproduce.bench import Bench
+from benchmarks.reproduce.models import MODES
+from benchmarks.reproduce.page import Page, Record, counted, odds, utility
+from benchmarks.reproduce.trials import OURS, PAPER
+from irwm.attacks.catalogue import ATTACKS
+
+NAME, TITLE = "attacks", "Table 1: which attacks the mark resists"
+# The paper's column, our attacks under it, the strengths tried (None: all that the run trains with).
+COLUMNS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...] | None], ...] = (
+    ("FT", "fine-tuning", ("finetune", "lora", "layer0"), None),
+    ("Prun.", "pruning", ("prune",), (0.1, 0.3)),
+    ("Quan.", "quantisation", ("round",), (8, 4)),
+    ("Perm.", "permutation", ("permute-residual", "reorder-heads", "reorder-neurons", "reorder-tokens"), (1,)),
+    ("Scal.", "scaling", ("rescale", "regain", "flip-signs"), (1,)),
+    ("Revers.", "invertible matrices", ("map-qk", "map-vo", "rotate"), (1,)),
+    ("Col.", "collusion", ("collude",), (2, 4, 8)),
+)
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    columns = COLUMNS if bench.sizes.everything else COLUMNS[1:4]
+    wanted, under = [], []
+    for short, _, names, strengths in columns:
+        for model in bench.models:
+            for mode in MODES:
+                for name in names:
+                    values = bench.strengths(model, ATTACKS[name]) if strengths is None else strengths
+                    wanted += [(model, mode, name, value) for value in values]
+                    under += [short] * len(values)
+    return {"trials": [record | {"column": short} for short, record in zip(under, bench.trials(wanted), strict=True)]}
+
+
+def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
+    trials = results["trials"]
+    ran = [each for each in trials if each["readings"]]
+    page.text(
+        f"The paper says that its mark resists all seven kinds. Here: {headline(results)}.",
+        "`joint` is the verdict's statistic, with A of the original; `sum` with A of the suspect is the paper's "
+        "reading, and met means at least ρ = 30 of 50 positions with a rank below β = 0.2. Odds are those that an "
+        "unmarked model reads so. Utility is the change of perplexity against the release, or, for an encoder without "
+        "an output head, the mean cosine of its hidden states with the release's.",
+    )
+    page.heading("Kind by kind")
+    rows = []
+    for short, label, _, _ in COLUMNS:
+        here = [each for each in ran if each["column"] == short]
+        if here:
+            cells = [f"{label} ({short})", "resists"]
+            for mode in MODES:
+                some = [each for each in here if each["mode"] == mode]
+                found = sum(each["readings"][OURS]["verdict"] == "found" for each in some)
+                met = sum(bool(each["readings"][PAPER]["passes"]) for each in some)
+                cells += [f"{found} of {len(some)}", f"{met} of {len(some)}"]
+            rows.append(cells)
+    page.table(
+        ("attack", "paper", "found, single", "paper's rule met, single", "found, multi", "paper's rule met, multi"),
+        rows,
+    )
+    _contradictions(page, ran)
+    for model in models:
+        page.heading(model["name"])
+        page.table(
+            ("attack", "strength", "mode", "verdict (`joint`)", "`joint`, A(original)", "`sum`, A(suspect)", "odds",
+             "recipient named", "utility"),
+            [_row(each) for each in ran if each["model"] == model["name"]],
+        )  # fmt: skip
+        left_out = sorted(
+            {
+                f"{each['label']}: {each['reason']}"
+                for each in trials
+                if each["model"] == model["name"] and each not in ran
+            }
+        )
+        if left_out:
+            page.text("Not possible on this model:")
+            page.bullets(*left_out)
+    page.settings(
+        (
+            ("models", "Llama3-8B, Phi3-4B, Gemma-2B; GPU", "the folders above"),
+            ("strengths", "of section 5.3", "the strengths in the tables"),
+            ("permutation, scaling, invertible matrices", "argued in appendix B, not measured", "carried out and read"),
+            ("scaling", "of matrices", "the stream by one factor, norms by random gains, coordinates by signs"),
+            ("collusion", "mean of copies", "mean of copies; other ways in `survival`"),
+            (
+                "multi",
+                "t = 10, noise not given",
+                "preset for many recipients: t and noise of hidden_size / 32, at most 10",
+            ),
+        )
+    )
+
+
+def headline(results: dict[str, Any]) -> str:
+    ran = [each["readings"] for each in results["trials"] if each["readings"]]
+    found = sum(each[OURS]["verdict"] == "found" for each in ran)
+    met = sum(bool(each[PAPER]["passes"]) for each in ran)
+    return (
+        f"the mark is found in {found} of {len(ran)} attacked releases; the paper's own reading meets its rule in {met}"
+    )
+
+
+def _contradictions(page: Page, ran: list[Record]) -> None:
+    """Where the tables do not say what the paper's does."""
+    lines = []
+    for short, label, _, _ in COLUMNS:
+        here = [each for each in ran if each["column"] == short]
+        lost = [each for each in here if each["readings"][OURS]["verdict"] != "found"]
+        unmet = [each for each in here if not each["readings"][PAPER]["passes"]]
+        if lost or unmet:
+            line = f"{label}: of {len(here)} the paper's rule is not met in {len(unmet)}"
+            line += f", the mark not found in {len(lost)}" if lost else ", the mark found in all"
+            traced = [each for each in lost if each["named"]]
+            lines.append(
+                line + (f"; in {len(traced)} of those not found tracing names the recipient" if traced else "")
+            )
+    if not lines:
+        return
+    page.text("**Not as the paper's table says:**")
+    page.bullets(*lines)
+    if any(line.startswith("collusion") for line in lines):
+        page.text(
+            "The paper calls collusion resisted as long as more than half of the ranks are in the top 50 %, which is "
+            "far weaker than its own rule of ρ in l; its figure falls with every copy, as ours does ([Collusion]"
+            "(collusion.md)). In a mean of c copies each mark has a c-th of its strength, and the other copies' values "
+            "are noise to it."
+        )
+    if any(not line.startswith("collusion") for line in lines):
+        page.text(
+            "The paper's reading has A of the suspect, with the attack's own noise in it, and adds all equations into "
+            "one number; multi is here at scale `auto`, where stored entries are as large as their neighbours "
+            "([method.md](../method.md), What was measured)."
+        )
+
+
+def _row(each: Record) -> list[Any]:
+    ours = each["readings"][OURS]
+    named = None if each["named"] is None else f"{'yes' if each['named'] else 'no'}, z = {each['z']:.0f}"
+    return [
+        each["label"], each["strength"], each["mode"], ours["verdict"], counted(ours),
+        counted(each["readings"][PAPER]), odds(ours["log10_risk"]), named, utility(each),
+    ]  # fmt: skip

@@ -1,0 +1,193 @@
+"""What a run has: its models and sizes, the releases that it made, and results that are kept on disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import irwm
+from benchmarks.reproduce.models import Model, parameters_of
+from benchmarks.reproduce.trials import Record, Spec, run_all, side_by_side
+from irwm.attacks.attack import Attack
+from irwm.attacks.catalogue import TRAINING
+
+SECRET = bytes(range(32))
+# Above this, in parameters, a step of training takes seconds on a core, and only the fewest steps are tried there.
+_LARGE = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done of each experiment.
+
+    Attributes:
+        tokens: of the text that utility is measured on.
+        steps: of fine-tuning.
+        marks: releases behind a detection rate.
+        wrong_keys: behind a rate of false positives, on each suspect.
+        repeats: of a timing.
+        recipients: traced for a timing.
+        colluders: numbers of copies that are averaged.
+        lengths: t, of collusion and fidelity.
+        scales: of collusion.
+        everything: whether all strengths of the catalogue are tried, or the first of each attack.
+    """
+
+    tokens: int = 4096
+    steps: tuple[int, ...] = (20, 100)
+    marks: int = 10
+    wrong_keys: int = 50
+    repeats: int = 3
+    recipients: int = 100
+    colluders: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    collusion_lengths: tuple[int, ...] = (5, 10, 20)
+    fidelity_lengths: tuple[int, ...] = (5, 10, 15, 20)
+    scales: tuple[float | str, ...] = (100.0, 1000.0, "auto")
+    everything: bool = True
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    tokens=256, steps=(2,), marks=1, wrong_keys=3, repeats=1, recipients=3, colluders=(1, 2),
+    collusion_lengths=(5,), fidelity_lengths=(5,), scales=("auto",), everything=False,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A marked copy that was made for the run."""
+
+    path: Path
+    key: irwm.Key = field(repr=False)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run.
+
+    Attributes:
+        models: in the order of the pages.
+        sizes: how much is done.
+        cache: folder of the results that are kept; what is there is not measured again.
+        scratch: folder for models that are made on the way.
+        train, measured: the text's two parts.
+        device, workers, cores: where and how many at a time.
+    """
+
+    models: list[Model]
+    sizes: Sizes
+    cache: Path
+    scratch: Path
+    train: str = field(repr=False)
+    measured: str = field(repr=False)
+    device: str = "cpu"
+    workers: int = 1
+    cores: int = 1
+    releases: dict[tuple[str, str], Release] = field(default_factory=dict, repr=False)
+
+    @property
+    def threads(self) -> int:
+        return max(1, self.cores // self.workers)
+
+    def say(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """A result from the cache, or made now and kept; what comes back has been through JSON either way."""
+        file = self.cache / f"{name}.json"
+        if not file.is_file():
+            text = json.dumps(make(), indent=1, allow_nan=False)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".partial")
+            part.write_text(text, encoding="utf-8")
+            part.rename(file)
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def each(self, name: str, function: Callable[[Any], Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of `function` for each named task, in order; what is kept is not made again."""
+        found = {label: self.cache / "parts" / name / f"{label}.json" for label in tasks}
+        missing = [label for label in tasks if not found[label].is_file()]
+        labels = {id(tasks[label]): label for label in missing}
+        made = side_by_side(function, [tasks[label] for label in missing], self.workers, self.threads)
+        for count, (task, result) in enumerate(made, start=1):
+            label = labels[id(task)]
+            self.kept(f"parts/{name}/{label}", lambda result=result: result)
+            self.say(f"  [{count}/{len(missing)}] {label}")
+        return {label: json.loads(file.read_text(encoding="utf-8")) for label, file in found.items()}
+
+    def release(self, model: Model, mode: str) -> Release:
+        """The model's marked copy, made on the first call."""
+        found = self.releases.get((model.name, mode))
+        if found is None:
+            checkpoint = irwm.open_checkpoint(model.path)
+            params = parameters_of(mode, model.hidden)
+            key = irwm.generate_key(checkpoint, params, secret=SECRET, owner="Owner", recipient="Recipient")
+            path = irwm.insert(checkpoint, key, self.scratch / f"{model.name} {mode}", device=self.device).path
+            found = self.releases[model.name, mode] = Release(Path(path), key)
+        return found
+
+    def strengths(self, model: Model, attack: Attack) -> list[float | str]:
+        """What is tried of an attack on this model."""
+        values = [strength.value for strength in attack.strengths]
+        if attack.group == TRAINING:
+            return list(self.steps(model))
+        return values if self.sizes.everything else values[:1]
+
+    def steps(self, model: Model) -> tuple[int, ...]:
+        """Of fine-tuning: large models are trained for the fewest only, where there is no GPU."""
+        return self.sizes.steps[:1] if self._slow(model) else self.sizes.steps
+
+    def colluders(self, model: Model) -> tuple[int, ...]:
+        """Numbers of copies: powers of two for large models, where there is no GPU."""
+        return tuple(n for n in self.sizes.colluders if n & (n - 1) == 0) if self._slow(model) else self.sizes.colluders
+
+    def _slow(self, model: Model) -> bool:
+        return model.parameters > _LARGE and self.device == "cpu"
+
+    def trials(self, wanted: Sequence[tuple[Model, str, str, float | str]]) -> list[Record]:
+        """The record of each (model, mode, attack, strength), in order; what is not kept is measured now."""
+        wanted = list(dict.fromkeys(wanted))
+        missing = [each for each in wanted if not self._file(*each).is_file()]
+        specs = [self._spec(*each) for each in missing]
+        places = {id(spec): each for spec, each in zip(specs, missing, strict=True)}
+        count = 0
+
+        def done(spec: Spec, record: Record) -> None:
+            nonlocal count
+            count += 1
+            self.kept(self._name(*places[id(spec)]), lambda: record)
+            verdict = record["readings"]["joint, original"]["verdict"] if record["readings"] else record["reason"]
+            what = f"{spec.model}, {spec.mode}, {spec.attack} {spec.value}"
+            self.say(f"  [{count}/{len(specs)}] {what}: {verdict} ({record['seconds']} s)")
+
+        run_all(specs, self.workers, self.threads, done)
+        return [json.loads(self._file(*each).read_text(encoding="utf-8")) for each in wanted]
+
+    def _name(self, model: Model, mode: str, attack: str, value: float | str) -> str:
+        return f"trials/{model.name}/{mode}/{attack} {value}"
+
+    def _file(self, model: Model, mode: str, attack: str, value: float | str) -> Path:
+        return self.cache / f"{self._name(model, mode, attack, value)}.json"
+
+    def _spec(self, model: Model, mode: str, attack: str, value: float | str) -> Spec:
+        release = self.release(model, mode)
+        return Spec(
+            model=model.name,
+            mode=mode,
+            attack=attack,
+            value=value,
+            original=model.path,
+            release=release.path,
+            key=release.key.to_bytes(),
+            text=self.train,
+            measured=self.measured,
+            tokens=self.sizes.tokens,
+            steps=self.steps(model)[-1],
+            scratch=self.scratch,
+            device=self.device,
+        )

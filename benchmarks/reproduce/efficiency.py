@@ -1,0 +1,145 @@
+"""The efficiency figure: how long insertion and extraction take, for one owner and for many recipients."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import irwm
+from benchmarks.reproduce import figures
+from benchmarks.reproduce.bench import SECRET, Bench
+from benchmarks.reproduce.models import MODES, Model, parameters_of
+from benchmarks.reproduce.page import Page, Record
+
+NAME, TITLE = "efficiency", "Efficiency: time for insertion and extraction"
+KEYS = 10
+_STEPS = ("key", "insert", "extract", "extract many", "trace")
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """In this process alone, with all cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(bench.cores)
+    try:
+        rows = [
+            bench.kept(f"parts/{NAME}/{model.name} {mode}", lambda model=model, mode=mode: _one(bench, model, mode))
+            for model in bench.models
+            for mode in MODES
+        ]
+    finally:
+        torch.set_num_threads(before)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    machine = {"cores": bench.cores, "device": bench.device, "system": platform.machine(), "load": load}
+    return {"rows": rows, "machine": machine, "recipients": bench.sizes.recipients, "repeats": bench.sizes.repeats}
+
+
+def _one(bench: Bench, model: Model, mode: str) -> dict[str, Any]:
+    checkpoint = irwm.open_checkpoint(model.path)
+    params = parameters_of(mode, model.hidden)
+    out = bench.scratch / "timed"
+
+    def new_key(name: str = "Recipient") -> irwm.Key:
+        return irwm.generate_key(checkpoint, params, secret=SECRET, owner="Owner", recipient=name)
+
+    def insert() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        irwm.insert(checkpoint, key, out, device=bench.device)
+
+    key, others = new_key(), [new_key(f"Recipient {i}") for i in range(KEYS)]
+    actions: dict[str, Callable[[], Any]] = {
+        "key": new_key,
+        "insert": insert,
+        "extract": lambda: irwm.detect(irwm.open_checkpoint(out), checkpoint, key, device=bench.device),
+        "extract many": lambda: list(
+            irwm.detect_each(irwm.open_checkpoint(out), checkpoint, others, device=bench.device)
+        ),
+    }
+    if params.noise_coordinates:
+        names = [new_key(f"Recipient {i}") for i in range(bench.sizes.recipients)]
+        actions["trace"] = lambda: irwm.trace(irwm.open_checkpoint(out), checkpoint, names, device=bench.device)
+    seconds = {name: _timed(action, bench.sizes.repeats) for name, action in actions.items()}
+    shutil.rmtree(out, ignore_errors=True)
+    bench.say(f"  {model.name}, {mode}: timed")
+    return {"model": model.name, "mode": mode, "bytes": checkpoint.bytes_total, "seconds": seconds}
+
+
+def _timed(action: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Median seconds on the clock, and of the processor, over all threads."""
+    wall, cpu = [], []
+    for _ in range(repeats):
+        began, worked = time.perf_counter(), time.process_time()
+        action()
+        wall.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - worked)
+    return {"wall": statistics.median(wall), "cpu": statistics.median(cpu)}
+
+
+def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
+    machine = results["machine"]
+    page.text(
+        "The paper's figure has bars and its text no seconds. What the text says: single is the fastest to insert, "
+        f"multi slower because of the noise. Here: {headline(results)}.",
+        f"Median of {results['repeats']}, {machine['cores']} cores, {machine['device']} ({machine['system']})"
+        + ("" if machine["load"] is None else f", load over the last minute {machine['load']:.1f}")
+        + ". Seconds on the clock, and of the processor in brackets: where they differ much, other work shared the "
+        "machine. Insertion writes a whole copy, verifies the mark in it and hashes every file; extraction opens the "
+        f"suspect, aligns it and reads one key, or {KEYS}, in both ways; tracing scores "
+        f"{results['recipients']} recipients.",
+    )
+    rows = []
+    for row in results["rows"]:
+        cells = [row["model"], row["mode"], f"{row['bytes'] / 1e6:,.0f} MB".replace(",", " ")]
+        rows.append([*cells, *(_seconds(row["seconds"].get(step)) for step in _STEPS)])
+    page.table(
+        ("model", "mode", "weights", "key", "insertion", "extraction", f"extraction, {KEYS} keys",
+         f"tracing, {results['recipients']} recipients"),
+        rows,
+    )  # fmt: skip
+    page.figure("seconds", _figure(results), "Seconds for insertion and extraction by model and mode")
+    page.settings(
+        (
+            ("machine", "NVIDIA A800, 80 GB", "this machine's processor, unless --device says otherwise"),
+            ("setting", "t = 10, 50 positions, scale 1000", "single the same; multi the preset for many recipients"),
+            ("what is timed", "not said", "all of it, files read and written too"),
+            ("noise", "can be made beforehand", "made while the file is written"),
+            ("compared with", "Fernandez et al. 2024", "not compared: other hardware"),
+        )
+    )
+
+
+def headline(results: dict[str, Any]) -> str:
+    ratios = []
+    by = {(row["model"], row["mode"]): row["seconds"]["insert"]["cpu"] for row in results["rows"]}
+    for name, mode in by:
+        if mode == "single" and by[name, mode]:
+            ratios.append(f"{by[name, 'multi'] / by[name, mode]:.1f} times on {name}")
+    return f"insertion for many takes the processor, against that for one, {', '.join(ratios)}"
+
+
+def _seconds(found: Record | None) -> str | None:
+    return None if found is None else f"{found['wall']:.2f} ({found['cpu']:.2f})"
+
+
+def _figure(results: dict[str, Any]) -> Any:
+    names = list(dict.fromkeys(row["model"] for row in results["rows"]))
+    figure, axes = figures.grid(1, 2, "Seconds on the clock", width=4.2)
+    for panel, (step, label) in zip(
+        axes[0], (("insert", "Insertion"), ("extract", "Extraction, one key")), strict=True
+    ):
+        for turn, (mode, colour) in enumerate(zip(MODES, (figures.ACCENT, figures.NULL), strict=True)):
+            found = {row["model"]: row["seconds"][step]["wall"] for row in results["rows"] if row["mode"] == mode}
+            places = [i + 0.4 * turn - 0.2 for i in range(len(names))]
+            panel.bar(places, [found[name] for name in names], 0.38, color=colour, label=mode)
+        figures.ticks(panel, range(len(names)), names)
+        panel.set_title(label)
+        panel.set_ylabel("seconds")
+        panel.grid(False, axis="x")
+    figures.legend(figure, axes[0][0])
+    return figure

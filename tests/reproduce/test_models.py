@@ -1,0 +1,70 @@
+"""Which folders the experiments take, and which they refuse."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.reproduce.models import ModelError, default_models, open_models, parameters_of
+from irwm.errors import IrwmError
+
+
+def test_a_folder_is_described_without_its_path(gemma_path: Path) -> None:
+    (model,) = open_models([f"small={gemma_path}"])
+    shown = model.to_dict()
+    assert (shown["name"], shown["family"], shown["hidden"], shown["dtype"]) == ("small", "gemma", 128, "bfloat16")
+    assert shown["parameters"] > 800_000
+    assert str(gemma_path) not in str(shown)
+
+
+def test_a_folder_without_a_name_is_called_as_it_is(gemma_path: Path) -> None:
+    assert open_models([str(gemma_path)])[0].name == "gemma"
+
+
+def test_the_default_is_two_trained_families_and_more() -> None:
+    names = [name for name, _ in default_models()]
+    assert names[:2] == ["demo", "MiniLM"]
+    assert all((path / "config.json").is_file() for _, path in default_models())
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model folder"):
+        open_models([str(tmp_path / "missing")])
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(IrwmError):
+        open_models([f"empty={tmp_path}"])
+
+
+def test_a_model_that_cannot_be_run_for_want_of_a_tokenizer_is_refused(gemma_path: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(gemma_path / name, tmp_path)
+    with pytest.raises(IrwmError, match="tokenizer"):
+        open_models([f"mute={tmp_path}"])
+
+
+def test_two_models_of_one_name_are_refused(gemma_path: Path, phi3_path: Path) -> None:
+    with pytest.raises(ModelError, match="two models of one name"):
+        open_models([f"a={gemma_path}", f"a={phi3_path}"])
+
+
+def test_a_name_that_would_lead_out_of_the_cache_is_refused(gemma_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be a model's name"):
+        open_models([f"../a={gemma_path}"])
+    with pytest.raises(ModelError, match="cannot be a model's name"):
+        open_models([f"..={gemma_path}"])
+
+
+def test_modes_are_the_papers_setting_and_the_preset() -> None:
+    single, multi = parameters_of("single", 256), parameters_of("multi", 256)
+    assert (single.constraints, single.scale, single.noise_coordinates) == (10, 1000.0, 0)
+    assert (multi.constraints, multi.scale, multi.noise_coordinates) == (8, "auto", 8)
+    longer = parameters_of("multi-20", 256, 1000.0)
+    assert (longer.constraints, longer.noise_coordinates, longer.scale) == (20, 20, 1000.0)
+    assert parameters_of("single-5", 256).noise_coordinates == 0
+    with pytest.raises(ModelError, match="unknown mode"):
+        parameters_of("both", 256)

@@ -1,0 +1,112 @@
+"""`python -m benchmarks.reproduce` from the outside: a small run, what it writes, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.reproduce import __main__ as command
+from benchmarks.reproduce import bench as benches
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As in a worker of a run; beside other tests, threads of torch would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def made(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of a quick run on the demo model."""
+    out = tmp_path_factory.mktemp("reproduction")
+    arguments = [f"demo={demo_path}", "--quick", "--only", "pruning", "--out", str(out)]
+    assert command.main([*arguments, "--workers", "1"]) == 0
+    return out
+
+
+def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) -> None:
+    text = (made / "pruning.md").read_text(encoding="utf-8")
+    assert text.startswith("# Pruning\n\n`python -m benchmarks.reproduce demo=… --quick --only pruning`")
+    assert "| demo | single | 10 % | found | 50 of 50, met | 50 of 50, met | 10^-" in text
+    assert "| demo | multi | 10 % | found | 50 of 50, met |" in text
+    assert "## Settings" in text
+    for page in made.glob("*.md"):
+        assert str(demo_path) not in page.read_text(encoding="utf-8")
+    assert (made / "pruning-survival.svg").is_file()
+
+
+def test_the_owner_wins_both_of_the_papers_disputes(gemma_path: Path, tmp_path: Path) -> None:
+    arguments = [str(gemma_path), "--quick", "--only", "ownership", "--out", str(tmp_path), "--workers", "1"]
+    assert command.main(arguments) == 0
+    text = (tmp_path / "ownership.md").read_text(encoding="utf-8")
+    assert "in 2 of 2 cases, and the ruling is for the owner in 2 of 2, without any date" in text
+
+
+def test_an_overview_waits_for_every_experiment(made: Path) -> None:
+    assert not (made / "README.md").exists()
+
+
+def test_results_are_kept_and_not_committed(made: Path) -> None:
+    assert (made / "cache" / ".gitignore").read_text() == "*\n"
+    record = json.loads((made / "cache" / "trials" / "demo" / "multi" / "prune 0.1.json").read_text())
+    assert record["readings"]["joint, original"]["verdict"] == "found"
+    assert record["named"] is True
+    assert abs(record["utility"]["change"]) < 0.25
+
+
+def test_a_run_that_was_stopped_goes_on_without_measuring_again(
+    made: Path, demo_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benches, "run_all", lambda specs, *_: pytest.fail("measured again") if specs else None)
+    before = (made / "pruning.md").read_bytes()
+    (made / "pruning.md").unlink()
+    arguments = [f"demo={demo_path}", "--quick", "--only", "pruning", "--out", str(made), "--workers", "1"]
+    assert command.main([*arguments, "--resume"]) == 0
+    assert (made / "pruning.md").read_bytes() == before
+
+
+def test_results_of_other_settings_or_of_another_model_are_not_gone_on_from(
+    made: Path, demo_path: Path, gemma_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--only", "pruning", "--out", str(made), "--resume"]
+    assert command.main([f"demo={demo_path}", *arguments]) == 2
+    assert "another sizes" in capsys.readouterr().err
+    assert command.main([f"demo={gemma_path}", "--quick", *arguments]) == 2
+    assert "another demo" in capsys.readouterr().err
+
+
+def test_a_bad_folder_is_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "pages"
+    assert command.main([str(tmp_path / "missing"), "--out", str(out)]) == 2
+    assert "no model folder" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_text_that_is_too_short_is_refused(
+    tmp_path: Path, demo_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Too short.")
+    assert command.main([str(demo_path), "--text", str(text), "--out", str(tmp_path / "pages")]) == 2
+    assert "too short" in capsys.readouterr().err
+
+
+def test_attackers_do_not_train_on_what_utility_is_measured_on() -> None:
+    train, measured = command._text(None)
+    assert len(train) > len(measured) > 20_000
+    assert not train.endswith(measured[:200])
+    whole = train + measured
+    assert whole.index(measured) == len(train)
+
+
+def test_every_experiment_of_the_paper_has_a_page() -> None:
+    expected = {"attacks", "detection", "efficiency", "fidelity", "pruning", "quantisation", "finetuning", "collusion"}
+    assert expected | {"ownership", "survival"} == set(command.EXPERIMENTS)
+    assert {module.NAME for module in command.ORDER} == set(command.EXPERIMENTS)

@@ -1,0 +1,104 @@
+"""The sharpest check: misses are misses, whatever else is good, and stand first on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reproduce import survival
+from benchmarks.reproduce.page import Page
+from benchmarks.reproduce.trials import OURS, PAPER, without_files
+
+
+def reading(verdict: str, count: int = 50) -> dict[str, Any]:
+    return {
+        "verdict": verdict,
+        "reason": f"It reads {verdict}.",
+        "count": count,
+        "present": 50,
+        "positions": 50,
+        "passes": count >= 30,
+        "log10_risk": -88.0,
+        "below": [1.0, 1.0, count / 50],
+        "half": 1.0,
+    }
+
+
+def trial(verdict: str = "found", **changes: Any) -> dict[str, Any]:
+    good = verdict == "found"
+    return (
+        {
+            "model": "demo",
+            "mode": "single",
+            "attack": "prune",
+            "label": "Pruned",
+            "group": "Damage",
+            "value": 0.1,
+            "strength": "10 %",
+            "keeps_function": False,
+            "readings": {OURS: reading(verdict, 50 if good else 11), PAPER: reading(verdict, 50 if good else 9)},
+            "z": None,
+            "named": None,
+            "same": None,
+            "reason": "",
+            "seconds": 1.0,
+        }
+        | {"utility": {"similarity": None, "change": 0.1}}
+        | changes
+    )
+
+
+def change(value: float | str) -> dict[str, Any]:
+    return {"utility": {"similarity": None, "change": value}}
+
+
+def test_usable_is_a_perplexity_within_a_quarter_or_an_alike_encoder() -> None:
+    assert survival.usable(trial(**change(0.25))) is True
+    assert survival.usable(trial(**change(-0.4))) is True
+    assert survival.usable(trial(**change(0.26))) is False
+    assert survival.usable(trial(**change("infinite"))) is False
+    assert survival.usable(trial(utility={"similarity": 0.95, "change": None})) is True
+    assert survival.usable(trial(utility={"similarity": 0.5, "change": None})) is False
+    assert survival.usable(trial(utility=None)) is None
+
+
+def test_a_miss_is_what_is_usable_and_not_found() -> None:
+    missed = trial("not found", strength="missed")
+    unsure = trial("inconclusive", strength="unsure")
+    trials = [trial(), missed, unsure, trial("not found", **change(3.0)), trial(readings={}, reason="It cannot.")]
+    assert survival.misses(trials) == [missed, unsure]
+
+
+def test_a_recipient_not_named_is_told_apart_from_a_miss() -> None:
+    silent = trial(mode="multi", z=1.0, named=False)
+    assert survival.unnamed([trial(mode="multi", z=40.0, named=True), silent, trial()]) == [silent]
+    assert survival.misses([silent]) == []
+
+
+def test_the_page_lists_misses_first_and_by_name(tmp_path: Path) -> None:
+    trials = [
+        trial(),
+        trial("not found", strength="30 %"),
+        trial("not found", strength="90 %", **change(30.0)),
+        trial(mode="multi", z=44.0, named=True),
+        trial(readings={}, utility=None, reason="The model has a single layer."),
+        trial(same=False, keeps_function=True, strength="loud"),
+    ]
+    page = Page(tmp_path, "survival", "Survival")
+    survival.write(page, {"trials": trials}, [{"name": "demo"}])
+    text = page.write().read_text(encoding="utf-8")
+    assert "missed in 1 (demo, single, Pruned 30 %), in 0 of which tracing by noise names the recipient" in text
+    first = text.split("## ")[1]
+    assert first.startswith("Usable and not found")
+    assert "| demo | single | Pruned | 30 % |" in first
+    assert "| 90 % |" not in first
+    assert "demo, single, Pruned 30 %: It reads not found." in first
+    assert "loud" in text.split("## ")[3]
+    assert "demo, Pruned: The model has a single layer." in text
+
+
+def test_a_reason_names_no_file_of_the_machine() -> None:
+    reason = "the layers do not fit. File: /tmp/some where/a.b/demo single. Expected: numbers from 0 to 1. Found: 2."
+    assert without_files(reason) == "the layers do not fit. Expected: numbers from 0 to 1. Found: 2."
+    assert without_files("it is broken. File: /tmp/x.y/z.") == "it is broken."
+    assert without_files("It is a Llama already.") == "It is a Llama already."

@@ -51,7 +51,8 @@ from storage.errors import (
     WrongPassphraseError,
 )
 from storage.identity import Certificate, Identity, Signature
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from storage.paths import check_home, home
 from storage.records import (
     CaseRecord,

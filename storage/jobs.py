@@ -7,118 +7,31 @@ results.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import sqlite_utils
-from sqlite_utils import Migrations
 
 from storage.canonical import json_bytes, required_text, utc_now, utc_text
-from storage.database import DatabaseFile, Schema
+from storage.database import DatabaseFile
 from storage.errors import RecordNotFoundError, RecordValueError, StorageError
 from storage.files import append_private, private_folder, sweep
+from storage.job import ENDED, JOBS_SCHEMA, QUEUED, RUNNING, Job, is_dead, job_of
 from storage.paths import JOBS_NAME
-from storage.processes import process_mark, still_runs
+from storage.processes import process_mark
 
-QUEUED, RUNNING = "queued", "running"
-ENDED = ("done", "failed", "stopped", "interrupted")
 LOG_NAME = "log.txt"
 # What a task needs on its way and nobody afterwards: taken away when the job ends, however it does.
 SCRATCH_NAME = "scratch"
 # The end of a log that a page shows; a whole one may be long.
 LOG_TAIL_BYTES = 16 * 1024
 _ID = re.compile("[0-9a-f]{16}")
-
-JOBS_MIGRATIONS = Migrations("irwm-studio jobs")
-
-
-@JOBS_MIGRATIONS(name="1 jobs")
-def _first(db: sqlite_utils.Database) -> None:
-    table = db.table("jobs")
-    table.create(
-        {
-            "seq": int,
-            "id": str,
-            "kind": str,
-            "title": str,
-            "state": str,
-            "request": str,
-            "done": int,
-            "total": int,
-            "what": str,
-            "created": str,
-            "started": str,
-            "ended": str,
-            "result": str,
-            "error": str,
-            "pid": int,
-            "process": str,
-            "maker_pid": int,
-            "maker": str,
-        },
-        pk="seq",
-    )
-    table.create_index(["id"], unique=True)
-    table.create_index(["state"])
-
-
-JOBS_SCHEMA = Schema(
-    what="job list",
-    application_id=int.from_bytes(b"IRWJ", "big"),
-    version=1,
-    migrations=JOBS_MIGRATIONS,
-    remedy=f"move {JOBS_NAME} and its -wal and -shm files away and start again; keys and cases are not in it",
-    # A lost line of progress costs nothing, and progress is written often.
-    synchronous="NORMAL",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One row of the job list.
-
-    Attributes:
-        id: identifier, also the name of its folder.
-        sequence: order of creation; clocks jump, sequences do not.
-        kind: what runs it, such as "protect" or "investigate".
-        title: what a person reads.
-        state: "queued", "running", "done", "failed", "stopped" or "interrupted".
-        request: what was asked, as plain JSON values.
-        done, total: progress in the unit that suits the task, bytes as a rule; total 0 while unknown.
-        what: the step that runs now.
-        created, started, ended: UTC, ISO 8601; None until it happens.
-        result, error: how it ended, as plain JSON values.
-        pid: the process that runs or ran it.
-    """
-
-    id: str
-    sequence: int
-    kind: str
-    title: str
-    state: str
-    request: dict[str, Any] = field(hash=False)
-    done: int
-    total: int
-    what: str
-    created: str
-    started: str | None
-    ended: str | None
-    result: dict[str, Any] | None = field(hash=False)
-    error: dict[str, Any] | None = field(hash=False)
-    pid: int | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
-        return self.state in ENDED
 
 
 class Jobs:
@@ -140,8 +53,11 @@ class Jobs:
                 self._file.create()
         self._file.prepare()
 
-    def create(self, kind: str, title: str, request: Mapping[str, Any]) -> Job:
+    def create(self, kind: str, title: str, request: Mapping[str, Any], lane: str = "") -> Job:
         """Adds a queued job and makes its folder.
+
+        Args:
+            lane: see `Job`.
 
         Raises:
             RecordValueError: the request is not plain JSON, or kind or title is missing.
@@ -165,12 +81,13 @@ class Jobs:
                     "created": utc_text(self._now()),
                     "maker_pid": os.getpid(),
                     "maker": process_mark(os.getpid()),
+                    "lane": lane,
                 }
             )
             return self._row(db, id)
 
     def start(self, id: str, pid: int) -> Job:
-        """A queued job runs now in this process.
+        """A queued job is this process's from now on. It runs at once if its turn has come; see `take_turn`.
 
         Raises:
             RecordNotFoundError: no such job.
@@ -183,9 +100,38 @@ class Jobs:
             job = self._row(db, id)
             if job.state != QUEUED:
                 raise RecordValueError(f"job {id} cannot be started", expected=QUEUED, found=job.state)
-            values = {"state": RUNNING, "pid": pid, "process": mark, "started": utc_text(self._now())}
-            db.table("jobs").update(job.sequence, values)
-            return self._row(db, id)
+            db.table("jobs").update(job.sequence, {"pid": pid, "process": mark})
+            return self._turn(db, job)
+
+    def take_turn(self, id: str) -> Job:
+        """A job that waits, which runs from now on if none of its lane runs and none of it waits for longer.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.reading() as db:
+            job = self._row(db, id)
+            if job.state != QUEUED or _ahead(db, job):
+                return job
+        # Looked at again under the write lock: another one may have been as fast.
+        with self._file.writing() as db:
+            job = self._row(db, id)
+            return self._turn(db, job) if job.state == QUEUED else job
+
+    def ahead(self, id: str) -> list[Job]:
+        """The jobs that a queued job waits for, the oldest first; none for one that does not wait.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.reading() as db:
+            job = self._row(db, id)
+            return _ahead(db, job) if job.state == QUEUED else []
+
+    def _turn(self, db: sqlite_utils.Database, job: Job) -> Job:
+        if not _ahead(db, job):
+            db.table("jobs").update(job.sequence, {"state": RUNNING, "started": utc_text(self._now())})
+        return self._row(db, job.id)
 
     def progress(self, id: str, done: int, total: int, what: str) -> bool:
         """Notes how far a running job is; returns False, and changes nothing, when it is not running any more.
@@ -254,24 +200,23 @@ class Jobs:
             rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
         if not rows:
             raise _unknown(id)
-        return rows[0]["state"] == RUNNING and not _dead(rows[0])
+        return rows[0]["state"] == RUNNING and not is_dead(rows[0])
 
     def recent(self, limit: int = 50) -> list[Job]:
         """The newest jobs, newest first by sequence."""
         with self._file.reading() as db:
-            return [_job(row) for row in db.query("SELECT * FROM jobs ORDER BY seq DESC LIMIT ?", [max(0, limit)])]
+            return [job_of(row) for row in db.query("SELECT * FROM jobs ORDER BY seq DESC LIMIT ?", [max(0, limit)])]
 
     def interrupt_dead(self) -> list[Job]:
         """Ends the jobs that nobody runs any more, and returns them; called at start.
 
-        A running job is dead when its process is gone, or when its number belongs to a younger process. A queued one
-        is dead when the process that made it is gone: its secrets were in that process's memory alone.
+        See `storage.job.is_dead`.
         """
         with self._file.reading() as db:
             dead = [
                 row["id"]
                 for row in db.query("SELECT * FROM jobs WHERE state IN (?, ?)", [QUEUED, RUNNING])
-                if _dead(row)
+                if is_dead(row)
             ]
         error = {"problem": "the process that worked on this ended without saying how", "advice": "start it again"}
         return [self.finish(id, "interrupted", error=error) for id in dead]
@@ -335,20 +280,16 @@ class Jobs:
         rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
         if not rows:
             raise _unknown(id)
-        return _job(rows[0])
+        return job_of(rows[0])
 
 
-def _job(row: Mapping[str, Any]) -> Job:
-    values = {name: row[name] for name in Job.__dataclass_fields__ if name != "sequence"}
-    for name in ("request", "result", "error"):
-        values[name] = None if row[name] is None else json.loads(row[name])
-    return Job(sequence=row["seq"], **values)
-
-
-def _dead(row: Mapping[str, Any]) -> bool:
-    if row["state"] == RUNNING:
-        return not still_runs(row["pid"], row["process"])
-    return not still_runs(row["maker_pid"], row["maker"])
+def _ahead(db: sqlite_utils.Database, job: Job) -> list[Job]:
+    """What runs in this job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
+    if not job.lane:
+        return []
+    query = "SELECT * FROM jobs WHERE lane = ? AND seq <> ? AND (state = ? OR (state = ? AND seq < ?)) ORDER BY seq"
+    rows = db.query(query, [job.lane, job.sequence, RUNNING, QUEUED, job.sequence])
+    return [job_of(row) for row in rows if not is_dead(row)]
 
 
 def _unknown(id: object) -> RecordNotFoundError:

@@ -25,7 +25,7 @@ from irwm.checkpoint import verify_manifest
 from irwm.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from storage.jobs import Job
+from storage.job import Job
 from storage.paths import JOBS_NAME
 from tests.checkpoint.disks import reflink_disk
 from tests.jobs.recipients import run_here

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from storage.jobs import Job
+from storage.job import Job
 from ui.components.job_card import SpeedMeter, duration_text, job_html, log_html, newest
 
 STARTED = "2026-01-01T00:00:00.000Z"

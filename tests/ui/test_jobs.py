@@ -13,7 +13,8 @@ import pytest
 
 from irwm.errors import CancelledError, IrwmError
 from storage.errors import RecordValueError
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from storage.processes import still_runs
 from ui.jobs import child, runner
 from ui.jobs.reporter import JobReporter

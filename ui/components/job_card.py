@@ -13,7 +13,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from storage.jobs import Job
+from storage.job import Job
 from ui.components import notices
 from ui.components.browsing import size_text
 from ui.components.events import PRIVATE
@@ -105,6 +105,7 @@ def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> 
             return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None
         try:
             job = context.jobs.get(id)
+            ahead = context.jobs.ahead(id)
             tail = context.jobs.log_tail(id, LOG_BYTES)
         except IrwmError as error:
             return (
@@ -119,7 +120,7 @@ def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> 
         speed = meter.speed(job, time.monotonic())
         return (
             gr.Column(visible=True),
-            job_html(job, speed=speed, unit=unit, now=datetime.now(UTC)),
+            job_html(job, speed=speed, unit=unit, now=datetime.now(UTC), ahead=ahead),
             gr.Button(visible=not job.is_over, interactive=not job.is_over),
             # Drawn anew only when it grew: a reader may have marked a line.
             gr.skip() if tail == seen else log_html(tail),
@@ -164,8 +165,12 @@ def newest(jobs: Sequence[Job], kinds: Sequence[str], now: datetime) -> Job | No
     return latest if latest is not None and _seconds(latest.created, now) < SHOWN_AGAIN_SECONDS else None
 
 
-def job_html(job: Job, *, speed: float | None, unit: str, now: datetime) -> str:
-    """The card as HTML: title and state, bar, step, numbers; for a failed job what went wrong."""
+def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Job] = ()) -> str:
+    """The card as HTML: title and state, bar, step, numbers; for a failed job what went wrong.
+
+    Args:
+        ahead: the jobs that this one waits for.
+    """
     part = min(1.0, job.done / job.total) if job.total > 0 else None
     if job.state == "done":
         part = 1.0
@@ -174,7 +179,7 @@ def job_html(job: Job, *, speed: float | None, unit: str, now: datetime) -> str:
         printable(job.title), job.state, symbol, STATES[job.state]
     )
     failed = job.error is not None and job.state in ("failed", "interrupted")
-    body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part)
+    body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part, ahead)
     numbers = _numbers(job, part, speed, unit, now)
     return str(Markup('{}{}<p class="job-numbers">{}</p>').format(head, body, numbers))
 
@@ -197,7 +202,7 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def _bar(job: Job, part: float | None) -> Markup:
+def _bar(job: Job, part: float | None, ahead: Sequence[Job]) -> Markup:
     if job.state == "stopped":
         return Markup('<p class="job-what">Stopped on request. Nothing was published.</p>')
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
@@ -205,12 +210,16 @@ def _bar(job: Job, part: float | None) -> Markup:
     return Markup(
         '<div class="bar{}" role="progressbar" aria-valuemin="0" aria-valuemax="100"{} aria-label="Progress">'
         '<div class="bar-done"{}></div></div><p class="job-what">{}</p>'
-    ).format("" if part is not None else " bar-unknown", value, width, printable(_step(job)))
+    ).format("" if part is not None else " bar-unknown", value, width, printable(_step(job, ahead)))
 
 
-def _step(job: Job) -> str:
+def _step(job: Job, ahead: Sequence[Job]) -> str:
     if job.state == "done":
         return "Finished"
+    if ahead:
+        others = len(ahead) - 1
+        more = f" and {others} more" if others else ""
+        return f"Waiting for its turn: the device is busy with “{ahead[0].title}”{more}"
     return job.what or ("Waiting for its turn" if job.state == "queued" else "Getting ready")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError, printable
-from storage.jobs import Job
+from storage.job import Job
 from ui import lab_plots
 from ui.components import notices
 from ui.components.events import PRIVATE

@@ -66,8 +66,10 @@ def main(job_id: str) -> int:
 
 def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any], reporter: Any) -> int:
     from irwm.errors import CancelledError, IrwmError
+    from ui.jobs.queue import wait_for_turn
 
     try:
+        wait_for_turn(jobs, job_id, reporter)
         result = _task(jobs.get(job_id).kind)(request, secrets, reporter)
         reporter.flush()
         jobs.finish(job_id, "done", result=result)

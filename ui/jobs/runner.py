@@ -19,11 +19,15 @@ from irwm.errors import IrwmError
 from storage.canonical import json_bytes
 from storage.errors import RecordValueError
 from storage.files import open_to_append
-from storage.jobs import RUNNING, Job, Jobs
+from storage.job import QUEUED, RUNNING, Job
+from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
+from storage.vault import Vault
 from ui import quiet
-from ui.jobs import KINDS
+from ui.jobs import KINDS, OPENS_VAULT, RESUMED
 from ui.jobs.child import LENGTH_BYTES
+from ui.jobs.queue import lane_of
+from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
 
 # How long a task may take to clean up after Stop before it is ended the hard way.
@@ -59,7 +63,7 @@ class JobRunningError(IrwmError):
 
 
 def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
-    """Starts a task in a process of its own and returns its row.
+    """Starts a task in a process of its own and returns its row, which says "queued" where it waits for its turn.
 
     Args:
         kind: one of `ui.jobs.KINDS`.
@@ -68,27 +72,40 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
         secrets: plain JSON, bytes as hex; goes through a pipe and is kept nowhere.
 
     Raises:
-        JobRunningError: the same request runs already; nothing was started.
+        JobRunningError: the same request runs or waits already; nothing was started.
         RecordValueError: request or secrets are not plain JSON.
-        IrwmError: no such kind, or the process could not be started.
+        IrwmError: no such kind, no such device, or the process could not be started.
     """
     if kind not in KINDS:
         raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
-    message = _message(jobs, request, secrets or {})
+    message, lane = _message(jobs, request, secrets or {}), lane_of(kind, request)
     with _one_at_a_time(jobs):
         same = _running_twin(kind, request, jobs)
         if same is not None:
             raise JobRunningError(same)
-        job = jobs.create(kind, title, request)
+        job = jobs.create(kind, title, request, lane)
         process = _spawn(job, jobs)
     try:
-        # It waits for its message, so the row says "running" before the task can say "done".
+        # It waits for its message, so the row says whose it is before the task can say "done".
         job = jobs.start(job.id, process.pid)
     except RecordValueError:  # stopped in this very moment
         _end_all(process.pid)
         job = jobs.get(job.id)
     threading.Thread(target=_attend, args=(process, message, job.id, jobs), daemon=True, name=f"job {job.id}").start()
     return job
+
+
+def again(job: Job, vault: Vault, jobs: Jobs) -> Job:
+    """Runs the request of a job that is over once more. A sweep or a lab goes on with what the job left undone.
+
+    Raises:
+        JobRunningError: it is not over, or the same request runs already.
+        IrwmError: see `start`.
+    """
+    if not job.is_over:
+        raise JobRunningError(job)
+    request = job.request | {"resume": job.id} if job.kind in RESUMED else job.request
+    return start(job.kind, job.title, request, secrets_for(vault) if job.kind in OPENS_VAULT else None, jobs)
 
 
 def stop(job_id: str, jobs: Jobs) -> Job:
@@ -104,7 +121,7 @@ def stop(job_id: str, jobs: Jobs) -> Job:
         return job
     _STOPPING.add(job_id)
     try:
-        if job.state == RUNNING and job.pid is not None and _is_ours(job, jobs):
+        if job.state in (QUEUED, RUNNING) and job.pid is not None and _is_ours(job, jobs):
             if not hasattr(os, "killpg"):
                 jobs.finish(job_id, "stopped")  # instead of a signal: `JobReporter.flush` sees it in the row
             _end_all(job.pid)

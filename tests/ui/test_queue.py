@@ -1,0 +1,163 @@
+"""The queue, with real processes: one heavy task for each device, the oldest first, whoever started it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.errors import IrwmError
+from storage.encryption import Cost
+from storage.job import Job
+from storage.jobs import Jobs
+from storage.vault import Vault
+from ui.components.job_card import job_html
+from ui.jobs import queue, runner
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    jobs = Jobs(tmp_path / "home")
+    yield jobs
+    for job in jobs.recent():
+        runner.stop(job.id, jobs)
+
+
+def start(jobs: Jobs, number: int, do: str = "work", **more: Any) -> Job:
+    return runner.start("protect", f"Task {number}", {"do": do, "number": number, **more}, {"key": "k" * 32}, jobs)
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def state(jobs: Jobs, job: Job) -> str:
+    return jobs.get(job.id).state
+
+
+def test_one_runs_and_the_others_wait_in_their_order(jobs: Jobs) -> None:
+    first, second, third = (start(jobs, number, steps=40) for number in range(3))
+    assert (first.state, second.state, third.state) == ("running", "queued", "queued")
+    assert [job.id for job in jobs.ahead(third.id)] == [first.id, second.id]
+    until(lambda: jobs.get(third.id).is_over)
+    ended = [jobs.get(job.id) for job in (first, second, third)]
+    assert [job.state for job in ended] == ["done"] * 3
+    for before, after in itertools.pairwise(ended):
+        assert before.ended is not None
+        assert after.started is not None
+        assert before.ended <= after.started, "never two at once"
+    assert "Waiting for 2 before it, now: Task 0" in jobs.log_tail(third.id)
+
+
+def test_the_same_request_waits_only_once(jobs: Jobs) -> None:
+    start(jobs, 0)
+    waiting = start(jobs, 1)
+    with pytest.raises(runner.JobRunningError, match=waiting.id):
+        start(jobs, 1)
+
+
+def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
+    first, second, third = (start(jobs, number) for number in range(3))
+    assert second.pid is not None
+    began = time.monotonic()
+    assert runner.stop(second.id, jobs).state == "stopped"
+    assert time.monotonic() - began < 2
+    until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), 3)
+    assert [job.id for job in jobs.ahead(third.id)] == [first.id]
+    runner.stop(first.id, jobs)
+    until(lambda: state(jobs, third) == "running")
+    assert state(jobs, second) == "stopped"
+
+
+def status(pid: int | None) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "zombie"
+
+
+def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
+    first, second = start(jobs, 0), start(jobs, 1, steps=3)
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: state(jobs, second) == "done")
+    assert state(jobs, first) == "failed"
+
+
+def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(jobs: Jobs) -> None:
+    """As between the app and the command line; the second one's starter ends while it waits."""
+    first = start(jobs, 0, steps=150)
+    code = (
+        "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner; import time\n"
+        "jobs = Jobs(Path(sys.argv[1]))\n"
+        "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
+        "print(job.id, job.state, flush=True)\n"
+        "deadline = time.monotonic() + 60\n"
+        "while 'Waiting for' not in jobs.log_tail(job.id) and time.monotonic() < deadline: time.sleep(0.05)"
+    )
+    root = Path(__file__).parents[2]
+    done = runner.subprocess.run(
+        [sys.executable, "-c", code, str(jobs.home)], cwd=root, capture_output=True, text=True, check=True, timeout=120
+    )
+    id, was = done.stdout.split()
+    assert was == "queued"
+    Jobs(jobs.home).interrupt_dead()
+    if not jobs.get(first.id).is_over:
+        assert jobs.get(id).state == "queued", "its own process waits, so it is not dead"
+    until(lambda: jobs.get(id).state == "done")
+
+
+def test_a_light_task_and_another_device_wait_for_nobody() -> None:
+    assert queue.lane_of("item", {"path": "/x"}) == ""
+    assert queue.lane_of("protect", {"device": "cpu"}) == "cpu"
+    assert queue.lane_of("verify", {}) == "cpu"
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_started(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(IrwmError, match="no GPU"):
+        start(jobs, 0, device="cuda")
+    assert jobs.recent() == []
+
+
+def test_the_card_says_what_it_waits_for(jobs: Jobs) -> None:
+    first = start(jobs, 0)
+    waiting = start(jobs, 1)
+    card = job_html(waiting, speed=None, unit="bytes", now=datetime.now(UTC), ahead=jobs.ahead(waiting.id))
+    assert "Waiting for its turn: the device is busy with “Task 0”" in card
+    runner.stop(first.id, jobs)
+
+
+def test_an_ended_task_is_run_again_with_the_same_request(jobs: Jobs) -> None:
+    vault = Vault.create(jobs.home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    job = start(jobs, 0)
+    with pytest.raises(runner.JobRunningError):
+        runner.again(job, vault, jobs)
+    stopped = runner.stop(job.id, jobs)
+    once_more = runner.again(stopped, vault, jobs)
+    assert once_more.id != job.id
+    assert (once_more.kind, once_more.title, once_more.request) == (job.kind, job.title, job.request)
+
+
+@pytest.mark.parametrize("kind", ["sweep", "lab"])
+def test_what_can_be_gone_on_with_goes_on(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    vault = Vault.create(jobs.home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    job = jobs.finish(jobs.create(kind, "old", {"resume": "", "seed": 1}).id, "stopped")
+    asked: list[Any] = []
+    monkeypatch.setattr(runner, "start", lambda *values: asked.append(values))
+    runner.again(job, vault, jobs)
+    assert asked[0][2] == {"resume": job.id, "seed": 1}

@@ -1,0 +1,52 @@
+"""The queue: of the tasks that need a device for themselves one runs at a time, the oldest first.
+
+Two that share a processor or a GPU take longer than one after the other, and may both run out of memory. A task waits
+in its own process, so that what it was given stays with it, whatever becomes of the app that started it; the order is
+the job list's, which the pages and the command line share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from irwm.errors import CancelledError
+from storage.job import QUEUED, RUNNING
+from storage.jobs import Jobs
+from ui.jobs.device import device_of
+from ui.jobs.reporter import JobReporter
+
+# Tasks that read a file from end to end and compute next to nothing.
+LIGHT = ("item",)
+SECONDS_BETWEEN_LOOKS = 0.25
+
+
+def lane_of(kind: str, request: Mapping[str, Any]) -> str:
+    """What a task needs for itself: the device that it computes on, or "" for nothing.
+
+    Raises:
+        IrwmError: it asks for a GPU and there is none.
+    """
+    if kind in LIGHT:
+        return ""
+    return device_of(request.get("device", "cpu"))
+
+
+def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:
+    """Returns once the job runs.
+
+    Raises:
+        CancelledError: it was stopped meanwhile.
+    """
+    told = ""
+    while (job := jobs.take_turn(job_id)).state == QUEUED:
+        if report.cancelled():
+            break
+        before = jobs.ahead(job_id)
+        if before and before[-1].id != told:
+            told = before[-1].id
+            report.log(f"Waiting for {len(before)} before it, now: {before[0].title}")
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    if job.state != RUNNING:
+        raise CancelledError("stopped on request")

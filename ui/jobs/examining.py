@@ -24,6 +24,8 @@ from irwm.tracing import Tracing
 from irwm.tracing import examine as trace_all
 from irwm.tracing.trace import DECOYS, RISK
 from irwm.verdict import log10_risk
+from storage.files import private_folder
+from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
@@ -322,16 +324,26 @@ def self_tests(
 
 @lru_cache(maxsize=2)  # a sweep examines many suspects with one key after the other
 def neutral_test(original: irwm.Checkpoint, key: irwm.Key, device: str, folder: Path) -> tuple[NeutralModel, SelfTest]:
-    """A model that has nothing of the original, opened, aligned and read like a suspect; it lies in `folder` meanwhile.
+    """A model that has nothing of the original, opened, aligned and read like a suspect.
 
     It must come out as a suspect that cannot be aligned, and so as inconclusive: "not found" would say that the key was
     looked for in rows that are the original's.
+
+    Args:
+        folder: the job's, whose scratch folder the model lies in until the job ends.
     """
-    with tempfile.TemporaryDirectory(prefix="neutral-", dir=folder) as place:
-        model = irwm.open_checkpoint(write_neutral(original, Path(place) / "model"))
-        finding = irwm.detect(model, original, key, device, **DEFAULTS)
+    model = _neutral_model(original, folder)
+    finding = irwm.detect(model, original, key, device, **DEFAULTS)
     test = SelfTest.of(f"this key on {NEUTRAL}", finding, "inconclusive")
     return NeutralModel.of(NEUTRAL, model.vocab_size, finding), test
+
+
+@lru_cache(maxsize=1)  # and aligned once for all keys
+def _neutral_model(original: irwm.Checkpoint, folder: Path) -> irwm.Checkpoint:
+    scratch = folder / SCRATCH_NAME
+    private_folder(scratch)
+    place = Path(tempfile.mkdtemp(prefix="neutral-", dir=scratch))
+    return irwm.open_checkpoint(write_neutral(original, place / "model"))
 
 
 def decoy_test(tracing: Tracing, finding: irwm.Finding) -> SelfTest:

@@ -86,11 +86,28 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
     keep(page, f"recognised-{scheme}")
     page.locator("#figures").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 120)")
     keep(page, f"figure-{scheme}")
+    open_tab(page, "lab")
+    if scheme == "light":
+        attack(page)
+    else:  # a lab that has ended is shown again
+        expect(page.locator("#lab-trials .plotly")).to_be_visible()
+    page.locator("#lab-summary").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
+    keep(page, f"lab-{scheme}")
+    page.locator("#lab-trials").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
+    keep(page, f"lab-figures-{scheme}")
     open_tab(page, "vault")
     page.click("#vault-refresh")
     expect(page.locator("#vault-keys")).to_contain_text("Example Labs")
     page.evaluate("scrollTo(0, 0)")
     keep(page, f"vault-{scheme}")
+
+
+def attack(page: Page) -> None:
+    """A rehearsal on the demo model, with the quick choice of attacks and one kind of mark."""
+    page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
+    page.click("#start-lab")
+    expect(page.locator("#job-lab .state-done")).to_be_visible(timeout=600_000)
+    expect(page.locator("#lab-trials .plotly")).to_be_visible()
 
 
 def keep(page: Page, name: str) -> None:

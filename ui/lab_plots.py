@@ -195,7 +195,11 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
         said = "the model stays usable throughout"
     else:
         said = f"the model is ruined from {label(ruined['strength'])} on"
-    mark = "The mark is found throughout" if lost is None else f"The mark is found until {label(lost['strength'])}"
+    mark = (
+        "The mark is found throughout"
+        if lost is None
+        else f"The mark is no longer found from {label(lost['strength'])} on"
+    )
     return f"{mark}; {said}."
 
 

@@ -95,8 +95,8 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "of setting.",
         "",
         "The paper used Llama3-8B, Phi3-4B and Gemma-2B, of 2 to 8 billion parameters, on an NVIDIA A800; the largest "
-        f"model here has {_count(max(m['parameters'] for m in about['models']))}. Who has the paper's runs "
-        '`make reproduce MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`.',
+        f"model here has {_count(max(m['parameters'] for m in about['models']))}. Where the paper's models are at "
+        'hand: `make reproduce MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`.',
         "",
         "## Models",
         "",
@@ -125,8 +125,8 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "number of noise coordinates nor the scale of each model. A number in place of the preset's t is said.",
         "- The paper's invariant, as printed, is one number where d are needed. It counts by > in listings, by ≥ "
         "in the equations; \"detection rate\" is not defined. method.md says how each is read.",
-        f"- Utility is measured on {about['tokens']} tokens of {about['text']}, of which attackers train on the first "
-        f"{100 * _TRAINED_ON:.0f} % and utility is measured on the rest.",
+        f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
+        f"{about['tokens']} tokens, at most, of the rest.",
         f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "
         "seconds and what another processor rounds differently.",
     ]  # fmt: skip

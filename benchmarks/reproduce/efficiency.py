@@ -120,7 +120,7 @@ def headline(results: dict[str, Any]) -> str:
     for name, mode in by:
         if mode == "single" and by[name, mode]:
             ratios.append(f"{by[name, 'multi'] / by[name, mode]:.1f} times on {name}")
-    return f"insertion for many takes the processor, against that for one, {', '.join(ratios)}"
+    return f"processor time of insertion for many, against insertion for one: {', '.join(ratios)}"
 
 
 def _seconds(found: Record | None) -> str | None:

@@ -80,7 +80,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     steps = "; ".join(f"{name} {' and '.join(map(str, counts))}" for name, counts in results["steps"].items())
     page.settings(
         (
-            ("data", "Blossom-Math-ZH, Alpaca-ZH, MS-Bench; 10k, 50k, 100k samples", "the text's first part, "
+            ("data", "Blossom-Math-ZH, Alpaca-ZH, MS-Bench; 10k, 50k, 100k samples", "the text's first part: "
              f"{results['characters']:,} characters of English prose".replace(",", " ")),
             ("length", "5 epochs", f"steps of {_TOKENS:,} tokens: {steps}".replace("1,024", "1 024")),
             ("rate", "2e-5", "1e-4 for all weights, 1e-3 for LoRA and the first layer, falling to 0; the three above"),

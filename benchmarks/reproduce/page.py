@@ -97,7 +97,7 @@ def odds(log10: float | str | None) -> str:
     """A chance from its logarithm: "10^-88", or "1" where it is nearly that."""
     if not isinstance(log10, (int, float)):
         return str(log10 or NOTHING)
-    return f"10^{log10:.0f}" if log10 <= -0.5 else "1"
+    return f"10^{log10:.0f}" if log10 < -0.5 else "1"
 
 
 def utility(record: Record) -> str:

@@ -9,9 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.layout import require_safetensors
+from irwm.errors import UnsupportedCheckpointError
 from irwm.keys import Key
 
 Progress = Callable[[int, int, str], None]
+# What an attack takes of a `Setup`, by the names of its attributes.
+RELEASE: tuple[str, ...] = ("release",)
+BOTH: tuple[str, ...] = ("release", "original")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,9 @@ class Attack:
         strengths: from the weakest on; what a choice of "all" runs.
         keeps_function: whether the model computes the same afterwards, which then has to be proved.
         carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
-        obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights.
+        obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` asks
+            it, and asks what is in `reads` first.
+        reads: which models it reads, `RELEASE` or `BOTH`, or none (); they have to be safetensors.
     """
 
     name: str
@@ -91,7 +99,33 @@ class Attack:
     carry_out: Callable[[Setup, float | str, Path], Attacked] = field(repr=False)
     obstacle: Callable[[Setup], str | None] = field(repr=False, default=lambda _setup: None)
     keeps_function: bool = False
+    reads: tuple[str, ...] = RELEASE
+
+    def why_not(self, setup: Setup) -> str | None:
+        """Why it cannot run on this model, in a sentence; None if it can. Reads no weights.
+
+        Raises:
+            CheckpointError: a model is not a checkpoint that is read.
+        """
+        for model in dict.fromkeys(getattr(setup, name) for name in self.reads):
+            if (problem := format_obstacle(model)) is not None:
+                return problem
+        return self.obstacle(setup)
 
     def label_of(self, value: float | str) -> str:
         """What a person reads for a strength, also for one that is not offered."""
         return next((strength.label for strength in self.strengths if strength.value == value), str(value))
+
+
+def format_obstacle(model_dir: Path) -> str | None:
+    """Why no attack can rewrite this model, in a sentence: attacks read and write safetensors. None if they can.
+
+    Raises:
+        CheckpointError: it is not a checkpoint that is read.
+    """
+    model = open_checkpoint(model_dir)
+    try:
+        require_safetensors(model.format, model.path, "attacked")
+    except UnsupportedCheckpointError as error:
+        return f"{error.problem.rstrip('.')}: save the model as safetensors first."
+    return None

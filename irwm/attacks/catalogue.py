@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from irwm.attacks import equivalence
-from irwm.attacks.attack import Attack, Attacked, Setup, Strength
+from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue_tools import tool_merges, tool_quantisations
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.equivalence import Step
@@ -208,7 +208,7 @@ def _catalogue() -> Iterator[Attack]:
     for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic")):
         yield Attack(
             f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst that can be merged.",
-            MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method),
+            MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
         )  # fmt: skip
     yield from tool_merges(MIXING)
     yield Attack(
@@ -218,10 +218,12 @@ def _catalogue() -> Iterator[Attack]:
     yield Attack(
         "collude", "Copies averaged", "Recipients average their copies.", MIXING, "copies",
         tuple(Strength(count, f"{count} copies") for count in (2, 4, 8)), partial(_collude, "mean", None), _single_copy,
+        reads=BOTH,
     )  # fmt: skip
     yield Attack(
         "collude-other", "Copies put together", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
         MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"), _collude_how, _single_copy,
+        reads=BOTH,
     )  # fmt: skip
     for step, label, about in _DISGUISES:
         name = _name(step)

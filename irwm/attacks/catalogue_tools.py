@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from irwm.attacks.attack import Attack, Attacked, Setup, Strength
+from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
 from irwm.attacks.quantisers import (
     bitsandbytes_obstacle,
     dequantised,
@@ -45,6 +45,7 @@ def tool_merges(group: str) -> Iterator[Attack]:
     yield Attack(
         "mergekit", "Merged by mergekit", "Merged half and half with the unmarked original, by mergekit itself.", group,
         "way", _strengths(*ways), _mergekit, lambda setup: mergekit_obstacle(setup.release),
+        reads=BOTH,
     )  # fmt: skip
 
 

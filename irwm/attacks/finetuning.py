@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from irwm.attacks.rewrite import copy_companions
+from irwm.attacks.rewrite import add_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
@@ -83,11 +83,7 @@ def finetune(
     try:
         with quiet():
             trained.to("cpu", opened.dtype).save_pretrained(out)
-        config = (out / "config.json").read_bytes()
-        copy_companions(checkpoint, out)  # the tokenizer; the config and the list of shards are the new ones
-        (out / "config.json").write_bytes(config)
-        if len(list(out.glob("*.safetensors"))) == 1:
-            (out / "model.safetensors.index.json").unlink(missing_ok=True)
+        add_companions(checkpoint, out)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise

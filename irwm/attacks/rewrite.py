@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
-from irwm.checkpoint.layout import require_safetensors
+from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, require_safetensors
 from irwm.errors import OutputExistsError
 
 Transform = Callable[[str, torch.Tensor], torch.Tensor]
@@ -45,6 +45,19 @@ def _change(name: str, tensor: torch.Tensor, transform: Transform) -> torch.Tens
     if not tensor.is_floating_point():
         return tensor
     return transform(name, tensor).to(tensor.dtype).contiguous()
+
+
+def add_companions(model: Checkpoint, out: Path) -> None:
+    """Copy the tokenizer and the like beside weights that a library saved, with a config and, where there are several
+    shards, a list of them that are newer than the model's own."""
+    config = (out / CONFIG_NAME).read_bytes()
+    index = (out / INDEX_NAME).read_bytes() if (out / INDEX_NAME).exists() else None
+    copy_companions(model, out)
+    (out / CONFIG_NAME).write_bytes(config)
+    if index is None:
+        (out / INDEX_NAME).unlink(missing_ok=True)
+    else:
+        (out / INDEX_NAME).write_bytes(index)
 
 
 def copy_companions(model: Checkpoint, out: Path) -> None:

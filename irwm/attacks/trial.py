@@ -63,7 +63,7 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
     Raises:
         CancelledError: a progress callback asked for it.
     """
-    obstacle = attack.obstacle(setup)
+    obstacle = attack.why_not(setup)
     if obstacle is not None:
         return Trial(attack.name, value, reason=obstacle)
     out = setup.scratch / "attacked"

@@ -57,13 +57,14 @@ def certify(
 
     Args:
         text: the bundled one if None.
-        progress: as `compare`; what it raises goes through.
+        progress: as `reference` and `compare`, one after the other; a `CancelledError` that it raises goes through.
     """
     text = default_text() if text is None else text
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
     utility, why = None, ""
     try:
-        utility = compare(reference(original, text, tokens, device), release, progress=progress)
+        before = reference(original, text, tokens, device, progress=_saying("Running the original", progress))
+        utility = compare(before, release, progress=_saying("Running the release", progress))
     except CancelledError:
         raise
     except IrwmError as error:
@@ -73,3 +74,7 @@ def certify(
     ) as error:  # too large for this machine, a full temporary folder: whatever it is, the release stands
         why = f"running the model failed: {str(error)[:200]}"
     return Certificate(changed_rows, name, digest, utility, why)
+
+
+def _saying(what: str, progress: Progress | None) -> Progress | None:
+    return progress and (lambda done, total, _what: progress(done, total, what))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import torch
 
 from irwm.errors import UnsupportedCheckpointError
 from irwm.utility.opened import Weights, open_tokenizer, open_weights
-from irwm.utility.reference import Reference, blocks, loss_of, losses, readings_of, restricted, run
+from irwm.utility.reference import Progress, Reference, blocks, loss_of, losses, readings_of, restricted, run
 from irwm.utility.text import Reading, exp_mean, token_list
 from irwm.utility.vocabulary import Match, match
-
-Progress = Callable[[int, int, str], None]
 
 # Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
 BLOCK = 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from irwm.utility.kept import Kept
 from irwm.utility.opened import Opened, Weights, open_tokenizer, open_weights, typed
 from irwm.utility.text import Reading, causal, encoded, hidden, token_list, window_of
 
+Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
 _AT_ONCE = 1 << 22
 
@@ -57,7 +58,14 @@ class Reference:
     roundings: dict[torch.dtype, tuple[float, float]] = field(default_factory=dict)
 
 
-def reference(model_dir: str | Path, text: str, tokens: int = 4096, device: str = "cpu", seed: int = 0) -> Reference:
+def reference(
+    model_dir: str | Path,
+    text: str,
+    tokens: int = 4096,
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Reference:
     """Run a model over the beginning of a text and keep what it says.
 
     The arithmetic is float32 on the weights as stored. A causal model is read in windows of 256 tokens, each beginning
@@ -69,6 +77,7 @@ def reference(model_dir: str | Path, text: str, tokens: int = 4096, device: str 
         model_dir: a model folder or GGUF file that transformers opens.
         tokens: so many of the text are read, at most.
         seed: draws what is hidden from a masked model.
+        progress: called with runs done, runs in all, and what is being done; what it raises goes through.
 
     Raises:
         ParameterError: fewer than 2 tokens asked for or in the text, or a token that the model has no row for.
@@ -80,7 +89,7 @@ def reference(model_dir: str | Path, text: str, tokens: int = 4096, device: str 
     folder = Path(model_dir)
     tokenizer, weights = open_tokenizer(folder), open_weights(folder, device)
     ids, read = token_list(tokenizer, text, tokens, weights.masked)
-    return _read(folder, weights, tokenizer, ids, read, device, seed)
+    return _read(folder, weights, tokenizer, ids, read, device, seed, progress)
 
 
 def restricted(reference: Reference, kept: torch.Tensor) -> Reference:
@@ -101,7 +110,14 @@ def restricted(reference: Reference, kept: torch.Tensor) -> Reference:
 
 
 def _read(
-    folder: Path, weights: Weights, tokenizer: Any, ids: Sequence[int], text: str, device: str, seed: int
+    folder: Path,
+    weights: Weights,
+    tokenizer: Any,
+    ids: Sequence[int],
+    text: str,
+    device: str,
+    seed: int,
+    progress: Progress | None = None,
 ) -> Reference:
     window = window_of(weights.model)
     readings = readings_of(ids, weights, tokenizer, window, seed)
@@ -109,6 +125,8 @@ def _read(
     for reading, outputs in zip(readings, run(weights, readings), strict=True):
         kept.add(outputs)
         losses.append(loss_of(outputs, reading.wanted))
+        if progress:
+            progress(len(losses), len(readings), "Running the model")
     return Reference(
         folder=folder,
         text=text,

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import irwm
-from irwm.attacks.attack import Setup
+from irwm.attacks.attack import RELEASE, Setup
 from irwm.attacks.catalogue import ATTACKS, GROUPS, TRAINING
+from irwm.attacks.quantisers import to_gguf
+from irwm.attacks.trial import try_attack
 from tests.conftest import write_llama
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
@@ -61,6 +65,40 @@ def test_an_attack_is_carried_out_or_says_why_not(setup: Setup, tmp_path: Path, 
     # Rivals' and colluders' copies are taken away; what stays is for the proof.
     assert [item.name for item in setup.scratch.iterdir()] == (["exact"] if attacked.exact else [])
     shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
+
+
+def test_no_attack_is_carried_out_on_a_gguf_file_and_all_say_so_beforehand(
+    setup: Setup, demo_path: Path, tmp_path: Path
+) -> None:
+    published = to_gguf(demo_path, tmp_path / "gguf", "Q8_0")
+    suspect = replace(setup, release=published)
+    for name in ("prune", "finetune", "rotate", "merge-linear", "rival"):
+        why = ATTACKS[name].why_not(suspect)
+        assert why == "A GGUF file is examined but not attacked: save the model as safetensors first."
+        trial = try_attack(suspect, ATTACKS[name], ATTACKS[name].strengths[0].value)
+        assert (trial.ran, trial.reason) == (False, why)
+    # The unmarked original is what merges and colluders read as well.
+    unmarked = replace(setup, original=published)
+    assert "GGUF" in str(ATTACKS["merge-linear"].why_not(unmarked))
+    assert "GGUF" in str(ATTACKS["collude"].why_not(unmarked))
+    assert ATTACKS["prune"].why_not(unmarked) is None
+
+
+def test_a_pytorch_file_is_said_to_be_one_beforehand(setup: Setup, tmp_path: Path) -> None:
+    folder = shutil.copytree(setup.release, tmp_path / "bin")
+    (weights_file,) = folder.glob("*.safetensors")
+    torch.save(load_file(weights_file), folder / "pytorch_model.bin")
+    weights_file.unlink()
+    assert "is examined but not attacked" in str(ATTACKS["noise"].why_not(replace(setup, release=folder)))
+
+
+def test_every_attack_knows_what_it_reads(setup: Setup, tmp_path: Path) -> None:
+    """An attack that needs the original, and does not say so, fails where there is none."""
+    without = replace(setup, original=tmp_path / "nowhere")
+    for attack in ATTACKS.values():
+        if attack.reads == RELEASE and attack.name not in SHOWN_ELSEWHERE and attack.why_not(without) is None:
+            attack.carry_out(without, attack.strengths[0].value, tmp_path / attack.name)
+            shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
 
 
 def test_copies_are_put_together_only_where_there_are_several(setup: Setup) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +13,14 @@ from typing import Any
 import pytest
 
 import irwm
+from irwm.checkpoint import verify_manifest
 from irwm.errors import CancelledError
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.test_tasks import finish, protect_request
 from ui.components.receipt import cost_text, receipt_html
-from ui.jobs import certifying, runner
+from ui.jobs import certifying, protect, runner
+from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 
 
@@ -40,7 +45,7 @@ def report(tmp_path: Path, progress: Any = lambda *_: None) -> Any:
     return SimpleNamespace(folder=tmp_path, progress=progress, log=lambda _: None)
 
 
-RECEIPT = {"changed_rows": 50}
+RECEIPT = {"changed_rows": 50, "path": "/nowhere"}
 
 
 def test_nothing_is_measured_unasked(demo_path: Path, tmp_path: Path) -> None:
@@ -69,6 +74,69 @@ def test_a_stop_ends_the_measurement_and_not_the_release(demo_path: Path, tmp_pa
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, stop))
     assert found["utility"] is None
     assert "was stopped" in found["why"]
+
+
+def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a large model takes longer than a task has after Stop, and asks nobody meanwhile."""
+    pressed, opened = threading.Event(), threading.Event()
+
+    def certify(*_: object, progress: Any, **__: object) -> Any:
+        pressed.set()
+        opened.wait(20)
+        progress(1, 2, "too late")
+
+    def look(*_: object) -> None:
+        if pressed.is_set():
+            raise CancelledError("stopped on request")
+
+    monkeypatch.setattr("irwm.utility.certify", certify)
+    model, began = irwm.open_checkpoint(demo_path), time.monotonic()
+    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
+    assert time.monotonic() - began < 15
+    assert "was stopped; the release is whole" in found["why"]
+    opened.set()
+
+
+def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp_path: Path) -> None:
+    home, release = tmp_path / "home", tmp_path / "release"
+    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    jobs = Jobs(home)
+    job = runner.start(
+        "protect", "Protect demo", protect_request(demo_path, release, utility="yes"), secrets_for(vault), jobs
+    )
+    deadline = time.monotonic() + 120
+    while "Measuring what the mark costs" not in jobs.log_tail(job.id):
+        assert time.monotonic() < deadline, jobs.log_tail(job.id)
+        time.sleep(0.02)
+    began = time.monotonic()
+    ended = runner.stop(job.id, jobs)
+    assert time.monotonic() - began < 2.5
+    assert ended.state == "done", jobs.log_tail(job.id)
+    assert "was stopped; the release is whole" in ended.result["utility"]["why"]
+    assert verify_manifest(release).ok
+    (record,) = vault.releases()
+    assert record.receipt["release_fingerprint"] == irwm.open_checkpoint(release).fingerprint
+
+
+def test_a_stop_after_the_copy_was_published_does_not_cost_its_record(demo_path: Path, tmp_path: Path) -> None:
+    home, release = tmp_path / "home", tmp_path / "release"
+    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    jobs = Jobs(home)
+    request = protect_request(demo_path, release)
+    reporter = JobReporter(jobs, jobs.start(jobs.create("protect", "Protect demo", request).id, os.getpid()).id)
+    real = reporter.progress
+
+    def progress(done: int, total: int, what: str) -> None:
+        if release.exists():
+            reporter.cancel()
+        real(done, total, what)
+
+    reporter.progress = progress
+    receipt = protect.run(request, secrets_for(vault), reporter)
+    assert receipt["path"] == str(release)
+    assert len(vault.releases()) == 1
 
 
 MEASURED = {

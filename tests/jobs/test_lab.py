@@ -17,14 +17,15 @@ import pytest
 import irwm
 from irwm.attacks.catalogue import ATTACKS
 from irwm.parameters import many_recipients
+from irwm.utility.kept import Kept
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.jobs import SCRATCH_NAME
 from tests.conftest import DEMO, write_llama
 from tests.jobs.recipients import PARAMETERS, make_keys, put_in_vault, run_here
-from ui.jobs import runner
+from ui.jobs import lab_resume, runner
 from ui.jobs.vault_access import secrets_for
-from ui.report.document import ReportError
+from ui.report.document import ReportError, to_json
 from ui.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
 from ui.report.lab_rows import HELD, UNMEASURED
 from ui.report.signing import ENDING
@@ -259,6 +260,83 @@ def test_rows_of_another_setting_are_not_taken_over(
         job = run_here("lab", asked(PRUNED, **small | {"original": str(copy)}, resume=first.id), vault, jobs)
         seconds = rows_of(read_lab(jobs.folder(job.id)))["prune"]["seconds"]
         assert (seconds != 12345.0) is again, eps
+
+
+def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
+    vault: Vault, jobs: Jobs, small: dict[str, Any]
+) -> None:
+    first = run_here("lab", asked(PRUNED, **small), vault, jobs)
+    path = jobs.folder(first.id) / LAB_JSON
+    text = path.read_text(encoding="utf-8")
+    for changed, said in (
+        (text[: len(text) // 2], "these bytes are not a lab"),
+        ("{}", "these bytes are not a lab"),
+        (text.replace('"versions": {', '"versions": [], "were": {'), "damaged"),
+        (text.replace('"ways": [', '"ways": [{}, '), "damaged"),
+        (text.replace('"seed": 0', '"seed": 7'), "another seed"),
+        ("", "no results"),
+    ):
+        assert changed != text
+        path.write_text(changed, encoding="utf-8")
+        if not changed:
+            path.unlink()
+        job = run_here("lab", asked(**small, resume=first.id), vault, jobs)
+        assert job.state == "done", job.error
+        document = read_lab(jobs.folder(job.id))
+        assert list(rows_of(document)) == ["none", "original"]
+        assert said in document["extra"]["Rows of the earlier lab"]
+        assert "none taken over" in jobs.log_tail(job.id)
+
+
+def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
+    """A lab that goes on and is stopped before its first row must not cost the rows of the one before."""
+    first = run_here("lab", asked(PRUNED, **small), vault, jobs)
+    kept = rows_of(read_lab(jobs.folder(first.id)))
+    second = jobs.create("lab", "Lab", asked(PRUNED, **small, resume=first.id))
+    empty = read_lab(jobs.folder(first.id)) | {"marks": [], "complete": False}
+    jobs.folder(second.id).mkdir(exist_ok=True)
+    (jobs.folder(second.id) / LAB_JSON).write_bytes(to_json(empty))
+    jobs.finish(second.id, "stopped")
+    third = run_here("lab", asked(PRUNED, **small, resume=second.id), vault, jobs)
+    document = read_lab(jobs.folder(third.id))
+    assert rows_of(document) == kept
+    assert document["extra"]["Rows of the earlier lab"] == "3 taken over"
+
+
+def test_a_program_that_was_exchanged_meanwhile_is_named(
+    vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run_here("lab", asked(PRUNED, **small), vault, jobs)
+    monkeypatch.setattr(lab_resume, "version", lambda _name: "0.0")
+    job = run_here("lab", asked(PRUNED, **small, resume=first.id), vault, jobs)
+    said = read_lab(jobs.folder(job.id))["extra"]["Rows of the earlier lab"]
+    assert said.startswith("none taken over: they were made with another transformers")
+
+
+def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(
+    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 200_000_000))
+    job = run_here("lab", asked(PRUNED, tokens=65_536), vault, jobs)
+    assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
+    assert "Measure fewer tokens" in job.error["advice"]
+    # Few enough stay in memory.
+    assert run_here("lab", asked(tokens=64), vault, jobs).state == "done"
+
+
+def test_a_temporary_folder_that_is_full_costs_the_measurement_alone(
+    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Kept, "add", full)
+    job = run_here("lab", asked(PRUNED), vault, jobs)
+    assert job.state == "done", job.error
+    document = read_lab(jobs.folder(job.id))
+    assert os.strerror(errno.ENOSPC) in document["marks"][0]["unmeasured"]
+    assert rows_of(document)["prune"]["verdict"] == "found"
 
 
 def test_a_folder_without_results_says_so(tmp_path: Path) -> None:

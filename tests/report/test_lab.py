@@ -105,6 +105,25 @@ def test_a_page_of_poor_rows_is_drawn(rows: list[dict[str, Any]]) -> None:
         json.loads(figure.to_json())
 
 
+def test_the_pages_table_has_no_empty_column_and_numbers_as_people_write_them() -> None:
+    proof = {"same": True, "largest": 2e-5, "scale": 9.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
+    rows = [
+        row("prune", 0.1, change=0.00243),
+        row("prune", 0.9, change=-1e-7, present=0, verdict="inconclusive"),
+        row("noise", 1.0, change=math.inf),
+        row("noise", 0.5, change=80.2),
+        row("rotate", 1, change=-0.0001) | {"proof": proof},
+    ]
+    rows[4]["utility"] |= {"kl": 1.2e-12, "compared": 700}
+    page = lab_html(crafted(rows))
+    assert "Recipient</span></th>" not in page
+    assert "Recipient</span></th>" in lab_html(crafted(rows, noise=5))
+    for words in ("+0.243 %", ">0 %<", "beyond measure", "× 81", "−0.01 %", "under 0.0001",
+                  "proved for the tokens that are left", "2.00 × 10<sup>−5</sup>"):  # fmt: skip
+        assert words in page, words
+    assert "0 / 0" not in page
+
+
 def test_one_curve_for_each_attack_of_several_strengths() -> None:
     rows = [row("prune", 0.1), row("prune", 0.5), row("round", 4), row("noise", 0.1), row("noise", 0.3, ran=False)]
     document = crafted(rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.reproduce import figures, paper
-from benchmarks.reproduce.page import Page, change, counted, table, utility
+from benchmarks.reproduce.page import Page, change, counted, odds, table, utility
 
 
 def drawn(title: str = "A figure"):
@@ -68,6 +68,14 @@ def test_a_reading_of_nothing_is_not_a_count() -> None:
     assert counted({"count": 0, "present": 0, "passes": False}) == "not readable"
     assert counted(None) == "not readable"
     assert counted({"count": 30, "present": 50, "passes": True}) == "30 of 50, met"
+
+
+@pytest.mark.parametrize(
+    ("log10", "text"),
+    [(0.0, "1"), (-0.0, "1"), (-0.4, "1"), (-0.5, "1"), (-0.51, "10^-1"), (-87.6, "10^-88"), (None, "-"), ("?", "?")],
+)
+def test_odds_that_are_nearly_one_are_one(log10: float | str | None, text: str) -> None:
+    assert odds(log10) == text
 
 
 def test_an_encoders_utility_is_a_cosine() -> None:

@@ -29,7 +29,8 @@ def test_a_release_is_certified_against_its_original(demo_path: Path, release: i
     assert found.text_sha256 == hashlib.sha256(default_text().encode()).hexdigest()
     assert found.utility.tokens == 299
     assert abs(found.utility.change) < 0.01
-    assert steps[-1] == (2, 2)
+    # Both runs ask whether to go on.
+    assert [step for step in steps if step == (2, 2)] == [(2, 2)] * 2
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["changed_rows"] == 50
     assert document["utility"]["kl"] == found.utility.kl
@@ -50,11 +51,15 @@ def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -
 
 
 def test_a_stop_goes_through(demo_path: Path) -> None:
-    def stop(*_: object) -> None:
+    said: list[str] = []
+
+    def stop(_done: int, _total: int, what: str) -> None:
+        said.append(what)
         raise CancelledError("stopped on request")
 
     with pytest.raises(CancelledError):
         certify(demo_path, demo_path, 0, tokens=10, progress=stop)
+    assert said == ["Running the original"]
 
 
 def test_the_command_compares_two_models(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm import Key, Parameters
-from irwm.attacks.attack import Attack, Setup
+from irwm.attacks.attack import Attack, Setup, format_obstacle
 from irwm.attacks.catalogue import ATTACKS, GROUPS
 from irwm.errors import IrwmError, printable
 from irwm.row_pool import RowPool
@@ -146,10 +147,13 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters) -> dict[
     # What no attack asks of a key before it starts is left empty: it is the vault's, or not made yet.
     stand_in = Key(bytes(32), parameters, "", "", "", 0, 0, RowPool(0, ()), 0, 1.0)
     setup = Setup(original, release, stand_in, "", release)
+    with contextlib.suppress(IrwmError, OSError):  # each attack says below what else is wrong with it
+        if (problem := format_obstacle(release)) is not None:
+            return dict.fromkeys(ATTACKS, problem)
     found = {}
     for attack in ATTACKS.values():
         try:
-            reason = attack.obstacle(setup)
+            reason = attack.why_not(setup)
         except (IrwmError, OSError) as error:
             reason = str(error)
         except (KeyError, ValueError, TypeError) as error:  # a config that is not what its model's type says
@@ -159,10 +163,19 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters) -> dict[
     return found
 
 
+def _continued(sentence: str) -> str:
+    """A sentence as it goes on after a colon."""
+    return sentence[:1].lower() + sentence[1:]
+
+
 def obstacles_html(name: str, found: dict[str, str]) -> str:
     """What cannot run on a model, in a list that is folded; "" where everything can."""
     if not found:
         return str(Markup('<p class="note">Every attack can run on {}.</p>').format(printable(name, 80)))
+    reasons = set(found.values())
+    if len(found) == len(ATTACKS) and len(reasons) == 1:
+        words = Markup('<p class="note">No attack can run on {}: {}</p>')
+        return str(words.format(printable(name, 80), printable(_continued(reasons.pop()), 400)))
     lines = Markup("").join(
         Markup("<li><strong>{}</strong>: {}</li>").format(ATTACKS[attack].label, printable(reason, 400))
         for attack, reason in found.items()

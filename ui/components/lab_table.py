@@ -23,6 +23,8 @@ from ui.report.lab_rows import (
     change_of,
     headline,
     is_usable,
+    largest_difference,
+    lost_tokens,
     number_of,
     remarks,
     verdict_way,
@@ -90,7 +92,7 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
     kind = Markup(' class="lab-aside"') if row["role"] != ATTACK else ""
     if not row["ways"]:
         why = Markup('<td colspan="{}"><span class="quiet">Not carried out: {}</span></td>').format(
-            columns - 1, printable(row["reason"], 600)
+            columns - 1, printable(row["reason"].rstrip("."), 600) + "."
         )
         return Markup("<tr{}>{}{}</tr>").format(kind, name, why)
     verdict = row["verdict"]
@@ -112,8 +114,10 @@ def _proof(row: Mapping[str, Any], more: bool) -> str:
     """Whether the model computes the same, where the attack claims it."""
     lead = ", " if more else ""
     if row["proof"] is not None:
-        largest = f"largest difference of a logit {number_of(row['proof']['largest']):.1g}"
-        return f"{lead}same function proved: {largest}" if row["proof"]["same"] else f"{lead}not the same: {largest}"
+        largest = f"largest difference of a logit {power_text(largest_difference(row))}"
+        left = " for the tokens that are left" if lost_tokens(row) else ""
+        said = f"same function proved{left}" if row["proof"]["same"] else f"not the same{left}"
+        return f"{lead}{said}: {largest}"
     return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""
 
 

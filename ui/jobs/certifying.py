@@ -2,11 +2,15 @@
 
 It is measured after the receipt was filed in the vault: a machine that runs out of memory over it, or a Stop, then
 costs a figure and not the record of a release. It is kept in the task's result and, as `FILE_NAME`, in its folder.
+
+The models are run beside the task, which looks for Stop meanwhile: opening a large model, or a single run of it, takes
+longer than a task has before it is ended the hard way, and one that is ended so cannot show its receipt.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,8 @@ FILE_NAME = "utility.json"
 NEVER, SMALL, ALWAYS = "no", "small", "yes"
 # What runs within a minute without a GPU; larger ones on request.
 SMALL_BYTES = 1 << 30
+# How often Stop is looked for; a task has 1.5 seconds for it (`ui.jobs.runner`).
+_LOOK_SECONDS = 0.1
 
 
 def certificate_of(
@@ -38,12 +44,8 @@ def certificate_of(
     if obstacle:
         certificate = _not_measured(rows, obstacle)
     else:
-        from irwm.utility import certify  # transformers takes seconds to load
-
         try:
-            report.progress(0, 0, "Measuring what the mark costs the model")
-            found = certify(model.path, receipt["path"], rows, device=device, progress=report.progress)
-            certificate = found.to_dict()
+            certificate = _measured(model.path, Path(receipt["path"]), rows, device, report)
         except CancelledError:
             certificate = _not_measured(rows, "the measurement was stopped; the release is whole")
     try:
@@ -52,6 +54,43 @@ def certificate_of(
     except OSError as error:
         report.log(f"{FILE_NAME} could not be written: {error.strerror}")
     return certificate
+
+
+def _measured(original: Path, release: Path, rows: int, device: str, report: JobReporter) -> dict[str, Any]:
+    """The certificate of a model that is to be run.
+
+    Raises:
+        CancelledError: Stop was pressed. What runs then goes on to its next step, or until the process is ended.
+    """
+    step: tuple[int, int, str] = (0, 0, "Measuring what the mark costs the model")
+    found: list[dict[str, Any] | Exception] = []
+    unwanted = threading.Event()
+
+    def note(*now: Any) -> None:
+        nonlocal step
+        step = now
+        if unwanted.is_set():
+            raise CancelledError("stopped on request")
+
+    def measure() -> None:
+        try:
+            from irwm.utility import certify  # transformers takes seconds to load
+
+            found.append(certify(original, release, rows, device=device, progress=note).to_dict())
+        except Exception as error:
+            found.append(error)
+
+    worker = threading.Thread(target=measure, name="utility")
+    worker.start()
+    try:
+        while worker.is_alive():
+            report.progress(*step)
+            worker.join(_LOOK_SECONDS)
+    finally:
+        unwanted.set()
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _not_measured(changed_rows: int, why: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
 from irwm.utility import Reference, default_text, reference
+from irwm.utility.kept import IN_MEMORY
 from storage.files import private_folder, replace_private
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault
@@ -49,11 +51,11 @@ LEAST_CHARACTERS = 200
 _ONCE = (Strength(0, ""),)
 _UNTOUCHED = Attack(
     "none", "Not attacked", "The release as it is.", "", "", _ONCE,
-    lambda setup, _value, _out: Attacked(setup.release),
+    lambda setup, _value, _out: Attacked(setup.release), reads=(),
 )  # fmt: skip
 _UNMARKED = Attack(
     "original", "Unmarked original", "A model without the mark, read the same way.", "", "", _ONCE,
-    lambda setup, _value, _out: Attacked(setup.original),
+    lambda setup, _value, _out: Attacked(setup.original), reads=(),
 )  # fmt: skip
 
 
@@ -104,6 +106,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     marks = _marks(vault, request, original, device)
     scratch = report.folder / SCRATCH_NAME
     _require_room(report.folder, [mark.release or original.path for mark in marks], trial_copy=not request["release"])
+    _require_room_for_outputs(report.folder, original, min(request["tokens"], len(text[0])))
     began = time.monotonic()
     lab = _Lab(
         report,
@@ -140,8 +143,10 @@ class _Lab:
     def __init__(self, report: JobReporter, request: Mapping[str, Any], begun: dict[str, Any]) -> None:
         self._report = report
         self._document = begun
-        self._earlier = comparable(request, report, begun)
-        self._done = 0
+        self._earlier, why = comparable(request, report, begun)
+        self._taken = self._done = 0
+        if request["resume"]:
+            self._say_taken(why)
         self._write()
 
     def attack(
@@ -166,11 +171,12 @@ class _Lab:
         against, unmeasured = None, ""
         report.progress(self._done, total, "Running the release on the text")
         try:
-            against = reference(release, measured, request["tokens"], device, request["seed"])
+            running = self._step("Running the release on the text")
+            against = reference(release, measured, request["tokens"], device, request["seed"], running)
         except CancelledError:
             raise
-        except IrwmError as error:  # the mark can be read all the same
-            unmeasured = self._said(str(error), release)
+        except Exception as error:  # the mark can be read all the same, also where memory or the disk is too small
+            unmeasured = self._said(str(error) if isinstance(error, IrwmError) else _unforeseen(error), release)
         checkpoint = irwm.open_checkpoint(release)
         name = release.name if mark.release else f"{original.path.name}, with a trial mark"
         item = ItemDescription.of(checkpoint, name, hashes(checkpoint, report))
@@ -181,6 +187,9 @@ class _Lab:
         order = [(attack.name, value) for _, attack, value in asked]
         # At once, so that a second Stop before their turn does not lose them.
         section["rows"] += [known[each] for each in order if each in known]
+        if self._earlier:
+            self._taken += len(section["rows"])
+            self._say_taken("the marked copy is another one")
         for role, attack, value in asked:
             place = scratch / "trial"
             if (attack.name, value) not in known:
@@ -221,6 +230,12 @@ class _Lab:
             self._report.progress(self._done, self._document["trials"], f"{what}: {said}")
 
         return step
+
+    def _say_taken(self, why: str) -> None:
+        """In log and report, how many rows stand here that another job measured; where none do, why."""
+        said = f"{self._taken} taken over" if self._taken or not why else f"none taken over: {why}"
+        self._document["extra"]["Rows of the earlier lab"] = said
+        self._report.log(f"Rows of the earlier lab: {said}")
 
     def _said(self, text: str, *models: Path) -> str:
         """A reason without paths of this machine: they say nothing to a reader, and scratch is gone by then."""
@@ -334,6 +349,27 @@ def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> 
             expected=f"{needed / 1e9:.2f} GB",
             found=f"{free / 1e9:.2f} GB free",
             advice="Free some space, or set IRWM_HOME to a larger disk",
+        )
+
+
+def _require_room_for_outputs(folder: Path, model: irwm.Checkpoint, tokens: int) -> None:
+    """Refuses a text whose outputs, which are kept while attacked copies are held against them, no disk can hold."""
+    # An encoder without a head puts out its hidden states.
+    heads = [name for name in model.config.get("architectures") or () if not name.endswith("Model") or "Head" in name]
+    needed = 4 * tokens * (model.vocab_size if heads else model.hidden_size)
+    place = Path(tempfile.gettempdir())
+    free = shutil.disk_usage(place).free
+    if needed <= IN_MEMORY:
+        return
+    if place.stat().st_dev == folder.stat().st_dev:
+        free -= _size(model.path)
+    if free < needed:
+        raise DiskSpaceError(
+            "there is no room to keep what the model says about the text",
+            file=place,
+            expected=f"{needed / 1e9:.2f} GB",
+            found=f"{max(0, free) / 1e9:.2f} GB free beside an attacked copy",
+            advice="Measure fewer tokens, or set TMPDIR to a folder on a larger disk",
         )
 
 

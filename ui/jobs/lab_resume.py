@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from irwm.attacks.rewrite import COMPANIONS
+from irwm.errors import IrwmError
+from storage.jobs import Jobs
 from ui.jobs.reporter import JobReporter
 from ui.report.document import ReportError, plain
 from ui.report.items import LAYOUT
-from ui.report.lab import read_lab
+from ui.report.lab import lab_html, read_lab
 
+_SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
 # Programs that change no number.
 _DRAWING = (LAYOUT, "plotly", "matplotlib", "typst", "cryptography")
 # Programs that the attacks and the measurement rest on, beside those behind every report.
@@ -47,22 +50,58 @@ def companions(*models: Path | None) -> str:
     return digest.hexdigest()
 
 
-def comparable(request: Mapping[str, Any], report: JobReporter, begun: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The marks of the earlier lab that the request names, if it asked the same of the same models with the same
-    programs on the same device; else none."""
-    if not request["resume"]:
-        return []
-    try:
-        earlier = read_lab(report.home / "jobs" / Path(request["resume"]).name)
-    except ReportError:
-        return []
+def comparable(
+    request: Mapping[str, Any], report: JobReporter, begun: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], str]:
+    """The marks of earlier labs, the oldest first, that asked the same of the same models with the same programs on the
+    same device: the one that the request names, the one that that one went on from, and so on. Where there are none,
+    why, in words that follow a colon; "" where none is named."""
+    marks: list[dict[str, Any]] = []
+    why = ""
+    for id in _line(request, report):
+        try:
+            earlier = plain(read_lab(report.home / "jobs" / id))
+            lab_html(earlier)  # rows that cannot be drawn now could not be filed at the end either
+            different = _different(_asked(earlier), _asked(begun))
+        except ReportError as error:
+            why = why or error.problem
+        except Exception:  # whatever a file that was changed brings out
+            why = why or "its results are damaged"
+        else:
+            marks = marks if different else [*earlier["marks"], *marks]
+            why = why or (f"they were made with another {different}" if different else "")
+    return marks, "" if marks else why
 
-    def asked(document: Mapping[str, Any]) -> tuple[Any, ...]:
-        programs = {name: each for name, each in document["versions"].items() if name not in _DRAWING}
-        original = document["original"]["fingerprint"], document["original"]["files"]
-        return document["rehearsal"], document["settings"], original, programs, document["extra"].get("Device")
 
-    return list(earlier["marks"]) if asked(plain(earlier)) == asked(begun) else []
+def _line(request: Mapping[str, Any], report: JobReporter) -> list[str]:
+    """The ids of the earlier labs, the newest first: one that was stopped early may hold less than the one before."""
+    ids, jobs = [], Jobs(report.home)
+    while (id := Path(str(request.get("resume") or "")).name) and id not in ids:
+        ids.append(id)
+        try:
+            request = jobs.get(id).request
+        except IrwmError:  # its folder may be there all the same
+            break
+    return ids
+
+
+def _asked(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers of a lab beside the marked copy itself, by the name that a person reads."""
+    original = document["original"]["fingerprint"], document["original"]["files"]
+    programs = {name: each for name, each in document["versions"].items() if name not in _DRAWING}
+    return {
+        "kind of mark": document["rehearsal"],
+        **{_SETTINGS.get(name, name): value for name, value in document["settings"].items()},
+        "original": original,
+        **programs,
+        "device": document["extra"].get("Device"),
+    }
+
+
+def _different(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The names of what is not the same in both; "" where all is."""
+    names = dict.fromkeys((*one, *other))
+    return ", ".join(name for name in names if one.get(name) != other.get(name))
 
 
 def known_rows(marks: Sequence[Mapping[str, Any]], section: Mapping[str, Any]) -> dict[tuple[str, Any], dict[str, Any]]:

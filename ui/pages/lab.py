@@ -216,7 +216,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         vault = context.require(request)
         if id is None or context.jobs.get(id).kind != KIND:
             raise IrwmError("there is nothing to go on with")
-        return start_lab(context.jobs.get(id).request | {"resume": id}, vault)
+        return runner.again(context.jobs.get(id), vault, context.jobs).id
 
     what.change(switch, what, [rehearsal, released], **PRIVATE)
     sources = [what, original.chosen, release.chosen]

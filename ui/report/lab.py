@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,12 +18,25 @@ from irwm.errors import printable
 from irwm.finding import FOUND
 from irwm.verdict import log10_risk
 from ui import lab_plots
-from ui.plot_theme import CONFIG
+from ui.plot_theme import CONFIG, decimal, power_of_ten
 from ui.report import wording
 from ui.report.document import ReportError, plain, strict_json, to_json
 from ui.report.html import asset, environment, faces, inline, json_for_html, policy
 from ui.report.items import ItemDescription
-from ui.report.lab_rows import MODES, USABLE, WAY_WORDS, all_rows, headline, is_usable, remarks, verdict_way, word
+from ui.report.lab_rows import (
+    MODES,
+    USABLE,
+    WAY_WORDS,
+    all_rows,
+    headline,
+    is_usable,
+    largest_difference,
+    lost_tokens,
+    number_of,
+    remarks,
+    verdict_way,
+    word,
+)
 from ui.report.tracing import MARK, TRACING
 
 if TYPE_CHECKING:  # a page that only shows a lab needs no attack
@@ -247,6 +261,10 @@ def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
             usable=USABLE,
             is_usable=is_usable,
             rested=verdict_way,
+            changed=_changed,
+            nats=_nats,
+            largest=lambda row: Markup(power_of_ten(largest_difference(row))),
+            lost_tokens=lost_tokens,
             figures={name: spec["layout"]["height"] for name, spec in drawn.items()},
             figure_data=json_for_html({"config": CONFIG, "figures": drawn}),
             scripts=scripts,
@@ -256,3 +274,20 @@ def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
             json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
         )
     )
+
+
+def _changed(change: float | str) -> str:
+    """A change of perplexity in few characters; the JSON has it in full."""
+    value = number_of(change)
+    if math.isinf(value):
+        return "beyond measure"
+    if abs(value) < 5e-6:
+        return "0 %"
+    return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"
+
+
+def _nats(kl: float | str) -> str:
+    value = number_of(kl)
+    if math.isinf(value):
+        return "infinite"
+    return "under 0.0001" if 0 < value < 1e-4 else f"{value:.3g}"

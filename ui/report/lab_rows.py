@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,17 @@ def number_of(value: float | str) -> float:
     return float(value)  # "infinity" too
 
 
+def largest_difference(row: Mapping[str, Any]) -> float:
+    """The largest difference of a logit behind a row's proof, as its log10."""
+    largest = number_of(row["proof"]["largest"])
+    return math.log10(largest) if largest > 0 else -math.inf
+
+
+def lost_tokens(row: Mapping[str, Any]) -> bool:
+    """Whether tokens of the text are gone, so that what was compared, or proved, is about those that are left."""
+    return row["utility"] is not None and row["utility"]["compared"] < row["utility"]["tokens"]
+
+
 def way_of(row: Mapping[str, Any], statistic: str, invariant: str) -> Mapping[str, Any] | None:
     """The row's reading in one way."""
     ways = (way for way in row["ways"] if (way["statistic"], way["invariant"]) == (statistic, invariant))
@@ -132,9 +144,11 @@ def remarks(document: Mapping[str, Any]) -> list[str]:
         )
         said.append(f"{_trials(died)} ruined the model; the mark was {still}.")
     if tally.unmeasured and tally.kept + tally.taken:
-        said.append(f"After {_trials(tally.unmeasured).lower()} perplexity is not known; the row says why.")
+        said.append(
+            f"After {_trials(tally.unmeasured).lower()} perplexity is not known; {_rows_say(tally.unmeasured)} why."
+        )
     if tally.failed:
-        said.append(f"{_trials(tally.failed)} could not be carried out; the row says why.")
+        said.append(f"{_trials(tally.failed)} could not be carried out; {_rows_say(tally.failed)} why.")
     said += [text for text in map(_control, document["marks"]) if text]
     return said
 
@@ -152,3 +166,7 @@ def _control(mark: Mapping[str, Any]) -> str:
 
 def _trials(count: int) -> str:
     return "One trial" if count == 1 else f"{count} trials"
+
+
+def _rows_say(count: int) -> str:
+    return "the row says" if count == 1 else "the rows say"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.attacks.rewrite import copy_companions
+from irwm.attacks.rewrite import add_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
@@ -53,11 +53,7 @@ def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4
         raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
     try:
         save_quantised(model.path, out, SETTINGS[kind], device)
-        config = (out / "config.json").read_bytes()
-        copy_companions(model, out)  # the tokenizer; config and list of shards are the new ones
-        (out / "config.json").write_bytes(config)
-        if len(list(out.glob("*.safetensors"))) == 1:
-            (out / "model.safetensors.index.json").unlink(missing_ok=True)
+        add_companions(model, out)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise

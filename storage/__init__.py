@@ -10,6 +10,7 @@
     index                          what an unlocked vault keeps in memory to find keys and releases by
     identity                       the signing identity: signatures, certificates, their check without any vault
     session, filing                one session's view: unlocking and idle lock; a record filed and logged
+    labels                         words put to keys and releases after they were filed
     casebook, signing, vault       cases; identities; keys, releases and time-stamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
     jobs                           the list of long tasks, in a file of its own, without secrets

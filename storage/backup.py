@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+import sqlite_utils
 
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
 from storage.checks import structure_faults
 from storage.database import DatabaseFile
+from storage.encryption import unwrap
 from storage.errors import (
     DatabaseDamagedError,
     StorageBusyError,
@@ -69,6 +73,50 @@ def latest_backup(home: Path) -> Path | None:
     return max((home / BACKUP_FOLDER).glob("vault-*.sqlite3"), default=None, key=lambda path: path.name)
 
 
+@dataclass(frozen=True, slots=True)
+class BackupFacts:
+    """What a backup is, as far as a person needs it before it is restored.
+
+    Attributes:
+        vault: identifier of the vault that it is a copy of.
+        entries: how long its audit log is.
+        last: time of the log's last entry, UTC, ISO 8601; "" where it has none.
+    """
+
+    vault: str
+    entries: int
+    last: str
+
+
+def inspect(source: Path, passphrase: str) -> BackupFacts:
+    """Reads a backup without changing it, and proves that this passphrase opens it.
+
+    Raises:
+        VaultMissingError: there is no such file.
+        WrongPassphraseError, PassphraseError: it does not open this backup.
+        CostError, DatabaseDamagedError, StorageError: the file cannot be used as a backup.
+    """
+    if not source.is_file():
+        raise VaultMissingError("there is no such backup", file=source)
+    try:
+        with _reading(source) as conn:
+            db = sqlite_utils.Database(conn)
+            head = header.read(db)
+            unwrap(head.wrapped, passphrase, head.id)
+            times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
+            return BackupFacts(head.id, audit.state(db).count, str(times[0][0]) if times else "")
+    except sqlite3.DatabaseError as error:
+        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=str(error)) from error
+
+
+@contextlib.contextmanager
+def _reading(source: Path) -> Iterator[sqlite3.Connection]:
+    # "immutable" leaves no side files beside the backup, but must not hide a log that belongs to it.
+    mode = "ro" if source.with_name(source.name + SIDECARS[0]).exists() else "ro&immutable=1"
+    with contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode={mode}", uri=True)) as conn:
+        yield conn
+
+
 def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) -> Path | None:
     """Puts a backup in the vault's place and returns where the vault that stood there was kept, if there was one.
 
@@ -88,9 +136,7 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
     partial = partial_name(vault)
     try:
         private_folder(home)
-        # "immutable" leaves no side files beside the backup, but must not hide a log that belongs to it.
-        mode = "ro" if source.with_name(source.name + SIDECARS[0]).exists() else "ro&immutable=1"
-        with contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode={mode}", uri=True)) as conn:
+        with _reading(source) as conn:
             _copy(conn, partial)
         copy = DatabaseFile(partial, VAULT_SCHEMA)
         copy.prepare()

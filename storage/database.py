@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from storage.paths import SIDECARS, secure_file
 
 # Long enough for a writer that folds in a large log on a slow disk, short enough for a person to wait.
 BUSY_SECONDS = 10.0
+# SQLite's index of the write-ahead log grows by pieces of this size; with less room not even reading is possible.
+INDEX_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,7 @@ class DatabaseFile:
                 file=self.path,
                 advice="wait a moment and try again; nothing was written",
             )
-        if code == sqlite3.SQLITE_FULL:
+        if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self._no_room()):
             return StorageFullError(
                 f"the disk of the {what} is full", file=self.path, advice="make room and try again; nothing was written"
             )
@@ -235,6 +238,13 @@ class DatabaseFile:
                 f"the {what} is damaged", file=self.path, found=found, advice=self.schema.remedy
             )
         return StorageError(f"the {what} cannot be read or written", file=self.path, found=found)
+
+    def _no_room(self) -> bool:
+        # On a disk that is full to the last byte SQLite cannot make the log's index, and calls that an I/O error.
+        try:
+            return shutil.disk_usage(self.path.parent).free < INDEX_BYTES
+        except OSError:
+            return False
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -20,7 +20,7 @@ from storage import audit
 from storage.encryption import Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, RecordValueError
 from storage.records import KeyRecord, RecordName, build, open_meta
-from storage.schema import KEYS, RELEASES
+from storage.schema import KEYS, LABELS, RELEASES
 
 # Two hexadecimal digits are also half of many a name, and begin one fingerprint in 256.
 LEAST_OF_COMMITMENT = 4
@@ -41,9 +41,17 @@ class ReleaseEntry(NamedTuple):
     key_id: str
     release_fingerprint: str
     words: str
+    label: str = ""
 
 
-E = TypeVar("E", KeyEntry, ReleaseEntry)
+class LabelEntry(NamedTuple):
+    """What a label says of which record, by table and identifier."""
+
+    about: tuple[str, str]
+    text: str
+
+
+E = TypeVar("E", KeyEntry, ReleaseEntry, LabelEntry)
 Stamp = tuple[tuple[int, ...] | None, ...]
 
 
@@ -83,6 +91,39 @@ def release_index(
 ) -> Index[ReleaseEntry]:
     """The releases as this state of the database has them; see `key_index`."""
     return _refreshed(known, RELEASES, _release_entry, db, sealer, stamp)
+
+
+def label_index(
+    known: Index[LabelEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
+) -> Index[LabelEntry]:
+    """The labels as this state of the database has them, the newest of a record last; see `key_index`."""
+    return _refreshed(known, LABELS, _label_entry, db, sealer, stamp)
+
+
+def labelled_keys(keys: Index[KeyEntry], labels: Index[LabelEntry]) -> Index[KeyEntry]:
+    """The keys with the newest labels put to them, in place of the words that they were filed with."""
+    newest = {id: text for (table, id), text in labels.entries if table == KEYS}
+    if not newest:
+        return keys
+
+    def put(entry: KeyEntry) -> KeyEntry:
+        text = newest.get(entry.record.id)
+        return entry if text is None else _key_entry(replace(entry.record, label=text))
+
+    return replace(keys, entries=tuple(map(put, keys.entries)))
+
+
+def labelled_releases(releases: Index[ReleaseEntry], labels: Index[LabelEntry]) -> Index[ReleaseEntry]:
+    """The releases with the newest labels put to them."""
+    newest = {id: text for (table, id), text in labels.entries if table == RELEASES}
+    if not newest:
+        return releases
+
+    def put(entry: ReleaseEntry) -> ReleaseEntry:
+        text = newest.get(entry.id)
+        return entry if text is None else entry._replace(label=text, words=f"{entry.words}\n{_searched(text)}")
+
+    return replace(releases, entries=tuple(map(put, releases.entries)))
 
 
 def find_keys(index: Index[KeyEntry], text: str = "", model_fingerprint: str | None = None) -> list[KeyRecord]:
@@ -201,8 +242,18 @@ class _KeyEntries:
             if type(text := meta.get(name)) is str:
                 meta[name] = self._texts.setdefault(text, text)
         created = self._texts.setdefault(row["created"], row["created"])
-        record: KeyRecord = build(KEYS, {**row, "created": created}, meta)
-        return KeyEntry(record, _searched(f"{record.owner}\n{record.recipient}\n{record.model_name}\n{record.label}"))
+        return _key_entry(build(KEYS, {**row, "created": created}, meta))
+
+
+def _key_entry(record: KeyRecord) -> KeyEntry:
+    return KeyEntry(record, _searched(f"{record.owner}\n{record.recipient}\n{record.model_name}\n{record.label}"))
+
+
+def _label_entry(row: Mapping[str, Any], meta: dict[str, Any]) -> LabelEntry:
+    record = build(LABELS, row, meta)
+    if not all(isinstance(part, str) for part in (record.table, record.record, record.text)):
+        raise DamagedRecordError(LABELS, row["id"])
+    return LabelEntry((record.table, record.record), record.text)
 
 
 def _release_entry(row: Mapping[str, Any], meta: dict[str, Any]) -> ReleaseEntry:

@@ -202,10 +202,16 @@ class Jobs:
             raise _unknown(id)
         return rows[0]["state"] == RUNNING and not is_dead(rows[0])
 
-    def recent(self, limit: int = 50) -> list[Job]:
-        """The newest jobs, newest first by sequence."""
+    def recent(self, limit: int = 50, offset: int = 0) -> list[Job]:
+        """The newest jobs, newest first by sequence; `offset` of them are passed over."""
+        query = "SELECT * FROM jobs ORDER BY seq DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
-            return [job_of(row) for row in db.query("SELECT * FROM jobs ORDER BY seq DESC LIMIT ?", [max(0, limit)])]
+            return [job_of(row) for row in db.query(query, [max(0, limit), max(0, offset)])]
+
+    def count(self) -> int:
+        """How many jobs the list has."""
+        with self._file.reading() as db:
+            return int(db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0])
 
     def interrupt_dead(self) -> list[Job]:
         """Ends the jobs that nobody runs any more, and returns them; called at start.

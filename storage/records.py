@@ -22,7 +22,7 @@ from storage.case_records import (
 from storage.encryption import Place, Sealer
 from storage.errors import DamagedRecordError, RecordValueError, SignatureError
 from storage.identity import Certificate, Identity
-from storage.schema import CASES, IDENTITIES, ITEMS, KEYS, NOTES, RELEASES, RUN_FILES, RUNS, TIMESTAMPS
+from storage.schema import CASES, IDENTITIES, ITEMS, KEYS, LABELS, NOTES, RELEASES, RUN_FILES, RUNS, TIMESTAMPS
 
 T = TypeVar("T")
 
@@ -110,6 +110,7 @@ class ReleaseRecord:
         path: where it was written.
         manifest: file name to SHA-256 (hex).
         receipt: what the release page certified, as plain JSON values.
+        label: the officer's own words, "" where there are none.
     """
 
     id: str
@@ -119,6 +120,7 @@ class ReleaseRecord:
     path: str
     manifest: dict[str, str] = field(hash=False)
     receipt: dict[str, Any] = field(hash=False)
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,23 @@ class TimestampRecord:
     commitment_document: bytes = field(repr=False)
     request: bytes = field(repr=False)
     response: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRecord:
+    """Words that were put to a key or a release after it was filed. The newest of a record's labels is the one it has.
+
+    Attributes:
+        table, record: what it is put to; a plain table's name and an identifier in it.
+        text: the officer's own words; "" takes earlier ones away.
+    """
+
+    id: str
+    sequence: int
+    created: str
+    table: str
+    record: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +209,7 @@ Record = (
     | NoteRecord
     | TimestampRecord
     | Identity
+    | LabelRecord
 )
 _KINDS: dict[str, type[Record]] = {
     KEYS: KeyRecord,
@@ -201,6 +221,7 @@ _KINDS: dict[str, type[Record]] = {
     NOTES: NoteRecord,
     TIMESTAMPS: TimestampRecord,
     IDENTITIES: Identity,
+    LABELS: LabelRecord,
 }
 # The body of these is part of the record; that of keys, identities and files of runs is bytes of their own.
 WITH_BODY = frozenset({RUNS, ITEMS, TIMESTAMPS})

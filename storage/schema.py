@@ -8,12 +8,14 @@ from sqlite_utils import Migrations
 from storage.database import Schema
 
 # Sealed records name the schema version they were written under, so that a later version still opens them.
-VAULT_SCHEMA_VERSION = 2
+VAULT_SCHEMA_VERSION = 3
 KEYS, RELEASES, CASES, RUNS = "keys", "releases", "cases", "runs"
 IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES = "identities", "timestamps", "items", "notes", "run_files"
+LABELS = "labels"
 _FIRST_TABLES = (KEYS, RELEASES, CASES, RUNS)
 _SECOND_TABLES = (IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES)
-RECORD_TABLES = (*_FIRST_TABLES, *_SECOND_TABLES)
+_THIRD_TABLES = (LABELS,)
+RECORD_TABLES = (*_FIRST_TABLES, *_SECOND_TABLES, *_THIRD_TABLES)
 
 VAULT_MIGRATIONS = Migrations("irwm-studio vault")
 
@@ -46,8 +48,13 @@ def _second(db: sqlite_utils.Database) -> None:
     _create_records(db, _SECOND_TABLES)
 
 
+@VAULT_MIGRATIONS(name="3 labels")
+def _third(db: sqlite_utils.Database) -> None:
+    _create_records(db, _THIRD_TABLES)
+
+
 def _create_records(db: sqlite_utils.Database, names: tuple[str, ...]) -> None:
-    # Both migrations call this, so it never changes either.
+    # The migrations call this, so it never changes either.
     for name in names:
         # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
         # a megabyte of findings each, opens no more than it shows.
@@ -61,5 +68,5 @@ VAULT_SCHEMA = Schema(
     application_id=int.from_bytes(b"IRWV", "big"),
     version=VAULT_SCHEMA_VERSION,
     migrations=VAULT_MIGRATIONS,
-    remedy="restore a backup on the Vault page; the damaged file is kept beside it",
+    remedy="restore a backup, where the app asks for the passphrase; the damaged file is kept beside it",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import sqlite_utils
@@ -35,7 +36,8 @@ def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[Rel
     for entry in entries:
         try:
             row = rows[entry.sequence]
-            records.append(build(RELEASES, row, open_meta(look.sealer, RELEASES, row)))
+            record: ReleaseRecord = build(RELEASES, row, open_meta(look.sealer, RELEASES, row))
+            records.append(replace(record, label=entry.label))
         except (KeyError, DamagedRecordError):
             damaged.append(RecordName(RELEASES, entry.id))
     return records, damaged

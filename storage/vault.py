@@ -1,4 +1,5 @@
-"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`.
+"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`, words
+put to keys and releases in `storage.labels`.
 
 A `Vault` object is one session's view. Its lock state is its own: a second browser session gets a second object,
 which is locked until it is given the passphrase itself. Threads may share an object. Each record is sealed on its own,
@@ -30,6 +31,7 @@ from storage.index import (
     own_copy,
     release_index,
 )
+from storage.labels import Labelling
 from storage.records import (
     KeyRecord,
     NewKey,
@@ -56,7 +58,7 @@ PAGE_SIZE = 50
 MOST_TIMESTAMP_BYTES = 1024 * 1024
 
 
-class Vault(CaseFiles, Signing):
+class Vault(CaseFiles, Labelling, Signing):
     """One session's view of the vault in a folder; from `Vault.create` or `Vault.open`."""
 
     # Keys and releases
@@ -108,7 +110,9 @@ class Vault(CaseFiles, Signing):
         return records
 
     def keys(self) -> Records[KeyRecord]:
-        """All keys in order of addition; `.damaged` names those that do not authenticate.
+        """All keys in order of addition, as they were filed; `.damaged` names those that do not authenticate.
+
+        The labels that were put to them later are `labels`' and those of `find_keys` and `key_records`.
 
         Raises:
             VaultLockedError, StorageError
@@ -134,10 +138,10 @@ class Vault(CaseFiles, Signing):
             VaultLockedError, StorageError
         """
         with self._looking() as look:
-            keys = self._keys_at_hand(look)
+            keys, labels = self._keys_at_hand(look), self._labels_at_hand(look)
         found = find_keys(keys, text, model_fingerprint)
         records = one_page(found, newest_first, offset, limit)
-        return Page(tuple(own_copy(record) for record in records), len(found), keys.damaged)
+        return Page(tuple(own_copy(record) for record in records), len(found), (*keys.damaged, *labels.damaged))
 
     def key_ids(self, text: str = "", *, model_fingerprint: str | None = None) -> list[str]:
         """The identifiers of all keys that `find_keys` finds, in order of addition; for `keys_bytes`."""
@@ -230,13 +234,13 @@ class Vault(CaseFiles, Signing):
         return record
 
     def releases(self) -> Records[ReleaseRecord]:
-        """All releases in order; see `keys`."""
+        """All releases in order, as they were filed; see `keys`."""
         return self._all(RELEASES)
 
     def find_releases(
         self, text: str = "", *, newest_first: bool = True, offset: int = 0, limit: int = PAGE_SIZE
     ) -> Page[ReleaseRecord]:
-        """One page of the releases that have every word of `text` in their path or in a name of their key.
+        """One page of the releases that have every word of `text` in their path, label or a name of their key.
 
         Raises:
             RecordValueError, VaultLockedError, StorageError: see `find_keys`.
@@ -245,7 +249,8 @@ class Vault(CaseFiles, Signing):
             releases = self._releases_at_hand(look)
             found = find_releases(releases, self._keys_at_hand(look), text) if text.strip() else releases.entries
             records, damaged = open_releases(look, one_page(found, newest_first, offset, limit))
-        return Page(tuple(records), len(found), tuple(dict.fromkeys((*releases.damaged, *damaged))))
+            lost = (*releases.damaged, *damaged, *self._labels_at_hand(look).damaged)
+        return Page(tuple(records), len(found), tuple(dict.fromkeys(lost)))
 
     # Time-stamps
 
@@ -306,10 +311,10 @@ class Vault(CaseFiles, Signing):
         with self._opening:
             index = key_index(self._at_hand.get(KEYS), *look)
             self._keep(look.sealer, KEYS, index)
-        return index
+        return self._with_key_labels(look, index)
 
     def _releases_at_hand(self, look: Look) -> Index[ReleaseEntry]:
         with self._opening:
             index = release_index(self._at_hand.get(RELEASES), *look)
             self._keep(look.sealer, RELEASES, index)
-        return index
+        return self._with_release_labels(look, index)

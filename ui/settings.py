@@ -1,20 +1,28 @@
-"""What the environment says about this start of the app, read once and checked."""
+"""What this start of the app goes by: the environment first, then what an officer set on the page Settings."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from irwm.errors import IrwmError
 from storage import paths
+from ui import preferences
+from ui.preferences import DEVICES, Preferences, PreferencesError
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 7860
+HOME, PORT, DEVICE, ROOTS, SCHEDULER = VARIABLES = (
+    paths.HOME_VARIABLE,
+    "IRWM_PORT",
+    "IRWM_DEVICE",
+    "IRWM_ROOTS",
+    "IRWM_SCHEDULER",
+)
 _ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-DEVICES = ("auto", "cpu", "cuda")
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEMO = REPOSITORY / "assets" / "demo"
 
@@ -37,6 +45,10 @@ class Settings:
         device: "auto", "cpu" or "cuda", as asked for.
         roots: folders that the browser may show and below which a pasted path must lie; resolved, each once.
         scheduler: address of a Dask scheduler that tracing is handed to, "" for this machine. Tasks carry noise keys.
+        preferences: what was set on the page Settings, which holds where the environment says nothing.
+        given: names of the environment's variables that have a value; those cannot be set on the page.
+        usual_roots: the roots where neither environment nor preferences name any.
+        note: why the file of preferences could not be used, None where it could.
     """
 
     home: Path
@@ -44,23 +56,44 @@ class Settings:
     device: str
     roots: tuple[Path, ...]
     scheduler: str = ""
+    preferences: Preferences = field(default_factory=Preferences)
+    given: frozenset[str] = frozenset()
+    usual_roots: tuple[Path, ...] = ()
+    note: PreferencesError | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS and IRWM_SCHEDULER; an empty value counts as unset.
+
+        Device and roots come from the preferences in the home folder where the environment does not name them. A
+        damaged file of preferences is no error: it is noted, and the defaults are in use.
 
         Raises:
             SettingsError: a value cannot be used.
             StorageError: the home folder cannot be made.
         """
         environ = os.environ if environ is None else environ
-        return cls(
+        usual = _usual_roots()
+        settings = cls(
             home=paths.home(environ),
-            port=_port(environ.get("IRWM_PORT", "").strip()),
-            device=_device(environ.get("IRWM_DEVICE", "").strip().lower()),
-            roots=_roots(environ.get("IRWM_ROOTS", "").strip()),
-            scheduler=_scheduler(environ.get("IRWM_SCHEDULER", "").strip()),
+            port=_port(environ.get(PORT, "").strip()),
+            device=_device(environ.get(DEVICE, "").strip().lower()),
+            roots=_roots(environ.get(ROOTS, "").strip()) or usual,
+            scheduler=_scheduler(environ.get(SCHEDULER, "").strip()),
+            given=frozenset(name for name in VARIABLES if environ.get(name, "").strip()),
+            usual_roots=usual,
         )
+        try:
+            return settings.with_preferences(preferences.read(settings.home))
+        except PreferencesError as error:
+            return replace(settings, note=error)
+
+    def with_preferences(self, chosen: Preferences) -> Settings:
+        """These settings with other preferences; what the environment names stays."""
+        device = self.device if DEVICE in self.given else chosen.device
+        named = tuple(dict.fromkeys(map(_resolved, chosen.roots)))
+        roots = self.roots if ROOTS in self.given else named or self.usual_roots
+        return replace(self, device=device, roots=roots, preferences=chosen, note=None)
 
 
 def _port(text: str) -> int:
@@ -69,7 +102,7 @@ def _port(text: str) -> int:
     # Not int(): it also takes "7_860", "+7860" and Arabic digits, which nobody means.
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
         raise SettingsError(
-            "IRWM_PORT",
+            PORT,
             "is not a port number",
             expected="a whole number from 1 to 65535",
             found=text,
@@ -81,7 +114,7 @@ def _port(text: str) -> int:
 def _device(text: str) -> str:
     if text and text not in DEVICES:
         raise SettingsError(
-            "IRWM_DEVICE",
+            DEVICE,
             "names no device that this app knows",
             expected=", ".join(DEVICES),
             found=text,
@@ -93,7 +126,7 @@ def _device(text: str) -> str:
 def _scheduler(text: str) -> str:
     if text and not _ADDRESS.fullmatch(text):
         raise SettingsError(
-            "IRWM_SCHEDULER",
+            SCHEDULER,
             "is not the address of a Dask scheduler",
             expected="tls://host:port, or tcp://host:port inside a network that you trust",
             found=text,
@@ -102,10 +135,19 @@ def _scheduler(text: str) -> str:
     return text
 
 
+def _usual_roots() -> tuple[Path, ...]:
+    candidates = [Path.home(), Path.cwd(), DEMO]
+    return tuple(dict.fromkeys(path.resolve() for path in candidates if path.is_dir()))
+
+
+def _resolved(path: str) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError):  # a circle of links: nothing lies below it
+        return Path(path)
+
+
 def _roots(text: str) -> tuple[Path, ...]:
-    if not text:
-        candidates = [Path.home(), Path.cwd(), DEMO]
-        return tuple(dict.fromkeys(path.resolve() for path in candidates if path.is_dir()))
     roots = []
     for part in filter(None, text.split(os.pathsep)):
         try:
@@ -115,7 +157,7 @@ def _roots(text: str) -> tuple[Path, ...]:
             usable = False
         if not usable:
             raise SettingsError(
-                "IRWM_ROOTS",
+                ROOTS,
                 "names something that is not a folder",
                 expected=f"existing folders with full paths, separated by '{os.pathsep}'",
                 found=part,

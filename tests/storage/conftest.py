@@ -142,6 +142,7 @@ def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
         vault.add_note(case.id, "Called the customer.", added_by="R. Weber")
         vault.add_timestamp(key.id, b"COMMITTED", b"ASKED", b"ANSWERED", "2026-03-01T12:00Z", "An authority", True)
         vault.rotate_identity()
+        vault.set_label("keys", key.id, f"SEALED words {number}")
     return vault
 
 

@@ -42,6 +42,7 @@ def go(child: subprocess.Popen[str]) -> None:
     child.stdin.flush()
 
 
+@pytest.mark.fault(45)
 def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn, answer: Callable[..., Any]) -> None:
     children = [spawn(WRITE, name, "25") for name in ("left", "right")]
     for child in children:
@@ -81,6 +82,7 @@ def test_threads_writing_at_once_lose_nothing(vault: Vault, add: Add) -> None:
     assert vault.warnings == ()
 
 
+@pytest.mark.fault(59)
 def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, clock: Any) -> None:
     vault._now = clock.now
     steps = [timedelta(0), timedelta(days=-9000), timedelta(days=36000), timedelta(hours=-1)]

@@ -102,6 +102,7 @@ def test_an_entry_forged_with_a_fitting_hash_breaks_the_next_one(logged: Vault, 
     assert logged.verify_audit().broken == 4
 
 
+@pytest.mark.fault(57)
 def test_reordered_entries_are_noticed(logged: Vault, sql: Sql) -> None:
     sql("UPDATE audit SET seq = -seq WHERE seq IN (3, 4)")
     sql("UPDATE audit SET seq = 7 + seq WHERE seq < 0")
@@ -115,6 +116,7 @@ def cut_cleverly(sql: Sql) -> None:
     sql("UPDATE audit_state SET count = 4, head = (SELECT hash FROM audit WHERE seq = 4)")
 
 
+@pytest.mark.fault(57)
 def test_a_tail_cut_with_its_recorded_end_is_noticed_with_the_key(logged: Vault, sql: Sql) -> None:
     cut_cleverly(sql)
     check = logged.verify_audit()

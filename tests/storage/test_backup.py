@@ -91,6 +91,7 @@ def test_where_there_is_nothing_to_copy_it_is_said(home: Path, tmp_path: Path) -
         restore(tmp_path / "absent", home)
 
 
+@pytest.mark.fault(52)
 def test_restoring_an_older_state_is_warned_about_and_logged_for_good(
     vault: Vault, home: Path, passphrase: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_session_that_is_open_while_an_older_state_appears_notices_too(vault: 
     assert "exchange noticed" in [entry.event for entry in vault.audit_log()]
 
 
+@pytest.mark.fault(52)
 def test_a_vault_that_went_another_way_is_warned_about(
     vault: Vault, home: Path, tmp_path: Path, passphrase: str
 ) -> None:
@@ -151,6 +153,7 @@ def test_an_unreadable_witness_is_warned_about_and_mended(vault: Vault, home: Pa
     assert Vault.open(home).warnings == ()
 
 
+@pytest.mark.fault(50)
 @pytest.mark.parametrize("damage", ["truncated", "trashed", "emptied", "text"])
 def test_a_damaged_vault_is_refused_and_a_backup_brings_it_back(
     vault: Vault, add: Add, home: Path, passphrase: str, damage: str
@@ -179,6 +182,7 @@ def test_a_damaged_vault_is_refused_and_a_backup_brings_it_back(
     assert again.check().ok
 
 
+@pytest.mark.fault(50)
 def test_a_lost_vault_names_the_backup(vault: Vault, home: Path) -> None:
     good = back_up(home)
     vault.path.unlink()
@@ -199,6 +203,7 @@ with vault._file.reading() as db:            # an open reader keeps the log from
 """
 
 
+@pytest.mark.fault(50)
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_deleted_write_ahead_log_is_noticed(
     vault: Vault, home: Path, spawn: Callable[..., subprocess.Popen[str]], passphrase: str, deleted: bool

@@ -140,6 +140,7 @@ def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path) -> N
     assert path.read_bytes() == before
 
 
+@pytest.mark.fault(53)
 def test_a_newer_schema_is_refused_without_a_write(home: Path, vault: Vault, sql: Callable[..., list[Any]]) -> None:
     sql("PRAGMA user_version = 99")
     path = home / "vault.sqlite3"
@@ -201,6 +202,7 @@ DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=3)).prepare()
 """
 
 
+@pytest.mark.fault(53)
 def test_a_migration_killed_midway_is_rolled_back(
     home: Path, vault: Vault, spawn: Callable[..., subprocess.Popen[str]], add: Callable[..., Any], passphrase: str
 ) -> None:

@@ -28,12 +28,14 @@ def test_the_default_cost_is_rfc_9106s_for_ordinary_machines() -> None:
     assert Cost(64 * 1024, 3, 1) == DEFAULT_COST
 
 
+@pytest.mark.fault(47)
 def test_composed_and_decomposed_letters_are_one_passphrase() -> None:
     composed, decomposed = (unicodedata.normalize(form, "Zürich Ångström é") for form in ("NFC", "NFD"))
     assert composed != decomposed
     assert unwrap(wrap(DATA_KEY, composed, "v", CHEAP), decomposed, "v") == DATA_KEY
 
 
+@pytest.mark.fault(47)
 @pytest.mark.parametrize("other", [" secret", "secret ", "secret\n", "Secret", "se cret"])
 def test_spaces_and_capitals_count(other: str) -> None:
     with pytest.raises(WrongPassphraseError):
@@ -50,6 +52,7 @@ def test_what_cannot_be_a_passphrase_is_refused(passphrase: str, problem: str) -
     assert caught.value.__context__ is None  # an encoder's exception would carry the passphrase into a log
 
 
+@pytest.mark.fault(47)
 def test_a_megabyte_is_refused_at_once() -> None:
     start = time.perf_counter()
     with pytest.raises(PassphraseError, match="1048576 characters"):
@@ -62,6 +65,7 @@ def test_the_longest_passphrase_works_in_any_script() -> None:
     assert unwrap(wrap(DATA_KEY, longest, "v", CHEAP), longest, "v") == DATA_KEY
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(
     "numbers",
     [

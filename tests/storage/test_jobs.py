@@ -55,6 +55,7 @@ def test_files_and_folders_are_private(home: Path) -> None:
     assert jobs.folder(job.id) == home / folder
 
 
+@pytest.mark.fault(59)
 def test_the_newest_comes_first_whatever_the_clock_says(home: Path, clock: Any) -> None:
     jobs = Jobs(home, now=clock.now)
     for title, step in (("a", 0), ("b", -9000), ("c", 26000), ("d", -1)):
@@ -179,6 +180,7 @@ def test_the_scratch_folder_of_a_job_goes_with_its_end_and_nothing_else_does(job
     assert [path.name for path in folder.iterdir()] == ["lab.json"]
 
 
+@pytest.mark.fault(41)
 def test_a_killed_process_leaves_an_interrupted_job(jobs: Jobs, spawn: Spawn) -> None:
     mine = jobs.create("lab", "mine", {})
     alive = jobs.start(jobs.create("lab", "alive", {}).id, os.getpid())

@@ -29,6 +29,7 @@ Sql = Callable[..., list[Any]]
 MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 
 
+@pytest.mark.fault(46)
 def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, passphrase: str) -> None:
     locked = Vault.open(home)
     tries = ["wrong", passphrase + " ", passphrase.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
@@ -43,6 +44,7 @@ def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, pass
     assert locked.audit_log()[-1].details == {"failed tries before": len(tries)}
 
 
+@pytest.mark.fault(46)
 def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passphrase: str) -> None:
     Vault.create(home, passphrase, Cost(32 * 1024, 2, 1))
     locked = Vault.open(home)
@@ -69,6 +71,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passph
     assert longest < 0.5, "a page that asks for the state must not wait for a derivation"
 
 
+@pytest.mark.fault(47)
 @pytest.mark.parametrize("bad", ["", "x" * 2**20])
 def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> None:
     with pytest.raises(PassphraseError):
@@ -77,6 +80,7 @@ def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> Non
     assert not home.exists()
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize("column", ["memory_kib", "passes", "lanes"])
 def test_a_tampered_cost_is_refused_at_once(vault: Vault, home: Path, sql: Sql, column: str) -> None:
     for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
@@ -125,6 +129,7 @@ def test_a_locked_vault_gives_and_takes_nothing(home: Path, vault: Vault, add: A
     assert not vault.verify_audit().authenticated
 
 
+@pytest.mark.fault(54)
 def test_an_idle_vault_locks_itself(home: Path, passphrase: str, cheap: Cost, clock: Any, add: Add) -> None:
     vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
     for _ in range(3):
@@ -150,6 +155,7 @@ def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, passphrase: str,
     assert not vault.is_unlocked
 
 
+@pytest.mark.fault(54)
 def test_a_second_session_is_locked(home: Path, vault: Vault, passphrase: str) -> None:
     second = Vault.open(home)
     assert vault.is_unlocked
@@ -159,6 +165,7 @@ def test_a_second_session_is_locked(home: Path, vault: Vault, passphrase: str) -
     assert second.is_unlocked
 
 
+@pytest.mark.fault(54)
 def test_no_key_hangs_on_a_locked_vault(vault: Vault, add: Add) -> None:
     add(vault)
     vault.lock()

@@ -19,6 +19,8 @@ from storage.schema import RECORD_TABLES, VAULT_SCHEMA_VERSION
 WRITTEN_BY_VERSION_1 = Path(__file__).parent / "data" / "vault-version-1.sqlite3"
 # As that version printed it.
 HEAD = "675b20fb75342f836df951ed44b012cce4bdbee909c02f5a56f0f5265322a922"
+WRITTEN_BY_VERSION_2 = WRITTEN_BY_VERSION_1.with_name("vault-version-2.sqlite3")
+HEAD_2 = "609ed6bca3ac4f58067cb8056c722013d1b9e8388344c34ed28adbf0cce07661"
 
 Sql = Callable[..., list[Any]]
 
@@ -48,7 +50,7 @@ def version(path: Path) -> int:
 def test_what_version_1_sealed_still_opens(old: Path, home: Path, reopened: Callable[[], Vault]) -> None:
     assert version(old) == 1
     vault = reopened()
-    assert version(old) == VAULT_SCHEMA_VERSION == 2
+    assert version(old) == VAULT_SCHEMA_VERSION == 3
     assert [key.recipient for key in vault.keys()] == ["Brightwater Labs", "Recipient 2", "Recipient 3", "Recipient 4"]
     assert vault.key_bytes(vault.keys()[0].id) == b"SECRET-KEY-one"
     assert [release.path for release in vault.releases()] == ["/releases/copy-1"]
@@ -71,7 +73,7 @@ def test_new_records_stand_beside_the_old_ones(old: Path, sql: Sql, reopened: Ca
     vault.add_item(case.id, "again.gguf", {"again.gguf": (3, "ab" * 32)})
     vault.add_timestamp(key.id, b"commitment", b"request", b"response", "2026-03-01T12:00:00Z", "An authority", True)
     first = vault.identity()
-    assert sql("SELECT version FROM runs ORDER BY seq") == [(1,), (2,)]
+    assert sql("SELECT version FROM runs ORDER BY seq") == [(1,), (3,)]
     again = reopened()
     assert [found.suspect for found in again.case_runs(case.id)] == ["suspect.gguf", "again.gguf"]
     assert again.run_files(run.id) == {"report.html": b"<p>"}
@@ -104,7 +106,7 @@ def test_migrating_twice_changes_nothing(old: Path, home: Path, sql: Sql) -> Non
     rows = sql("SELECT * FROM _sqlite_migrations")
     Vault.open(home)
     assert sql("SELECT * FROM _sqlite_migrations") == rows
-    assert len(rows) == 2
+    assert len(rows) == 3
 
 
 KILLED_MIDWAY = """
@@ -126,7 +128,8 @@ Vault.open(home)
 """
 
 
-@pytest.mark.parametrize("at", ["timestamps", "run_files"])
+@pytest.mark.fault(53)
+@pytest.mark.parametrize("at", ["timestamps", "run_files", "labels"])
 def test_the_migration_killed_midway_is_rolled_back(
     old: Path, home: Path, spawn: Callable[..., subprocess.Popen[str]], reopened: Callable[[], Vault], at: str
 ) -> None:
@@ -140,7 +143,7 @@ def test_the_migration_killed_midway_is_rolled_back(
     assert tables(old) == before
     assert version(old) == 1
     vault = reopened()
-    assert version(old) == 2
+    assert version(old) == VAULT_SCHEMA_VERSION
     assert vault.check().ok
     assert vault.warnings == ()
 
@@ -174,3 +177,21 @@ def test_a_record_of_version_1_that_was_lost_is_named(old: Path, sql: Sql, reope
     ((lost,),) = sql("SELECT id FROM keys WHERE seq = 3")
     sql("DELETE FROM keys WHERE seq = 3")
     assert reopened().check().missing == (RecordName("keys", lost),)
+
+
+def test_what_version_2_sealed_still_opens_and_can_be_labelled(home: Path, reopened: Callable[[], Vault]) -> None:
+    home.mkdir(mode=0o700)
+    path = home / "vault.sqlite3"
+    shutil.copy(WRITTEN_BY_VERSION_2, path)
+    path.chmod(0o600)
+    vault = reopened()
+    assert version(path) == VAULT_SCHEMA_VERSION
+    assert [key.label for key in vault.find_keys(newest_first=False).records] == ["words 0", "words 1"]
+    vault.set_label("keys", vault.keys()[1].id, "came back from the auditor")
+    vault.set_label("releases", vault.releases()[0].id, "shipped on a disk")
+    assert [key.label for key in vault.find_keys(newest_first=False).records] == [
+        "words 0",
+        "came back from the auditor",
+    ]
+    assert vault.check().ok
+    assert vault.verify_audit(known_head=HEAD_2).ok

@@ -80,12 +80,14 @@ def test_by_default_the_processs_own_folders_count(tmp_path: Path, monkeypatch: 
         check_home(home({"IRWM_HOME": "here"}))
 
 
+@pytest.mark.fault(55)
 def test_a_linked_home_is_refused(safe: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(safe["home"])
     with pytest.raises(UnsafeHomeError, match="is a link"):
         check_home(**safe | {"home": tmp_path / "link"})
 
 
+@pytest.mark.fault(55)
 @pytest.mark.parametrize("name", ["vault.sqlite3", "vault.sqlite3-wal", "jobs.sqlite3", "jobs.sqlite3-shm"])
 def test_a_linked_database_is_refused(safe: dict[str, Any], tmp_path: Path, name: str) -> None:
     (tmp_path / "elsewhere").write_bytes(b"")
@@ -109,6 +111,7 @@ def test_a_linked_vault_does_not_open(safe: dict[str, Any], tmp_path: Path, chea
         Vault.open(safe["home"])
 
 
+@pytest.mark.fault(55)
 def test_a_world_readable_vault_is_closed_and_that_is_said(safe: dict[str, Any], cheap: Cost) -> None:
     Vault.create(safe["home"], "a passphrase", cheap)
     path = safe["home"] / "vault.sqlite3"
@@ -139,6 +142,7 @@ def test_a_home_of_another_account_is_warned_about(safe: dict[str, Any], monkeyp
     assert "belongs to another account" in warning
 
 
+@pytest.mark.fault(55)
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
 def test_a_network_drive_is_warned_about(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(paths, "file_system", lambda _: kind)

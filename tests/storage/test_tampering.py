@@ -17,6 +17,7 @@ Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
 
 
+@pytest.mark.fault(49)
 @pytest.mark.parametrize("column", ["meta", "body"])
 @pytest.mark.parametrize("at", [0, 5, 20, -1])
 def test_a_flipped_byte_is_named_and_the_others_stay_readable(
@@ -42,6 +43,7 @@ def identifiers(sql: Sql, table: str) -> list[str]:
     return [row[0] for row in sql(f"SELECT id FROM {table} ORDER BY seq")]
 
 
+@pytest.mark.fault(49)
 @pytest.mark.parametrize("table", RECORD_TABLES)
 def test_in_every_table_a_change_is_named(filled: Vault, sql: Sql, flip: Callable[..., None], table: str) -> None:
     first, second = identifiers(sql, table)
@@ -53,6 +55,7 @@ def test_in_every_table_a_change_is_named(filled: Vault, sql: Sql, flip: Callabl
     assert (check.records, check.missing) == (records - 2, ())
 
 
+@pytest.mark.fault(51)
 @pytest.mark.parametrize("table", RECORD_TABLES)
 def test_in_every_table_a_removed_or_exchanged_record_is_named(filled: Vault, sql: Sql, table: str) -> None:
     first, second = identifiers(sql, table)
@@ -64,6 +67,7 @@ def test_in_every_table_a_removed_or_exchanged_record_is_named(filled: Vault, sq
     assert check.missing == (RecordName(table, second),)
 
 
+@pytest.mark.fault(51)
 def test_a_record_moved_to_another_table_does_not_open(filled: Vault, sql: Sql) -> None:
     sql("DELETE FROM notes")
     sql("INSERT INTO notes SELECT * FROM items")
@@ -71,6 +75,7 @@ def test_a_record_moved_to_another_table_does_not_open(filled: Vault, sql: Sql) 
     assert [name.table for name in filled.check().damaged] == ["notes", "notes"]
 
 
+@pytest.mark.fault(51)
 @pytest.mark.parametrize("columns", [["meta"], ["body"], ["meta", "body"], ["id"], ["created"]])
 def test_exchanged_records_are_noticed(vault: Vault, add: Add, sql: Sql, clock: Any, columns: list[str]) -> None:
     vault._now = clock.now

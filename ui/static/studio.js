@@ -6,16 +6,17 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
+    button.dataset.label ||= button.textContent;
     try {
       await navigator.clipboard.writeText(button.dataset.copy);
       button.textContent = "Copied";
     } catch {
       // No permission: select the text, so that the usual keys work.
-      const text = button.parentElement.querySelector("code");
+      const text = button.parentElement.querySelector("code") || document.getElementById(button.dataset.shown);
       if (text) getSelection().selectAllChildren(text);
       button.textContent = "Press Ctrl+C";
     }
-    setTimeout(() => (button.textContent = "Copy"), 1500);
+    setTimeout(() => (button.textContent = button.dataset.label), 1500);
   });
 
   const TAB = /^page-(.+)-button$/;

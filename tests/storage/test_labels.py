@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import KeyRecord, RecordName, RecordNotFoundError, RecordValueError, Vault, VaultLockedError
+from storage.labels import LONGEST_LABEL
+
+Add = Callable[..., KeyRecord]
+
+
+@pytest.fixture
+def key(vault: Vault, add: Add) -> KeyRecord:
+    return add(vault, "Brightwater Labs")
+
+
+def labels(vault: Vault) -> list[str]:
+    return [record.label for record in vault.find_keys().records]
+
+
+def test_the_newest_words_are_shown_and_found_and_the_filed_record_stays(vault: Vault, key: KeyRecord) -> None:
+    assert vault.find_keys(key.label).total == 1
+    vault.set_label("keys", key.id, "early access, third floor")
+    vault.set_label("keys", key.id, "left the company in March")
+    assert labels(vault) == ["left the company in March"]
+    assert vault.find_keys("MARCH left").total == 1
+    assert vault.find_keys("third floor").total == 0, "words that were replaced find nothing"
+    assert vault.key_records([key.id])[0].label == "left the company in March"
+    assert vault.keys_for(key.model_fingerprint)[0].label == "left the company in March"
+    assert vault.keys()[0] == key, "what was filed is never changed"
+
+
+def test_no_words_take_the_earlier_ones_away(vault: Vault, key: KeyRecord) -> None:
+    vault.set_label("keys", key.id, "a slip of the pen")
+    vault.set_label("keys", key.id, "")
+    assert labels(vault) == [""]
+    assert [each.text for each in vault.labels("keys", key.id)] == ["a slip of the pen", ""]
+
+
+def test_a_release_gets_words_that_are_shown_and_found(vault: Vault, key: KeyRecord) -> None:
+    first = vault.add_release(key.id, "/releases/one", {"model.safetensors": "ab" * 32}, {})
+    vault.add_release(key.id, "/releases/two", {"model.safetensors": "cd" * 32}, {})
+    vault.set_label("releases", first.id, "shipped on a disk")
+    (found,) = vault.find_releases("disk shipped").records
+    assert (found.path, found.label) == ("/releases/one", "shipped on a disk")
+    assert [each.label for each in vault.find_releases().records] == ["", "shipped on a disk"]
+    assert vault.releases()[0] == first
+
+
+def test_another_window_and_a_later_unlocking_see_them(
+    vault: Vault, key: KeyRecord, reopened: Callable[[], Vault]
+) -> None:
+    other = reopened()
+    assert labels(other) == [key.label]
+    vault.set_label("keys", key.id, "moved")
+    assert labels(other) == ["moved"]
+    assert labels(reopened()) == ["moved"]
+
+
+def test_every_change_is_in_the_log_and_the_vault_checks(vault: Vault, key: KeyRecord) -> None:
+    vault.set_label("keys", key.id, "moved")
+    entry = vault.audit_log()[-1]
+    assert entry.event == "note changed"
+    assert entry.details is not None
+    assert entry.details["about"] == {"table": "keys", "id": key.id}
+    assert "moved" not in str(entry.details), "the words are the record's alone"
+    assert vault.check().ok
+
+
+@pytest.mark.parametrize(("table", "error"), [("cases", RecordValueError), ("keys; --", RecordValueError)])
+def test_other_records_have_no_label(vault: Vault, key: KeyRecord, table: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        vault.set_label(table, key.id, "x")
+
+
+def test_what_is_not_there_or_too_long_is_refused_and_nothing_is_filed(vault: Vault, key: KeyRecord) -> None:
+    with pytest.raises(RecordNotFoundError):
+        vault.set_label("releases", key.id, "x")
+    with pytest.raises(RecordValueError, match="too long"):
+        vault.set_label("keys", key.id, "x" * (LONGEST_LABEL + 1))
+    with pytest.raises(RecordValueError):
+        vault.set_label("keys", key.id, None)  # type: ignore[arg-type]
+    vault.set_label("keys", key.id, "x" * LONGEST_LABEL)
+    assert len(vault.labels("keys", key.id)) == 1
+
+
+def test_the_words_are_sealed(vault: Vault, key: KeyRecord, home: Path) -> None:
+    vault.set_label("keys", key.id, "left the company in March")
+    written = b"".join(path.read_bytes() for path in home.glob("vault.sqlite3*"))
+    assert b"left the company" not in written
+
+
+def test_a_damaged_label_is_named_and_the_keys_are_shown_all_the_same(
+    vault: Vault, key: KeyRecord, flip: Callable[..., None], reopened: Callable[[], Vault]
+) -> None:
+    label = vault.set_label("keys", key.id, "moved")
+    flip("labels", "meta", "id", label.id)
+    other = reopened()
+    found = other.find_keys()
+    assert [record.id for record in found.records] == [key.id]
+    assert found.damaged == (RecordName("labels", label.id),)
+    assert other.keys_for(key.model_fingerprint).damaged == (), "no key is damaged"
+    assert other.check().damaged == (RecordName("labels", label.id),)
+
+
+def test_a_locked_vault_takes_no_words(vault: Vault, key: KeyRecord) -> None:
+    vault.lock()
+    with pytest.raises(VaultLockedError):
+        vault.set_label("keys", key.id, "x")
+
+
+def test_a_page_of_many_keys_is_looked_up_once(vault: Vault, add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
+    import storage.labels
+
+    keys = [add(vault, f"Recipient {n}") for n in range(20)]
+    vault.set_label("keys", keys[3].id, "moved")
+    vault.find_keys()
+    called: list[Any] = []
+    real = storage.labels.labelled_keys
+    monkeypatch.setattr(storage.labels, "labelled_keys", lambda *index: called.append(1) or real(*index))
+    assert vault.find_keys("moved").records[0].id == keys[3].id
+    vault.set_label("keys", keys[4].id, "moved too")
+    assert vault.find_keys("moved").total == 2
+    assert len(called) == 1, "only after something changed"

@@ -1,0 +1,165 @@
+"""What the handlers of the page Jobs do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from storage.job import Job
+from tests.ui.handlers import Pages, pages, value
+from ui.components.job_list import jobs_html, result_text, took_text, where_text
+from ui.jobs import runner
+
+__all__ = ["pages"]
+
+NASTY = "<img src=x onerror=alert(1)>"
+JOB = Job(
+    "a" * 16, 1, "protect", "Protect Nordwind", "done", {}, 0, 0, "", "2026-01-01T09:00:00.000Z",
+    "2026-01-01T09:00:05.000Z", "2026-01-01T09:03:25.000Z", {"many": False}, None, None,
+)  # fmt: skip
+NOW = datetime(2026, 1, 1, 9, 0, 15, tzinfo=UTC)
+
+
+def end(pages: Pages, state: str, title: str = "Verify report.json", **how: Any) -> Job:
+    """A job that this process began and that ended so."""
+    jobs = pages.context.jobs
+    job = jobs.create("verify", title, {"report": "/models/report.json", "identity": "", "device": "cpu"})
+    jobs.start(job.id, os.getpid())
+    jobs.log(job.id, "Reading the report")
+    return jobs.finish(job.id, state, **how)
+
+
+def choose(pages: Pages, id: str) -> dict[str, Any]:
+    return pages.call("jobs-list", "chosen", 0, data={"record": id})
+
+
+def test_the_history_is_newest_first_with_state_time_and_result(pages: Pages) -> None:
+    end(pages, "done", "The first", result={"ok": True})
+    end(pages, "failed", "The second", error={"problem": "a shard is cut short"})
+    page = pages.call("jobs-refresh", "click", 0, None)["jobs-list"]
+    assert page.index("The second") < page.index("The first")
+    for text in ("Done", "Failed", "Holds", "A shard is cut short", "UTC"):
+        assert text in page
+
+
+def test_it_is_turned_page_by_page_and_never_beyond_the_last(pages: Pages) -> None:
+    for n in range(12):
+        end(pages, "stopped", f"Job number {n:02}")
+    first = pages.call("jobs-refresh", "click", 0, None)
+    assert "Job number 11" in first["jobs-list"]
+    assert "Job number 01" not in first["jobs-list"]
+    assert "1 to 10 of 12 jobs" in first["jobs-where"]
+    assert (first["jobs-back"].interactive, first["jobs-forth"].interactive) == (False, True)
+    second = pages.call("jobs-forth", "click", 0, None)
+    assert "Job number 01" in second["jobs-list"]
+    assert "11 to 12 of 12 jobs" in second["jobs-where"]
+    assert "Job number 01" in pages.call("jobs-forth", "click", 7, None)["jobs-list"]
+    assert "Job number 11" in pages.call("jobs-back", "click", 1, None)["jobs-list"]
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped", "interrupted"])
+def test_what_came_to_nothing_can_be_run_again(pages: Pages, state: str) -> None:
+    job = end(pages, state, error={"problem": "the disk is full"} if state != "stopped" else None)
+    chosen = choose(pages, job.id)
+    assert chosen["run-again"].visible is True
+    assert f'data-record="{job.id}" aria-current="true"' in chosen["jobs-list"]
+    out = pages.call("run-again", "click", job.id)
+    (started,) = [each for each in pages.context.jobs.recent() if each.id != job.id]
+    assert started.request == job.request
+    assert f'data-record="{started.id}" aria-current="true"' in out["jobs-list"]
+    runner.stop(started.id, pages.context.jobs)
+
+
+def test_what_did_its_work_is_not_run_again(pages: Pages) -> None:
+    job = end(pages, "done", result={"ok": True})
+    assert choose(pages, job.id)["run-again"].visible is False
+    with pytest.raises(gr.Error, match="did what was asked"):
+        pages.call("run-again", "click", job.id)
+    assert len(pages.context.jobs.recent()) == 1
+
+
+def test_a_running_job_is_looked_at_again_and_offers_no_second_run(pages: Pages) -> None:
+    jobs = pages.context.jobs
+    job = jobs.create("verify", "Verify", {"n": 1})
+    jobs.start(job.id, os.getpid())
+    out = choose(pages, job.id)
+    assert out["run-again"].visible is False
+    assert any(isinstance(part, gr.Timer) and part.active for part in out.values())
+    jobs.finish(job.id, "stopped")
+    out = choose(pages, job.id)
+    assert not any(isinstance(part, gr.Timer) and part.active for part in out.values())
+
+
+def test_a_job_that_died_with_the_app_is_interrupted_with_advice(pages: Pages) -> None:
+    jobs = pages.context.jobs
+    job = jobs.create("verify", "Verify", {"n": 1})
+    jobs.start(job.id, 2**22 + 7)  # beyond every process number
+    jobs.interrupt_dead()
+    assert "Interrupted" in choose(pages, job.id)["jobs-list"]
+    assert choose(pages, job.id)["run-again"].visible is True
+
+
+def test_a_job_that_is_not_there_is_refused(pages: Pages) -> None:
+    for id in ("0" * 16, "../vault", NASTY):
+        with pytest.raises(gr.Error, match="no job"):
+            choose(pages, id)
+
+
+def test_while_the_vault_is_locked_nothing_is_shown_or_started(pages: Pages) -> None:
+    job = end(pages, "failed", "Protect for a customer", error={"problem": "x"})
+    pages.lock()
+    assert "customer" not in str(pages.call("jobs-refresh", "click", 0, None))
+    for call in (("jobs-list", "chosen", 0), ("run-again", "click", job.id), ("jobs-forth", "click", 0, None)):
+        with pytest.raises(gr.Error, match="locked"):
+            pages.call(*call, data={"record": job.id})
+    assert len(pages.context.jobs.recent()) == 1
+
+
+def test_everything_in_the_list_is_inert() -> None:
+    failed = replace(JOB, state="failed", title=NASTY, kind=NASTY, error={"problem": NASTY})
+    for job in (
+        failed,
+        replace(JOB, title=NASTY, kind=NASTY),
+        replace(JOB, kind="investigate", result={"verdict": NASTY}),
+    ):
+        assert "<img" not in jobs_html([job], None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "word"),
+    [
+        ("protect", {"many": False}, "Released"),
+        ("protect", {"many": True, "written": 1200, "failed": 2}, "1\u00a0200 released, 2 failed"),
+        ("investigate", {"verdict": "not found"}, "Not found"),
+        ("sweep", {"rows": [{"verdict": "found"}, {"error": {}}]}, "Found in 1 of 2"),
+        ("lab", {"said": "x"}, "Report written"),
+        ("dispute", {"outcome": "decided"}, "Decided"),
+        ("item", {"added": True}, "Added"),
+        ("verify", {"ok": False}, "Does not hold"),
+    ],
+)
+def test_the_result_is_said_in_a_word(kind: str, result: dict[str, Any], word: str) -> None:
+    assert result_text(replace(JOB, kind=kind, result=result)) == word
+    assert result_text(replace(JOB, kind=kind, result=result, state="running")) == ""
+
+
+def test_durations_run_on_while_a_job_does() -> None:
+    assert took_text(JOB, NOW) == "3 min 20 s"
+    assert took_text(replace(JOB, ended=None), NOW) == "10 s"
+    assert took_text(replace(JOB, started=None, ended=None), NOW) == ""
+
+
+def test_the_count_is_said() -> None:
+    assert where_text(0, 10, 1) == "1 job"
+    assert where_text(0, 10, 10) == "10 jobs"
+    assert where_text(2, 10, 1234) == "21 to 30 of 1\u00a0234 jobs"
+    assert "No jobs yet" in jobs_html([], None, NOW)
+
+
+def test_an_empty_history_says_what_to_do(pages: Pages) -> None:
+    assert "No jobs yet" in str(value(pages.call("jobs-refresh", "click", 0, None)["jobs-list"]))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ui.recent import KEPT, SHARED, RecentPaths
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Path]:
+    made = [tmp_path / f"model {n}" for n in range(KEPT + 2)]
+    for model in made:
+        model.mkdir()
+    return made
+
+
+def test_the_newest_stands_first_once_and_a_few_are_kept(tmp_path: Path, models: list[Path]) -> None:
+    recent = RecentPaths(tmp_path)
+    for model in [*models, models[3]]:
+        recent.add("suspect", model)
+    kept = recent.paths("suspect")
+    assert kept[0] == str(models[3])
+    assert len(kept) == len(set(kept)) == KEPT
+
+
+def test_an_original_that_was_marked_is_offered_wherever_an_original_is_asked_for(
+    tmp_path: Path, models: list[Path]
+) -> None:
+    RecentPaths(tmp_path).add("original", models[0])
+    again = RecentPaths(tmp_path)
+    for purpose in ("original", "original-of", "lab-original", "explored", "verify-original"):
+        assert again.paths(purpose) == (str(models[0]),)
+    again.add("explored", models[1])
+    assert again.paths("original") == (str(models[1]), str(models[0]))
+    assert again.paths("suspect") == again.paths("target") == ()
+    assert SHARED.keys().isdisjoint(SHARED.values())
+
+
+def test_what_is_gone_is_not_offered(tmp_path: Path, models: list[Path]) -> None:
+    recent = RecentPaths(tmp_path)
+    recent.add("target", models[0])
+    models[0].rmdir()
+    assert recent.paths("target") == ()
+
+
+def test_the_same_again_writes_nothing(tmp_path: Path, models: list[Path]) -> None:
+    recent = RecentPaths(tmp_path)
+    recent.add("explored", models[0])
+    before = (tmp_path / "recent.json").stat().st_ino
+    recent.add("explored", models[0])
+    assert (tmp_path / "recent.json").stat().st_ino == before
+    assert (tmp_path / "recent.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"suspect": 7}', b"\xff", b'{"suspect": ["/a\\u0000b", 7]}'])
+def test_a_damaged_list_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "recent.json").write_bytes(content)
+    assert RecentPaths(tmp_path).paths("suspect") == ()

@@ -1,0 +1,168 @@
+"""A backup put back from the gate: compared first, proved by its passphrase, and never another vault's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.backup import back_up
+from storage.encryption import Cost
+from storage.errors import DatabaseDamagedError, VaultMissingError, WrongPassphraseError
+from storage.vault import Vault
+from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages
+from ui.components.uploads import browser_folder
+
+__all__ = ["pages"]
+
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+
+
+@pytest.fixture
+def backup(pages: Pages) -> Path:
+    """A backup of the vault with one case, after which a second one was opened and the vault locked."""
+    pages.vault.add_case("Before")
+    path = pages.vault.backup()
+    pages.vault.add_case("After")
+    pages.lock()
+    return path
+
+
+def ask(pages: Pages, button: str, which: str | None, file: Any = None, typed: str = PASSPHRASE) -> dict[str, Any]:
+    present = [None] if button == "restore-now" else []
+    return pages.call(button, "click", which, file, typed, *present)
+
+
+def posted(path: Path, name: str = "copy.sqlite3") -> str:
+    folder = browser_folder() / "restored"
+    folder.mkdir(exist_ok=True)
+    return str(shutil.copy(path, folder / name))
+
+
+def cases(pages: Pages) -> list[str]:
+    pages.context.sessions.unlock(SESSION, PASSPHRASE)
+    return [case.title for case in pages.vault.cases()]
+
+
+def test_the_backups_are_listed_newest_first(pages: Pages, backup: Path) -> None:
+    assert pages.call("restore", "expand")["restore-which"].choices == [(backup.stem, backup.name)]
+
+
+def test_it_is_compared_then_restored_and_nothing_is_lost(pages: Pages, backup: Path) -> None:
+    home = pages.context.settings.home
+    compared = ask(pages, "restore-look", backup.name)
+    # The second case, the backup's own entry; the backup was made before both were written.
+    assert "2 later entries" in compared["restore-said"]
+    assert cases(pages) == ["Before", "After"], "to look changes nothing"
+    out = ask(pages, "restore-now", backup.name)
+    assert "is restored" in out["restore-said"]
+    assert out["restore-passphrase"] == ""
+    assert str(home) not in str(out)
+    assert not pages.context.sessions.is_open(SESSION), "every browser proves the passphrase again"
+    assert cases(pages) == ["Before"]
+    assert any("older state" in warning for warning in pages.vault.warnings)
+    assert "exchange noticed" in [entry.event for entry in pages.vault.audit_log()]
+    (aside,) = home.glob("vault.sqlite3.replaced-*")
+    assert aside.name in out["restore-said"]
+
+
+@pytest.mark.parametrize("typed", ["", "another passphrase", "x" * 1025])
+def test_without_the_backups_passphrase_nothing_is_said_or_done(pages: Pages, backup: Path, typed: str) -> None:
+    for button in ("restore-look", "restore-now"):
+        out = ask(pages, button, backup.name, typed=typed)
+        assert "notice-fault" in out["restore-said"]
+        assert "entries" not in out["restore-said"]
+        assert out["restore-passphrase"] == ""
+        assert str(pages.context.settings.home) not in str(out)
+    assert cases(pages) == ["Before", "After"]
+
+
+def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup: Path) -> None:
+    pages.context.sessions.unlock(SESSION, PASSPHRASE)
+    pages.vault.change_passphrase(PASSPHRASE, "another four plain words")
+    pages.lock()
+    for present in (None, "", "a guess at it"):
+        out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, present)
+        assert "vault that stands here opens" in out["restore-said"]
+        assert (out["restore-passphrase"], out["restore-present"]) == ("", "")
+    assert not list(pages.context.settings.home.glob("*.replaced-*"))
+    out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, "another four plain words")
+    assert "is restored" in out["restore-said"]
+    assert cases(pages) == ["Before"]
+
+
+def test_a_backup_from_elsewhere_is_uploaded(pages: Pages, backup: Path) -> None:
+    file = posted(backup)
+    assert "later entries" in ask(pages, "restore-look", None, file)["restore-said"]
+    ask(pages, "restore-now", None, file)
+    assert cases(pages) == ["Before"]
+
+
+def test_another_vaults_backup_replaces_nothing(pages: Pages, backup: Path, tmp_path: Path) -> None:
+    Vault.create(tmp_path / "other", PASSPHRASE, CHEAP)
+    file = posted(back_up(tmp_path / "other"))
+    for button in ("restore-look", "restore-now"):
+        assert "another vault" in ask(pages, button, None, file)["restore-said"]
+    assert cases(pages) == ["Before", "After"]
+
+
+@pytest.mark.parametrize("which", [None, "", "../vault.sqlite3", "/etc/passwd", "vault-99999999-x.sqlite3"])
+def test_only_what_is_listed_can_be_chosen(pages: Pages, backup: Path, which: str | None) -> None:
+    assert "No backup was chosen" in ask(pages, "restore-now", which)["restore-said"]
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "vault"])
+def test_a_path_that_was_not_uploaded_is_refused(pages: Pages, backup: Path, path: str) -> None:
+    path = str(pages.context.settings.home / "vault.sqlite3") if path == "vault" else path
+    out = ask(pages, "restore-now", None, path)
+    assert "not uploaded here" in out["restore-said"]
+    assert path not in out["restore-said"]
+    assert cases(pages) == ["Before", "After"]
+
+
+def test_a_file_that_is_no_backup_is_refused(pages: Pages, backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "film").write_bytes(b"x" * 5000)
+    for name in ("film.sqlite3", "film.mp4"):
+        out = ask(pages, "restore-now", None, posted(tmp_path / "film", name))
+        assert "notice-fault" in out["restore-said"]
+    assert cases(pages) == ["Before", "After"]
+
+
+def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Path) -> None:
+    job = pages.context.jobs.create("verify", "Verify", {})
+    assert "job may be writing" in ask(pages, "restore-now", backup.name)["restore-said"]
+    pages.context.jobs.finish(job.id, "stopped")
+    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+
+
+def test_a_lost_and_a_damaged_vault_come_back(pages: Pages, backup: Path) -> None:
+    vault = pages.context.settings.home / "vault.sqlite3"
+    for end in ("-wal", "-shm"):
+        vault.with_name(vault.name + end).unlink(missing_ok=True)
+    vault.write_bytes(b"not a database any more" * 400)
+    assert "later entries" in ask(pages, "restore-look", backup.name)["restore-said"]
+    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+    assert cases(pages) == ["Before"]
+    pages.lock()
+    vault.unlink()
+    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+    assert cases(pages) == ["Before"]
+
+
+def test_a_backup_is_read_without_being_changed(pages: Pages, backup: Path) -> None:
+    from storage.backup import inspect
+
+    before = backup.read_bytes()
+    facts = inspect(backup, PASSPHRASE)
+    assert (facts.vault, facts.entries > 0, facts.last[:2]) == (Vault.open(pages.context.settings.home).id, True, "20")
+    assert backup.read_bytes() == before
+    assert [path.name for path in backup.parent.iterdir()] == [backup.name]
+    with pytest.raises(WrongPassphraseError):
+        inspect(backup, "another passphrase")
+    with pytest.raises(VaultMissingError):
+        inspect(backup.with_name("none.sqlite3"), PASSPHRASE)
+    backup.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    with pytest.raises(DatabaseDamagedError):
+        inspect(backup, PASSPHRASE)

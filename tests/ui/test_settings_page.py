@@ -1,0 +1,139 @@
+"""What the handlers of the page Settings do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from tests.ui.handlers import Pages, pages, value
+from ui import preferences
+from ui.components.browsing import Limits, PathRefusedError, use_path
+from ui.components.header import device_label, settle_device
+from ui.pages.settings import named_roots, whole_minutes
+from ui.preferences import Preferences, PreferencesError
+from ui.server import theme_script
+from ui.settings import Settings
+
+__all__ = ["pages"]
+
+
+@pytest.fixture
+def free(pages: Pages) -> Pages:
+    """Pages whose environment fixes nothing but the home folder."""
+    context = pages.context
+    given = frozenset({"IRWM_HOME"})
+    context.settings = replace(context.settings, given=given).with_preferences(Preferences(roots=(str(pages.root),)))
+    return pages
+
+
+def save(pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", roots: Any = "") -> dict[str, Any]:
+    return pages.call("save-settings", "click", theme, idle, device, roots)
+
+
+def test_what_is_saved_holds_at_once_and_is_kept(free: Pages, tmp_path: Path) -> None:
+    other = tmp_path / "other models"
+    other.mkdir()
+    out = save(free, roots=f'{free.root}\n\n  "{other}"  \n{other}\n')
+    assert "Saved" in out["settings-saved"]
+    kept = preferences.read(free.context.settings.home)
+    assert kept == Preferences("cpu", (str(free.root), str(other)), 5, "dark")
+    assert free.context.settings.roots == (free.root, other)
+    assert free.context.settings.preferences == kept
+    assert free.vault.idle_seconds == 300
+    assert "settings changed" in [entry.event for entry in free.vault.audit_log()]
+
+
+def test_folders_hold_at_once_for_every_picker(free: Pages, tmp_path: Path) -> None:
+    other = tmp_path / "other models"
+    other.mkdir()
+    before = Limits.of(free.context.settings)
+    with pytest.raises(PathRefusedError, match="page Settings"):
+        use_path(str(other), before, kind="folder")
+    free.context.prefer(Preferences(roots=(str(other),)))
+    assert use_path(str(other), Limits.of(free.context.settings), kind="folder") == other
+    out = free.call("browse-suspect", "click", False, "")
+    assert "other models" in str(value(out["listing-suspect"]))
+    assert str(free.root) not in str(value(out["listing-suspect"])).replace(str(other), "")
+
+
+def test_what_the_environment_names_is_shown_and_cannot_be_set(pages: Pages) -> None:
+    fields = {each.elem_id: each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None)}
+    assert fields["set-device"].interactive is False
+    assert "IRWM_DEVICE" in str(fields["set-device"].info)
+    assert fields["set-roots"].interactive is False
+    assert "IRWM_ROOTS" in str(fields["set-roots"].info)
+    save(pages, device="cuda", roots="/etc")
+    kept = preferences.read(pages.context.settings.home)
+    assert (kept.device, kept.roots) == ("auto", ())
+    assert pages.context.settings.roots == (pages.root,)
+
+
+@pytest.mark.parametrize("idle", [0, 241, 2.5, None, float("nan"), True, "15"])
+def test_a_time_out_of_range_is_refused_and_nothing_is_kept(pages: Pages, idle: Any) -> None:
+    out = save(pages, idle=idle)
+    assert "notice-fault" in out["settings-saved"]
+    assert preferences.read(pages.context.settings.home) == Preferences()
+    assert pages.vault.idle_seconds == 900
+
+
+def test_a_theme_that_does_not_exist_is_refused(pages: Pages) -> None:
+    assert "notice-fault" in save(pages, theme="<script>")["settings-saved"]
+    assert preferences.read(pages.context.settings.home) == Preferences()
+
+
+def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
+    typed = f'{tmp_path}\n\n "{tmp_path}" \n/gone/before'
+    assert named_roots(typed, ("/gone/before",)) == (str(tmp_path), "/gone/before")
+    for wrong in ("models", "/no/such/folder", "/etc/passwd", "~no-such-user/x", "/a\0b"):
+        with pytest.raises(PreferencesError, match="no folder"):
+            named_roots(wrong, ())
+
+
+def test_minutes_are_whole() -> None:
+    assert whole_minutes(15.0) == 15
+    with pytest.raises(PreferencesError):
+        whole_minutes(float("inf"))
+
+
+def test_a_gpu_that_is_not_there_is_refused_or_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    preferred = Settings.from_environment({"IRWM_HOME": str(tmp_path / "home")})
+    preferred = preferred.with_preferences(Preferences(device="cuda"))
+    settled, label = settle_device(preferred)
+    assert (settled.device, label) == ("auto", device_label("auto"))
+    assert "GPU" in str(settled.note)
+    asked = Settings.from_environment({"IRWM_HOME": str(tmp_path / "home"), "IRWM_DEVICE": "cuda"})
+    with pytest.raises(Exception, match="IRWM_DEVICE"):
+        settle_device(asked)
+
+
+def test_a_damaged_file_is_said_on_the_page_until_it_is_written_anew(pages: Pages) -> None:
+    home = pages.context.settings.home
+    (home / preferences.FILE_NAME).write_text("{")
+    note = Settings.from_environment({"IRWM_HOME": str(home)}).note
+    pages.context.settings = replace(pages.context.settings, note=note)
+    saved = save(pages)
+    assert pages.context.settings.note is None
+    assert saved["settings-note"].visible is False
+    assert json.loads((home / preferences.FILE_NAME).read_text())["theme"] == "dark"
+
+
+def test_while_the_vault_is_locked_nothing_is_set_and_no_path_is_in_the_page(pages: Pages) -> None:
+    pages.lock()
+    with pytest.raises(gr.Error, match="locked"):
+        save(pages)
+    assert not (pages.context.settings.home / preferences.FILE_NAME).exists()
+    config = json.dumps(pages.blocks.get_config_file(), default=str)
+    assert str(pages.context.settings.home) not in config
+    assert str(pages.root) not in config
+
+
+def test_the_theme_stands_first_in_the_page() -> None:
+    assert theme_script("dark") == b'<script src="/studio/theme.js" data-theme="dark"></script>'

@@ -1,0 +1,131 @@
+"""The history of jobs as a table: what was asked, how it ended, when, how long it took. All pure HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from irwm.errors import printable
+from storage.job import Job
+from ui.amounts import number
+from ui.components.case_file import moment
+from ui.components.icons import icon
+from ui.components.job_card import ICONS, STATES, duration_text
+from ui.components.notices import empty_html
+
+# As that of the cases; besides, who walks the list by keyboard keeps their place when it is drawn anew, as it is every
+# few seconds while a job runs.
+LIST_SCRIPT = """
+let held = null;
+const of = (target) => target.closest?.('[data-record]')?.dataset.record ?? null;
+element.addEventListener('click', (event) => {
+  const record = of(event.target);
+  if (record) trigger('chosen', {record});
+});
+element.addEventListener('focusin', (event) => { held = of(event.target); });
+element.addEventListener('focusout', () => setTimeout(() => {
+  // A line that is taken away leaves the focus to the page; somebody who goes on takes it along.
+  if (document.activeElement !== document.body && !element.contains(document.activeElement)) held = null;
+}));
+watch('value', () => {
+  if (held && document.activeElement === document.body) {
+    element.querySelector(`[data-record="${CSS.escape(held)}"]`)?.focus({preventScroll: true});
+  }
+});
+"""
+NO_JOBS = empty_html(
+    "No jobs yet", "Protect a model or investigate a suspect: whatever takes longer than a moment is listed here."
+)
+# A job that ended like this did not do what was asked, so it may be asked for once more.
+UNDONE = ("failed", "stopped", "interrupted")
+_HEADS = (("Job", ""), ("State", ""), ("Asked for (UTC)", "snug"), ("Took", "number"), ("Result", ""))
+_LONGEST_RESULT = 90
+
+
+def jobs_html(jobs: Sequence[Job], chosen: str | None, now: datetime) -> str:
+    """One page of the history, newest first; the chosen job is marked. Titles are buttons, for mouse and keyboard."""
+    if not jobs:
+        return NO_JOBS
+    heads = Markup("").join(Markup('<th scope="col" class="{}">{}</th>').format(name, text) for text, name in _HEADS)
+    rows = Markup("").join(_row(job, job.id == chosen, now) for job in jobs)
+    return str(
+        Markup(
+            '<table class="case-table jobs" aria-label="Jobs"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+        ).format(heads, rows)
+    )
+
+
+def result_text(job: Job) -> str:
+    """What came of it, in a word or two; what went wrong where it failed."""
+    if job.state in ("failed", "interrupted"):
+        problem = printable(str((job.error or {}).get("problem", "")), _LONGEST_RESULT)
+        return problem[:1].upper() + problem[1:]
+    if job.state != "done" or job.result is None:
+        return ""
+    return _word(job.kind, job.result)
+
+
+def took_text(job: Job, now: datetime) -> str:
+    """How long it ran, or has run so far; nothing while it waits."""
+    if job.started is None:
+        return ""
+    ended = datetime.fromisoformat(job.ended) if job.ended else now
+    return duration_text((ended - datetime.fromisoformat(job.started)).total_seconds())
+
+
+def where_text(page: int, size: int, total: int) -> str:
+    """Which jobs are shown of how many.
+
+    Args:
+        page: counts from 0.
+        size: jobs on a page.
+    """
+    if total <= size:
+        return f"{number(total)} {'job' if total == 1 else 'jobs'}"
+    return f"{number(page * size + 1)} to {number(min(total, (page + 1) * size))} of {number(total)} jobs"
+
+
+def _word(kind: str, result: Mapping[str, Any]) -> str:
+    if kind == "protect":
+        if not result.get("many"):
+            return "Released"
+        failed = f", {number(result['failed'])} failed" if result.get("failed") else ""
+        return f"{number(result.get('written', 0))} released{failed}"
+    if kind == "investigate":
+        return printable(str(result.get("verdict", "")), _LONGEST_RESULT).capitalize()
+    if kind == "sweep":
+        rows = result.get("rows", ())
+        found = sum(row.get("verdict") == "found" for row in rows)
+        return f"Found in {number(found)} of {number(len(rows))}"
+    if kind == "lab":
+        return "Report written"
+    if kind == "dispute":
+        return printable(str(result.get("outcome", "")), _LONGEST_RESULT).capitalize()
+    if kind == "item":
+        return "Added" if result.get("added", True) else "Known already"
+    if kind == "verify":
+        return "Holds" if result.get("ok") else "Does not hold"
+    return "Done"
+
+
+def _row(job: Job, chosen: bool, now: datetime) -> Markup:
+    symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
+    return Markup(
+        '<tr{}><th scope="row"><button type="button" class="place" data-record="{}"{}>{}</button></th>'
+        '<td><span class="job-state state-{}">{}{}</span></td><td class="snug">{}</td><td class="number">{}</td>'
+        "<td>{}</td></tr>"
+    ).format(
+        Markup(' class="chosen"') if chosen else "",
+        job.id,
+        Markup(' aria-current="true"') if chosen else "",
+        printable(job.title, 120),
+        job.state,
+        symbol,
+        STATES[job.state],
+        moment(job.created),
+        took_text(job, now) or "–",
+        result_text(job) or "–",
+    )

@@ -1,0 +1,87 @@
+"""The note on a key or a release: read, changed, taken away; below the table that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError
+from storage.labels import LONGEST_LABEL
+from storage.schema import KEYS
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBox:
+    """What a page gets.
+
+    Attributes:
+        choice: which record; its choices are those that the table above shows, each with its id in the vault.
+        changed: a `gr.State` that counts the changes made here; its `change` event is where a table is drawn anew.
+    """
+
+    choice: gr.Dropdown
+    changed: gr.State
+
+
+def label_box(context: Context, table: str, one: str) -> LabelBox:
+    """Builds the folded controls and their events at this place of the page.
+
+    Args:
+        table: of the vault, "keys" or "releases".
+        one: what its record is called, as in "key".
+    """
+    with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
+        with gr.Row(elem_classes="picker-row"):
+            choice = gr.Dropdown(
+                label=one.capitalize(), info="Of those that the table shows", value=None, elem_id=f"note-{one}"
+            )
+            text = gr.Textbox(
+                label="Note",
+                info="Sealed, and found by the search; empty it to take it away",
+                max_length=LONGEST_LABEL,
+                max_lines=1,
+                elem_id=f"note-{one}-text",
+                html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=True),
+            )
+            save = gr.Button("Save", elem_id=f"note-{one}-save", elem_classes="beside-field", scale=0, min_width=112)
+        said = gr.HTML(elem_id=f"note-{one}-said")
+    changed = gr.State(0)
+
+    @guarded
+    def show(id: str | None, request: gr.Request) -> Any:
+        vault = context.require(request)
+        return label_of(vault, table, id) if id else "", ""
+
+    @guarded
+    def keep(id: str | None, words: str | None, count: int, request: gr.Request) -> Any:
+        vault = context.require(request)
+        if not id:
+            raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
+        words = (words or "").strip()
+        if words == label_of(vault, table, id):
+            return notices.note_html("The note says that already."), count
+        vault.set_label(table, id, words)
+        done = "The note is taken away." if not words else "The note is saved."
+        return notices.note_html(f"{done} The one before it stays in the sealed log of changes.", good=True), count + 1
+
+    choice.change(show, choice, [text, said], **PRIVATE)
+    gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)
+    return LabelBox(choice, changed)
+
+
+def label_of(vault: Vault, table: str, id: str) -> str:
+    """The note that a record has now.
+
+    Raises:
+        VaultLockedError, StorageError
+    """
+    if later := vault.labels(table, id):
+        return str(later[-1].text)
+    return next((record.label for record in vault.key_records([id])), "") if table == KEYS else ""

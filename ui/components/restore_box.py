@@ -1,0 +1,212 @@
+"""Putting a backup in the vault's place, from the gate: who lost the vault, or its file, cannot unlock it first.
+
+The backup's own passphrase is asked before anything is said of it. A vault that stands there is replaced by a backup
+of itself alone, and is set aside, never deleted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from irwm.errors import IrwmError
+from storage import witness
+from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
+from storage.errors import PassphraseError, WrongPassphraseError
+from storage.vault import Vault
+from ui.amounts import number
+from ui.components import notices
+from ui.components.case_file import moment
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.components.uploads import uploaded
+from ui.context import Context
+from ui.guard import UPLOAD_BYTES
+
+INTRO = """
+A backup is a sealed copy of the vault as it was then. What was added since is not in it: keys, and with them the proof
+of releases that were made in the meantime.
+"""
+ENDING = ".sqlite3"
+# Of the folder of backups; the newest state is the one that somebody wants.
+MOST_LISTED = 20
+
+
+def restore_box(context: Context) -> None:
+    """Builds the folded controls and their events at this place of the page."""
+    with gr.Accordion("Restore a backup of the vault", open=False, elem_id="restore") as box:
+        gr.Markdown(INTRO)
+        listed = gr.Dropdown(
+            label="Backup", info="Those in this app’s own folder, the newest state first", elem_id="restore-which"
+        )
+        file = gr.File(
+            label="Or a backup from elsewhere (.sqlite3)",
+            file_count="single",
+            height=160,
+            elem_id="restore-file",
+            elem_classes="drop",
+        )
+        passphrase = gr.Textbox(
+            label="Passphrase of the backup",
+            info="The one that was in use when it was made",
+            type="password",
+            max_length=1024,
+            max_lines=1,
+            elem_id="restore-passphrase",
+            html_attributes=gr.InputHTMLAttributes(autocomplete="current-password", spellcheck=False),
+        )
+        present = gr.Textbox(
+            label="Passphrase of the vault that stands here, if it is another one",
+            info="A vault that opens is replaced only by somebody who can open it",
+            type="password",
+            max_length=1024,
+            max_lines=1,
+            elem_id="restore-present",
+            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+        )
+        look = gr.Button("Compare it with the vault", elem_id="restore-look")
+        said = gr.HTML(elem_id="restore-said")
+        with gr.Row(visible=False) as sure:
+            confirm = gr.Button("Restore it", variant="stop", elem_id="restore-now", scale=0, min_width=160)
+            cancel = gr.Button("Leave everything as it is", elem_id="restore-cancel", scale=0, min_width=200)
+        done = gr.Button("Go on to unlock", variant="primary", visible=False, elem_id="restore-done")
+
+    def offer() -> Any:
+        return gr.Dropdown(choices=backups(context.settings.home))
+
+    @guarded
+    def compare(which: str | None, posted: Any, typed: str) -> Any:
+        try:
+            facts = inspect(source_of(context.settings.home, which, posted), typed or "")
+            text = comparison(context.settings.home, facts)
+        except IrwmError as error:
+            return _told(error), gr.Row(visible=False), ""
+        # The passphrase stays for the second button, which proves it again.
+        return notices.error_html({"problem": text[0], "advice": text[1]}), gr.Row(visible=True), gr.skip()
+
+    @guarded
+    def put_back(which: str | None, posted: Any, typed: str, opens: str | None) -> Any:
+        home = context.settings.home
+        try:
+            source = source_of(home, which, posted)
+            comparison(home, inspect(source, typed or ""))
+            require_present(home, (opens or typed) or "")
+            busy = [job for job in context.jobs.recent(200) if not job.is_over]
+            if busy:
+                raise IrwmError(
+                    "a job may be writing into the vault",
+                    found=f"{number(len(busy))} running or waiting",
+                    advice="wait for its end, or unlock and stop it on the page Jobs",
+                )
+            context.sessions.forget()
+            aside = restore(source, home)
+        except IrwmError as error:
+            return _told(error), gr.Row(visible=False), "", "", gr.skip()
+        kept = f" The vault that stood here is kept as {aside.name} in the app’s folder." if aside else ""
+        text = f"The backup is restored.{kept} The next unlocking writes this exchange into the audit log."
+        return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
+
+    def leave() -> Any:
+        return "", gr.Row(visible=False), "", ""
+
+    asked = [listed, file, passphrase]
+    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    box.expand(offer, None, listed, **PRIVATE)
+    gr.on([look.click, passphrase.submit], compare, asked, [said, sure, passphrase], **slow)
+    confirm.click(put_back, [*asked, present], [said, sure, passphrase, present, done], **slow)
+    cancel.click(leave, None, [said, sure, passphrase, present], **PRIVATE)
+    done.click(None, js="() => location.reload()", **PRIVATE)
+
+
+def backups(home: Path) -> list[tuple[str, str]]:
+    """The backups in the home's own folder, newest state first, as label and file name."""
+    found = sorted((home / BACKUP_FOLDER).glob(f"vault-*{ENDING}"), reverse=True)[:MOST_LISTED]
+    return [(path.name.removesuffix(ENDING), path.name) for path in found]
+
+
+def source_of(home: Path, which: str | None, posted: Any) -> Path:
+    """The backup that was chosen; an uploaded one counts before one of the list.
+
+    Raises:
+        IrwmError: none was chosen, it is none of the list, or it was not uploaded here.
+    """
+    if posted:
+        (path,) = uploaded([str(posted)])
+        if path.suffix != ENDING or path.stat().st_size > UPLOAD_BYTES:
+            raise IrwmError("this is not a backup of a vault", expected=f"a file that ends with {ENDING}")
+        return path
+    if which not in {name for _, name in backups(home)}:
+        raise IrwmError("no backup was chosen", advice="choose one of the list, or upload one")
+    return home / BACKUP_FOLDER / str(which)
+
+
+def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
+    """What restoring this backup would change, in two sentences.
+
+    Raises:
+        IrwmError: it is a copy of another vault than the one that stands here.
+    """
+    its = f"This backup ends with entry {number(facts.entries)} of the log, of {moment(facts.last)} UTC"
+    known, count = _here(home)
+    if known is None:
+        return (
+            f"{its}. No vault that can be read stands here",
+            "It becomes this app’s vault, and its passphrase opens it",
+        )
+    if known != facts.vault:
+        raise IrwmError(
+            "this is a backup of another vault",
+            expected=f"a copy of vault {known[:16]}",
+            found=f"vault {facts.vault[:16]}",
+            advice="start the app with IRWM_HOME at an empty folder, and restore it there",
+        )
+    missing = count - facts.entries
+    if missing > 0:
+        lost = f"{number(missing)} later {'entry' if missing == 1 else 'entries'} of the vault’s log"
+        return (
+            f"{its}. Restoring it takes the vault back: {lost} will be missing, with the keys, cases and notes in them",
+            "The vault that stands here is set aside, not deleted, and the exchange is written into the log",
+        )
+    return f"{its}, where the vault that stands here ends too", "That one is set aside, not deleted"
+
+
+def require_present(home: Path, passphrase: str) -> None:
+    """Lets nobody replace a vault that opens who cannot open it: a passphrase that was changed may have been revoked.
+
+    Raises:
+        IrwmError: the vault that stands here can be read, and this passphrase does not open it.
+    """
+    if not Vault.exists(home):
+        return
+    try:
+        vault = Vault.open(home)
+        vault.unlock(passphrase)
+        vault.lock()
+    except (WrongPassphraseError, PassphraseError):
+        raise IrwmError(
+            "the vault that stands here opens, and not by this passphrase",
+            advice="enter its passphrase too; if nobody knows it, move vault.sqlite3 out of the app’s folder first",
+        ) from None
+    except IrwmError:
+        return  # damaged: that is what backups are for
+
+
+def _here(home: Path) -> tuple[str | None, int]:
+    """The vault's identifier and the length of its log; what its witness remembers where the file cannot be read."""
+    if not Vault.exists(home):
+        return None, 0
+    seen = witness.read(home)
+    known, count = (seen.vault, seen.count) if isinstance(seen, witness.Witness) else (None, 0)
+    try:
+        vault = Vault.open(home)
+        return vault.id, max(vault.audit_count, count if vault.id == known else 0)
+    except IrwmError:
+        return known, count
+
+
+def _told(error: IrwmError) -> str:
+    # To a browser that proved nothing: what is wrong, and never where the files lie.
+    parts = {part: text for part, text in notices.parts_of(error).items() if part != "file"}
+    return notices.error_html(parts)

@@ -1,0 +1,105 @@
+"""About: what this program does, where its data are, the versions for a bug report, and everybody's licence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+import irwm
+from irwm.errors import printable
+from ui.components import notices
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.components.header import NAME
+from ui.context import Context
+from ui.licences import Bundled, Library, bundled, libraries, version_lines
+
+INTRO = f"""
+# About {NAME}
+It puts a mark into the weights of a language model before release, and tells later from a suspect checkpoint whose
+copy it was.
+"""
+PAPER = "Invariant-based Robust Weights Watermark for LLMs"
+PAPER_ID = "arXiv:2507.08288"
+NOT_PROMISED = (
+    "A mark in the weights does not survive training from scratch or distillation: who only copies what a model says "
+    "has none of its weights."
+)
+
+
+def build(context: Context, tab: gr.Tab) -> None:
+    """Adds the page's components to the open tab."""
+    del tab  # nothing changes while the app runs
+    gr.Markdown(INTRO)
+    # Filled in when it is opened: what is installed here, and where, is nobody's business before the passphrase.
+    shown = gr.HTML(elem_id="about")
+
+    @guarded
+    def fill(request: gr.Request) -> Any:
+        return about_html(context) if context.is_open(request) else gr.skip()
+
+    context.opened.change(fill, None, shown, **PRIVATE)
+
+
+def about_html(context: Context) -> str:
+    """The whole page below its heading."""
+    versions = version_lines()
+    facts = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(label, value)
+        for label, value in (
+            ("Version", irwm.__version__),
+            ("Method", Markup("{}<br>{}").format(PAPER, notices.copyable(PAPER_ID))),
+            ("Computes on", printable(context.device, 80)),
+            (
+                "Your data",
+                Markup("{}<br>{}").format(
+                    "Everything stays on this computer: no account, no telemetry, no look for updates. Vault, tasks "
+                    "and cases lie in this folder, readable by your account alone:",
+                    notices.copyable(str(context.settings.home)),
+                ),
+            ),
+            ("Not promised", NOT_PROMISED),
+        )
+    )
+    return str(
+        Markup(
+            '<div class="about"><dl class="facts">{}</dl>'
+            "<h2>Versions</h2><p>For a report of a fault. The list holds no path and no name of yours.</p>"
+            '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
+            "Copy the list</button></p>"
+            '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
+            "<h2>Licences</h2><h3>What comes with the program</h3>{}"
+            "<h3>Libraries that it uses</h3><p>They were installed beside it, each under its own licence.</p>{}</div>"
+        ).format(facts, "\n".join(versions), "\n".join(versions), bundled_html(bundled()), libraries_html(libraries()))
+    )
+
+
+def bundled_html(parts: Iterable[Bundled]) -> Markup:
+    """Each part with its licence, whose text unfolds."""
+    return Markup("").join(
+        Markup(
+            '<details class="licence"><summary><strong>{}</strong> <span class="quiet">{}</span>'
+            '<span class="licence-name">{}</span></summary>'
+            '<pre class="log" tabindex="0" aria-label="Licence of {}">{}</pre></details>'
+        ).format(part.name, part.what, part.licence, part.name, part.text or "The text is missing from this copy.")
+        for part in parts
+    )
+
+
+def libraries_html(found: Iterable[Library]) -> Markup:
+    """Name, version and licence of each library."""
+    rows = Markup("").join(
+        Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
+            *(printable(text, 160) for text in (each.name, each.version, each.licence))
+        )
+        for each in found
+    )
+    heads = Markup("").join(
+        Markup('<th scope="col">{}</th>').format(head) for head in ("Library", "Version", "Licence")
+    )
+    return Markup(
+        '<table class="case-table libraries" aria-label="Libraries"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+    ).format(heads, rows)

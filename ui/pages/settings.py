@@ -1,0 +1,216 @@
+"""Settings: what an officer chooses for this computer, and what was fixed when the app was started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from irwm.errors import IrwmError
+from ui.components import notices
+from ui.components.browsing import size_text
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.components.header import device_label, header_html
+from ui.context import Context
+from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
+from ui.preferences import (
+    LEAST_IDLE_MINUTES,
+    LONGEST_PATH,
+    MOST_IDLE_MINUTES,
+    MOST_ROOTS,
+    Preferences,
+    PreferencesError,
+)
+from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER
+
+INTRO = """
+# Settings
+They hold on this computer for everybody who opens this app here. All of them take effect at once, without a restart; a
+task that was started before goes on with what it was given.
+"""
+DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
+THEMES = [("As the system", "system"), ("Light", "light"), ("Dark", "dark")]
+# Gradio's switch is a class that studio's theme.js sets; the figures' colours are drawn here, so the answer is sent on.
+SHOW_THEME = """
+(theme) => [theme, theme ? window.irwmTheme(theme) : document.body.classList.contains('dark')]
+"""
+
+
+def build(context: Context, tab: gr.Tab) -> None:
+    """Adds the page's components to the open tab."""
+    del tab  # what was typed and not saved stays, wherever one looked meanwhile
+    given = context.settings.given
+    gr.Markdown(INTRO)
+    damaged = gr.HTML(visible=False, elem_id="settings-note")
+    with gr.Column(elem_classes="settings"):
+        theme = gr.Radio(THEMES, label="Light or dark", info="How the pages and figures are drawn", elem_id="set-theme")
+        idle = gr.Number(
+            label="Lock after (minutes)",
+            info=f"Without use for so long, the vault asks for the passphrase again; {LEAST_IDLE_MINUTES} to "
+            f"{MOST_IDLE_MINUTES}",
+            precision=0,
+            minimum=LEAST_IDLE_MINUTES,
+            maximum=MOST_IDLE_MINUTES,
+            elem_id="set-idle",
+        )
+        device = gr.Radio(
+            DEVICES,
+            label="Compute on",
+            info=_by(DEVICE, given) or "The app takes a GPU where there is one",
+            interactive=DEVICE not in given,
+            elem_id="set-device",
+        )
+        roots = gr.Textbox(
+            label="Folders that may be used",
+            info=_by(ROOTS, given)
+            or "One full path a line; models are looked for below them and nowhere else. With none named: your home "
+            "folder, the folder the app was started in, and the demo model",
+            lines=3,
+            max_lines=12,
+            max_length=MOST_ROOTS * LONGEST_PATH,
+            interactive=ROOTS not in given,
+            elem_classes="path-field",
+            elem_id="set-roots",
+            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+        )
+        save = gr.Button("Save", variant="primary", elem_id="save-settings")
+        saved = gr.HTML(elem_id="settings-saved")
+        gr.Markdown("## Fixed while the app runs")
+        fixed = gr.HTML(elem_id="settings-fixed")
+        # Carry to and fro what only the browser knows; never shown.
+        chosen_theme, is_dark = gr.Textbox(visible=False, value=""), gr.Checkbox(visible=False)
+    fields = [theme, idle, device, roots]
+
+    def state() -> tuple[Any, ...]:
+        now = context.settings
+        note = gr.HTML(notices.error_html(now.note), visible=True) if now.note else gr.HTML(visible=False)
+        shown = now.roots if ROOTS in now.given else now.preferences.roots
+        return (
+            note,
+            now.preferences.theme,
+            now.preferences.idle_minutes,
+            now.device,
+            "\n".join(str(root) for root in shown),
+            fixed_html(context),
+        )
+
+    @guarded
+    def fill(request: gr.Request) -> Any:
+        return state() if context.is_open(request) else (gr.skip(),) * 6
+
+    @guarded
+    def keep(theme: str, idle: float | None, device: str, roots: str | None, request: gr.Request) -> Any:
+        vault = context.require(request)
+        try:
+            before, given = context.settings.preferences, context.settings.given
+            chosen = Preferences(
+                theme=theme,
+                idle_minutes=whole_minutes(idle),
+                device=before.device if DEVICE in given else device,
+                roots=before.roots if ROOTS in given else named_roots(roots or "", before.roots),
+            )
+            # Before anything is kept: it refuses a GPU that is not there.
+            label = _label(context, chosen)
+            context.prefer(chosen)
+            context.device = label
+            if chosen != before:
+                vault.log("settings changed", chosen.to_dict())
+        except IrwmError as error:
+            return (gr.skip(),) * 6 + (gr.skip(), gr.skip(), notices.error_html(error))
+        said = notices.note_html("Saved. It holds from now on, and after a restart too.", good=True)
+        return *state(), chosen.theme, header_html(context.device), said
+
+    context.opened.change(fill, None, [damaged, *fields, fixed], **PRIVATE)
+    kept = save.click(keep, fields, [damaged, *fields, fixed, chosen_theme, context.top, saved], **PRIVATE)
+    kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
+
+
+def whole_minutes(typed: float | None) -> int:
+    """What was typed as minutes; `Preferences` checks the range.
+
+    Raises:
+        PreferencesError: nothing was typed, or part of a minute.
+    """
+    if not isinstance(typed, (int, float)) or isinstance(typed, bool) or typed != typed or typed % 1:
+        raise PreferencesError(
+            "the time until the vault locks is missing or no whole number",
+            expected=f"minutes from {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
+            advice="Type a whole number of minutes",
+        )
+    return int(typed)
+
+
+def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The folders in these lines, each once, as full paths.
+
+    Args:
+        known: those that were set before; one of them may be missing now, as a disk that is not plugged in.
+
+    Raises:
+        PreferencesError: a line names no folder.
+    """
+    found = []
+    for line in filter(None, (line.strip().strip('"').strip() for line in typed.splitlines())):
+        try:
+            path = Path(line).expanduser()
+            usable = path.is_absolute() and (str(path) in known or path.is_dir())
+        except (OSError, RuntimeError, ValueError):  # a NUL, an unknown ~user, no permission to look
+            usable = False
+        if not usable:
+            raise PreferencesError(
+                "this line names no folder",
+                file=line,
+                expected="an existing folder with its full path",
+                advice="correct it, or take the line out",
+            )
+        found.append(str(path))
+    return tuple(dict.fromkeys(found))
+
+
+def fixed_html(context: Context) -> str:
+    """What only the environment sets, with the variable's name."""
+    settings, given = context.settings, context.settings.given
+
+    def source(variable: str) -> str:
+        return f"Set by {variable}" if variable in given else f"Usual value; {variable} changes it at the next start"
+
+    rows = (
+        ("Vault, tasks and cases", notices.copyable(str(settings.home)), source(HOME)),
+        ("Address", notices.copyable(f"http://{HOST}:{settings.port}"), source(PORT)),
+        ("Cluster for tracing", settings.scheduler or "None: this computer", source(SCHEDULER)),
+        (
+            "Uploads",
+            f"{size_text(UPLOAD_BYTES)} a file, {size_text(UPLOADS_TOTAL_BYTES)} in all",
+            "Larger models are picked where they lie",
+        ),
+    )
+    facts = Markup("").join(
+        Markup('<dt>{}</dt><dd>{} <span class="beneath">{}</span></dd>').format(label, value, why)
+        for label, value, why in rows
+    )
+    return str(Markup('<dl class="facts settings-facts">{}</dl>').format(facts))
+
+
+def _by(variable: str, given: frozenset[str]) -> str:
+    return f"Set by {variable}; start the app without it to choose here" if variable in given else ""
+
+
+def _label(context: Context, chosen: Preferences) -> str:
+    wanted = replace(context.settings, preferences=chosen).with_preferences(chosen).device
+    try:
+        return device_label(wanted)
+    except IrwmError as error:
+        raise PreferencesError(
+            "there is no GPU that can be used here",
+            expected="a CUDA device that PyTorch sees",
+            advice="let the app choose, or repair the driver",
+        ) from error
+
+
+def _second(_: str, dark: bool) -> bool:
+    return dark

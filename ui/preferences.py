@@ -1,0 +1,173 @@
+"""What an officer set on the page Settings: a small private file in the home folder, checked on every read.
+
+No secret belongs here: the file is not sealed, and it is read before anybody proved a passphrase.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import IrwmError, printable
+from storage.files import replace_private
+
+FILE_NAME = "preferences.json"
+VERSION = 1
+DEVICES = ("auto", "cpu", "cuda")
+THEMES = ("system", "light", "dark")
+# A minute is as often as anybody would type a passphrase; after half a working day nobody sits there any more.
+LEAST_IDLE_MINUTES, MOST_IDLE_MINUTES = 1, 240
+IDLE_MINUTES = 15
+MOST_ROOTS = 50
+LONGEST_PATH = 4096
+# Far more than fifty long paths; whoever puts a film here shall not fill the memory.
+MOST_BYTES = 1024 * 1024
+
+
+class PreferencesError(IrwmError):
+    """The file of preferences, or a value for it, cannot be used; the message names the file or the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What was set; each value was checked.
+
+    Attributes:
+        device: one of `DEVICES`.
+        roots: full paths of the folders that the browser may show; none for the app's usual ones. One that is not there
+            now stays in the list, as a disk that is not plugged in.
+        idle_minutes: time without use after which the vault locks itself.
+        theme: one of `THEMES`.
+
+    Raises:
+        PreferencesError: a value is out of range.
+    """
+
+    device: str = "auto"
+    roots: tuple[str, ...] = ()
+    idle_minutes: int = IDLE_MINUTES
+    theme: str = "system"
+
+    def __post_init__(self) -> None:
+        _check(self.device in DEVICES, "the device is none that this app knows", ", ".join(DEVICES), self.device)
+        _check(self.theme in THEMES, "the theme is none that this app knows", ", ".join(THEMES), self.theme)
+        _check(
+            type(self.idle_minutes) is int and LEAST_IDLE_MINUTES <= self.idle_minutes <= MOST_IDLE_MINUTES,
+            "the time until the vault locks is out of range",
+            f"a whole number of minutes from {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
+            self.idle_minutes,
+        )
+        _check(len(self.roots) <= MOST_ROOTS, "there are too many folders", f"at most {MOST_ROOTS}", len(self.roots))
+        for root in self.roots:
+            _check(_is_full_path(root), "a folder is not a full path", "a path from the top, as /data/models", root)
+
+    @property
+    def idle_seconds(self) -> float:
+        """The idle time as the vault takes it."""
+        return 60.0 * self.idle_minutes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, with the version of the format."""
+        return {
+            "version": VERSION,
+            "device": self.device,
+            "roots": list(self.roots),
+            "idle_minutes": self.idle_minutes,
+            "theme": self.theme,
+        }
+
+    @classmethod
+    def from_dict(cls, values: object) -> Preferences:
+        """The preferences in these plain values; a name that is not there has its default.
+
+        Raises:
+            PreferencesError: another version, an unknown name, or a value of another type or out of range.
+        """
+        if not isinstance(values, Mapping):
+            raise PreferencesError("the preferences are not a list of names and values", found=type(values).__name__)
+        if values.get("version") != VERSION or type(values.get("version")) is not int:
+            raise PreferencesError(
+                "these preferences are of another version", expected=str(VERSION), found=_shown(values.get("version"))
+            )
+        unknown = sorted(str(name) for name in values.keys() - cls().to_dict().keys())
+        _check(not unknown, "the preferences have a name that means nothing here", "no other names", unknown)
+        roots = values.get("roots", [])
+        _check(isinstance(roots, list), "the folders are not a list", "a list of full paths", roots)
+        kept = {name: value for name, value in values.items() if name not in ("version", "roots")}
+        return cls(roots=tuple(roots), **kept)
+
+
+def read(home: Path) -> Preferences:
+    """What was set in this home folder; the defaults where nothing was.
+
+    Raises:
+        PreferencesError: the file cannot be read, or holds something else; it names the file.
+    """
+    path = home / FILE_NAME
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return Preferences()
+    except OSError as error:
+        raise _unusable("cannot be read", path, found=error.strerror or type(error).__name__) from error
+    if len(data) > MOST_BYTES:
+        raise _unusable("is too large", path, expected=f"at most {MOST_BYTES} bytes")
+    try:
+        return Preferences.from_dict(json.loads(data.decode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise _unusable("is damaged", path, expected="JSON as this app writes it") from error
+    except PreferencesError as error:
+        raise _unusable(f"cannot be used: {error.problem}", path, expected=error.expected, found=error.found) from error
+
+
+def write(home: Path, preferences: Preferences) -> None:
+    """Keeps the preferences in the home folder; a reader sees the old file or the new one, never a part.
+
+    Raises:
+        PreferencesError: the file cannot be written; the old one is untouched.
+    """
+    path = home / FILE_NAME
+    text = json.dumps(preferences.to_dict(), ensure_ascii=False, indent=2) + "\n"
+    try:
+        replace_private(path, text.encode("utf-8"))
+    except (OSError, UnicodeEncodeError) as error:
+        raise PreferencesError(
+            "the settings cannot be saved",
+            file=path,
+            found=str(error),
+            advice="make room on the disk, or let this account write there",
+        ) from error
+
+
+def _is_full_path(root: object) -> bool:
+    if not isinstance(root, str) or "\0" in root or not 0 < len(root) <= LONGEST_PATH:
+        return False
+    try:
+        os.fsencode(root)
+    except UnicodeEncodeError:  # half of a pair, which JSON can spell and no disk can hold
+        return False
+    return Path(root).is_absolute()
+
+
+def _check(holds: bool, problem: str, expected: str, found: object) -> None:
+    if not holds:
+        raise PreferencesError(problem, expected=expected, found=_shown(found))
+
+
+def _shown(value: object) -> str:
+    return printable(value if isinstance(value, str) else repr(value), 200)
+
+
+def _unusable(how: str, path: Path, *, expected: str | None = None, found: str | None = None) -> PreferencesError:
+    return PreferencesError(
+        f"the file of preferences {how}",
+        file=path,
+        expected=expected,
+        found=found,
+        advice="The usual settings are in use. Save on the page Settings to write the file anew, or delete it",
+    )

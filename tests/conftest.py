@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +37,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the seeds that tests drew, also of those that passed: what a rare failure needs to be repeated."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    seeds = [
+        f"{report.nodeid}: {value}"
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "seed"
+    ]
+    for line in dict.fromkeys(seeds):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,7 @@ for name in ("irwm", "storage", "ui"):
     for module in pkgutil.walk_packages(package.__path__, name + "."):
         if module.name != "ui.jobs.child":
             importlib.import_module(module.name)
-import app, ui.jobs.child
+import app, ui.frame, ui.jobs.child
 from irwm.checkpoint import platform
 from storage import paths, processes
 assert platform.OPEN_FILES_STAY and not platform.FOLDERS_OPEN and platform.ALWAYS == os.O_BINARY

@@ -76,6 +76,18 @@ def candidates(folder: Path) -> Candidates:
     return Candidates(root, tuple(sorted(search.paths)), tuple(search.refused), tuple(search.too_deep), search.cut)
 
 
+def several_in(path: Path) -> Candidates | None:
+    """What a folder holds where that is not one checkpoint; None for a file, and for a checkpoint's own folder.
+
+    Raises:
+        SweepFolderError: the folder cannot be read.
+    """
+    if not path.is_dir():
+        return None
+    found = candidates(path)
+    return None if found.is_one or not found.paths else found
+
+
 class _Search:
     """One walk; `seen` keeps a link to a folder inside from being walked twice or for ever."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from storage.jobs import Jobs
 from storage.vault import Vault
+from ui import preferences
+from ui.preferences import Preferences
 from ui.recent import RecentPaths
 from ui.sessions import Sessions, session_of
 from ui.settings import Settings
@@ -17,7 +19,7 @@ class Context:
     """Shared by all pages of one running app.
 
     Attributes:
-        settings: this start's settings.
+        settings: this start's settings; replaced by `prefer` when an officer changes them, so ask for them anew.
         sessions: each browser's view of the vault. Pages ask `require(request)`.
         jobs: the table of long tasks.
         recent: paths picked before, for the pickers.
@@ -26,6 +28,8 @@ class Context:
             event is where a page fills in what must not be shown before: jobs, keys, recent paths. Each page has its
             own: to fill in six of which five are out of sight took most of the time that a reload took.
         dark: a `gr.State`, whether this browser shows the dark page; for figures, which carry their own colours.
+        device: what the app computes on, in a few words, as the strip at the top shows it.
+        top: that strip, set when it is built, so that the page Settings can draw it anew.
         settings_form: Protect's form of settings, set when that page is built, so that another page can fill it in.
     """
 
@@ -35,10 +39,22 @@ class Context:
     recent: RecentPaths = field(init=False)
     opened: Any = None
     dark: Any = None
+    device: str = ""
+    top: Any = None
     settings_form: Any = None
 
     def __post_init__(self) -> None:
         self.recent = RecentPaths(self.settings.home)
+
+    def prefer(self, chosen: Preferences) -> None:
+        """Keeps what an officer set, and goes by it from now on.
+
+        Raises:
+            PreferencesError: it cannot be kept; nothing changed.
+        """
+        preferences.write(self.settings.home, chosen)
+        self.settings = self.settings.with_preferences(chosen)
+        self.sessions.set_idle(chosen.idle_seconds)
 
     def session(self, request: Any) -> str | None:
         """The browser behind a `gr.Request`."""

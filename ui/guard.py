@@ -7,10 +7,12 @@ app has no use for. Each check below refuses before Gradio sees the request; wha
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,6 +27,8 @@ MIB = 1024 * 1024
 # A suspect of this size may be uploaded; larger ones are picked where they lie.
 UPLOAD_BYTES = 1024 * MIB
 UPLOADS_TOTAL_BYTES = 2 * UPLOAD_BYTES
+# Ten times the files of a large model's folder; a flood of empty files would take every name on the disk.
+UPLOADS_MOST = 2000
 # Free space that uploads must leave; a full temp folder stops more than this app.
 SPARE_BYTES = 512 * MIB
 # Everything that is no upload: form values, pasted CSV lists of recipients.
@@ -90,13 +94,23 @@ class Guard:
         cookie: name of the session cookie.
         is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
             that another program on this host planted in the browser is thrown away before the passphrase is typed.
+        first: makes what stands first in the page's head.
     """
 
-    def __init__(self, app: ASGIApp, *, uploads: Path, cookie: str, is_open: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        uploads: Path,
+        cookie: str,
+        is_open: Callable[[str], bool],
+        first: Callable[[], bytes] = bytes,
+    ) -> None:
         self.app = app
         self.uploads = uploads
         self.cookie = cookie
         self.is_open = is_open
+        self.first = first
         self._arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,11 +186,20 @@ class Guard:
         # One part may be as large as allowed; what surrounds it in the form is small.
         if size > UPLOAD_BYTES + MIB:
             raise Refusal(413, f"A file may have {UPLOAD_BYTES // MIB} MiB. Pick larger ones by their path instead.")
-        held = self._arriving + sum(f.stat().st_size for f in self.uploads.rglob("*") if f.is_file())
+        sizes = list(self._sizes())
+        held = self._arriving + sum(sizes)
         free = shutil.disk_usage(self.uploads).free
-        if held + size > UPLOADS_TOTAL_BYTES or size + SPARE_BYTES > free:
+        if held + size > UPLOADS_TOTAL_BYTES or size + SPARE_BYTES > free or len(sizes) >= UPLOADS_MOST:
             raise Refusal(413, "There is no room for more uploads. Pick the file by its path instead.")
         return size
+
+    def _sizes(self) -> Iterator[int]:
+        """Of every file that lies in the upload folder."""
+        for folder, _, names in os.walk(self.uploads):
+            for name in names:
+                # Taken by a handler, or removed for its age, between the two looks.
+                with contextlib.suppress(FileNotFoundError):
+                    yield os.lstat(os.path.join(folder, name)).st_size
 
     def _with_headers(self, scope: Scope, send: Send) -> Send:
         path = scope["path"]
@@ -207,6 +230,7 @@ class Guard:
             start, *parts = held
             finish(start)
             body = b"".join(part.get("body", b"") for part in parts)
+            body = body.replace(b"<head>", b"<head>" + self.first(), 1)
             # Values in the page have every "<" escaped (Gradio's toorjson), so each of these is the template's own.
             body = body.replace(b"<script", f'<script nonce="{nonce}"'.encode())
             if scope["method"] != "HEAD":

@@ -16,6 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from irwm.errors import printable
+from ui.amounts import number as number  # for whoever draws
 
 # Families without quotes or commas inside names, so that the same text serves SVG, CSS and plotly.
 FONT_STACK = "IBM Plex Sans, Segoe UI, Helvetica Neue, Arial, sans-serif"
@@ -210,11 +211,6 @@ def power_of_ten(log10: float) -> str:
 def power_text(log10: float) -> str:
     """As `power_of_ten`, in characters instead of tags, for text that is escaped."""
     return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), power_of_ten(log10))
-
-
-def number(value: int) -> str:
-    """Thousands apart by a no-break space."""
-    return f"{value:,}".replace(",", "\u00a0")
 
 
 def percent(share: float) -> str:

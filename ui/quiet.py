@@ -11,6 +11,11 @@ import os
 import shutil
 import tempfile
 
+try:
+    import resource
+except ImportError:  # Windows, which writes no such file
+    resource = None  # type: ignore[assignment]
+
 SWITCHES = {
     # Gradio asks its makers' server for a newer version and reports each launch unless this is exactly "False".
     "GRADIO_ANALYTICS_ENABLED": "False",
@@ -48,6 +53,9 @@ UPLOADS = "GRADIO_TEMP_DIR"
 def apply() -> None:
     """Sets the switches in this process and in all that it starts; safe to call again."""
     os.environ.update(SWITCHES)
+    if resource is not None:
+        # A crash in some library would write the memory, with the vault's key in it, to a file.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name in FORBIDDEN:
         os.environ.pop(name, None)
     for name in ("NO_PROXY", "no_proxy"):

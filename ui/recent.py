@@ -10,6 +10,14 @@ from storage.files import replace_private
 
 FILE_NAME = "recent.json"
 KEPT = 6
+# Fields that ask for the same thing share one list: an original that was marked is looked at on the other pages next.
+SHARED = {
+    "original-of": "original",
+    "lab-original": "original",
+    "verify-original": "original",
+    "explored": "original",
+    "verify-suspect": "suspect",
+}
 
 
 class RecentPaths:
@@ -24,13 +32,16 @@ class RecentPaths:
 
     def paths(self, purpose: str) -> tuple[str, ...]:
         """What was picked for this purpose and still exists."""
-        return tuple(path for path in self._read().get(purpose, ()) if Path(path).exists())
+        listed = SHARED.get(purpose, purpose)
+        return tuple(path for path in self._read().get(listed, ()) if Path(path).exists())
 
     def add(self, purpose: str, path: str | Path) -> None:
         """Puts a path at the head of its list."""
-        text = str(path)
+        text, purpose = str(path), SHARED.get(purpose, purpose)
         with self._lock:
             content = self._read()
+            if content.get(purpose, [""])[:1] == [text]:
+                return
             content[purpose] = [text, *(known for known in content.get(purpose, ()) if known != text)][:KEPT]
             try:
                 replace_private(self._file, json.dumps(content).encode("utf-8"))

@@ -51,7 +51,18 @@ class Served:
     stop: Callable[[], None]
 
 
-def harden(settings: Settings, uploads: Path, is_open: Callable[[str], bool]) -> dict[str, object]:
+def theme_script(theme: str) -> bytes:
+    """The tag for the first line of the page, so that the theme is settled before anything is drawn.
+
+    Args:
+        theme: one of `ui.preferences.THEMES`.
+    """
+    return f'<script src="/studio/theme.js" data-theme="{theme}"></script>'.encode("ascii")
+
+
+def harden(
+    settings: Settings, uploads: Path, is_open: Callable[[str], bool], now: Callable[[], Settings]
+) -> dict[str, object]:
     """Arguments for Gradio's FastAPI app: our checks, our static files, no description of its routes.
 
     Gradio adds its own two layers (CORS, Brotli) outside of these; neither runs a handler.
@@ -67,6 +78,7 @@ def harden(settings: Settings, uploads: Path, is_open: Callable[[str], bool]) ->
                 uploads=uploads,
                 cookie=cookie_name(settings.port),
                 is_open=is_open,
+                first=lambda: theme_script(now().preferences.theme),
             ),
         ],
         "routes": [
@@ -89,12 +101,18 @@ def _stay_on_this_computer() -> None:
 
 
 def launch(
-    blocks: gr.Blocks, settings: Settings, is_open: Callable[[str], bool] = lambda _: False, *, block: bool = False
+    blocks: gr.Blocks,
+    settings: Settings,
+    is_open: Callable[[str], bool] = lambda _: False,
+    now: Callable[[], Settings] | None = None,
+    *,
+    block: bool = False,
 ) -> Served:
     """Starts serving.
 
     Args:
         is_open: whether the session of this identifier is unlocked; see `Guard`.
+        now: the settings as they are when a page is asked for; `settings` where nothing changes them.
         block: stay here until the app is interrupted.
 
     Raises:
@@ -108,7 +126,7 @@ def launch(
         _, url, _ = blocks.launch(
             server_name=HOST,
             server_port=settings.port,
-            app_kwargs=harden(settings, uploads, is_open),
+            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings)),
             theme=theme(),
             css_paths=[STYLE],
             head=HEAD,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import IrwmError
+from storage.backup import latest_backup
 from storage.errors import VaultMissingError
 from storage.vault import Vault
 
@@ -108,12 +109,28 @@ class Sessions:
             raise SessionLockedError()
         vault = self._view(session)
         if vault is None:
-            if not self.vault_exists():
+            if not self.vault_exists() and latest_backup(self.home) is None:
                 raise VaultMissingError("there is no vault yet", file=self.home, advice="choose a first passphrase")
             vault = Vault.open(self.home, **self._settings)
             # Kept although it is still locked: it counts the failed tries for the audit log.
             self._remember(session, vault)
         vault.unlock(passphrase)
+
+    def forget(self) -> None:
+        """Locks every browser and forgets what it saw of the vault, as before another one takes its place."""
+        with self._lock:
+            for vault in self._views.values():
+                vault.lock()
+            self._views.clear()
+
+    def set_idle(self, seconds: float) -> None:
+        """From now on every browser is locked after so many seconds without use, those that are open too."""
+        with self._lock:
+            self._settings["idle_seconds"] = seconds
+            for vault in self._views.values():
+                # Asked first: one whose time was up, and that nobody looked at since, must not come back to life.
+                _ = vault.is_unlocked
+                vault.idle_seconds = seconds
 
     def lock(self, session: str | None) -> None:
         """Locks this browser only."""

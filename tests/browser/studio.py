@@ -131,6 +131,16 @@ def fetch(page: Page, button: str, folder: Path) -> Path:
     return target
 
 
+def points(page: Page, element: str) -> int:
+    """Finite numbers that a figure draws upwards, over all its traces, as the browser has them."""
+    return page.evaluate(
+        """id => document.querySelector(`#${id} .js-plotly-plot`).data
+               .flatMap(trace => Array.from(trace.y?._inputArray ?? trace.y ?? []))
+               .filter(value => value !== null && Number.isFinite(Number(value))).length""",
+        element,
+    )
+
+
 def place(model: Path, root: Path, name: str) -> Path:
     """A copy of a model where the app may look."""
     target = root / name

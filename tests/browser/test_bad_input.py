@@ -96,6 +96,7 @@ def small_disk(running_app: RunningApp) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.fault(40)
 def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path, page: Page) -> None:
     page.reload()
     set_up_release(page, model, small_disk, "out", "Example Labs", "")
@@ -161,6 +162,7 @@ def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app
     assert list(running_app.home.glob("received/*/model.safetensors"))
 
 
+@pytest.mark.fault(44)
 def test_stop_leaves_nothing(minilm_path: Path, running_app: RunningApp, page: Page) -> None:
     """A model large enough to be caught in the middle; Stop, and neither release nor partial folder is left."""
     big = running_app.root / "big"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import fill_path, open_tab, place
+from tests.browser.studio import fill_path, open_tab, place, points
 from tests.ui.serving import RunningApp
 
 
@@ -27,15 +27,6 @@ def title(page: Page, figure: str):
     return page.locator(f"#explore-{figure} .gtitle").first
 
 
-def points(page: Page, figure: str) -> int:
-    """Numbers that a figure holds, over all its traces, as the browser has them."""
-    return page.evaluate(
-        """id => document.querySelector(`#${id} .js-plotly-plot`).data
-               .reduce((sum, trace) => sum + (trace.y?.length ?? trace.y?._inputArray?.length ?? 0), 0)""",
-        f"explore-{figure}",
-    )
-
-
 @pytest.fixture(scope="module")
 def explore(page: Page) -> Page:
     open_tab(page, "explore")
@@ -49,9 +40,11 @@ def test_the_papers_worked_examples_are_one_click_away(explore: Page) -> None:
         expect(title(explore, "odds")).to_contain_text(success)
         expect(title(explore, "odds")).to_contain_text(risk)
     expect(explore.locator("#explore-said")).to_contain_text("any of 100 000 with 6.94 × 10⁻⁵")
-    assert points(explore, "odds") > 100
+    assert points(explore, "explore-odds") > 100
     explore.locator("#explore-axis label", has_text="(num_u)").click()
     expect(explore.locator("#explore-odds .x2title")).to_contain_text("num_u")
+    assert points(explore, "explore-odds") > 100
+    assert points(explore, "explore-room") > 20
 
 
 def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Page) -> None:
@@ -83,7 +76,7 @@ def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: Runni
     ):
         explore.locator("#explore-view label", has_text=label).click()
         expect(title(explore, "model")).to_contain_text(words)
-        assert points(explore, "model") > 5
+        assert points(explore, "explore-model") > 5
 
 
 def test_settings_travel_as_json_and_hostile_ones_are_refused(explore: Page) -> None:

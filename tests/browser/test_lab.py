@@ -1,4 +1,5 @@
-"""The Lab as a person uses it: a rehearsal on the demo model, its table and figures, Stop, going on, and the case."""
+"""The Lab as a person uses it: a rehearsal on the demo model and a release of Protect's, its table and figures, Stop,
+going on, and the case."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import download, open_tab
+from tests.browser.studio import download, fill_path, open_tab, place, points, protect
 from tests.ui.serving import RunningApp
 
 pytestmark = pytest.mark.browser
@@ -22,15 +23,6 @@ def tick(page: Page, attack: str, *labels: str) -> None:
     for at in range(boxes.count()):
         box = boxes.nth(at)
         box.locator("input").set_checked(box.inner_text().strip() in labels)
-
-
-def points(page: Page, figure: str) -> int:
-    """Numbers that a figure holds, over all its traces, as the browser has them."""
-    return page.evaluate(
-        """id => document.querySelector(`#${id} .js-plotly-plot`).data
-               .reduce((sum, trace) => sum + (trace.y?.length ?? trace.y?._inputArray?.length ?? 0), 0)""",
-        figure,
-    )
 
 
 def newest_job(app: RunningApp) -> Path:
@@ -118,3 +110,41 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     done = json.loads((newest_job(running_app) / "lab.json").read_bytes())["marks"][0]["rows"]
     kept = json.loads((folder / "lab.json").read_bytes())["marks"][0]["rows"]
     assert done[: len(kept)] == kept
+
+
+def test_a_release_made_by_protect_is_attacked_with_its_key_and_what_cannot_run_says_why(
+    lab: Page, running_app: RunningApp, demo_path: Path
+) -> None:
+    original = place(demo_path, running_app.root, "own-model")
+    release = running_app.root / "own-model-marked"
+    protect(lab, original, release, recipient="Early access 7")
+    there = names(running_app.root)
+    open_tab(lab, "lab")
+    lab.locator("#lab-what label", has_text="A release of mine").click()
+    fill_path(lab, "lab-original", original)
+    fill_path(lab, "lab-release", release)
+    expect(lab.locator("#lab-obstacles")).to_contain_text("cannot run on own-model-marked")
+    expect(lab.locator("#lab-obstacles")).to_contain_text(
+        "Tables shifted: its embedding does not go through a LayerNorm"
+    )
+    expect(lab.locator("#lab-key input")).to_have_value(re.compile("Early access 7"))
+    tick(lab, "finetune")
+    tick(lab, "prune", "30 %")
+    tick(lab, "round", "4 bits")
+    tick(lab, "once-4", "Tables shifted")
+    lab.click("#start-lab")
+    expect(lab.locator("#job-lab .job-head h3")).to_have_text("Lab on own-model-marked")
+    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=120_000)
+    rows = lab.locator("#lab-table tbody tr")
+    expect(rows).to_have_count(5)
+    for at, words in enumerate(
+        ("Not attacked.*Found", "Unmarked original.*Not found", "Pruned.*Found", "4 bits.*Found")
+    ):
+        expect(rows.nth(at)).to_contain_text(re.compile(words, re.S))
+    expect(rows.nth(4)).to_contain_text(re.compile("Tables shifted.*Not carried out.*LayerNorm", re.S))
+    expect(lab.locator("#lab-summary")).not_to_contain_text("rehearsal")
+    assert points(lab, "lab-trials") == 4
+    assert names(running_app.root) == there
+    document = json.loads((newest_job(running_app) / "lab.json").read_bytes())
+    assert not document["rehearsal"]
+    assert document["marks"][0]["key"]["recipient"] == "Early access 7"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.fixture
+def seed(record_property: Callable[[str, object], None]) -> int:
+    """Another one each time, reported at the end also when all went well; IRWM_TEST_SEED repeats one."""
+    number = int(os.environ.get("IRWM_TEST_SEED") or secrets.randbits(32))
+    record_property("seed", f"IRWM_TEST_SEED={number}")
+    return number

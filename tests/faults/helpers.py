@@ -46,6 +46,13 @@ def fill_up(place: Path, left: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (left, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
+def empty(place: Path) -> None:
+    """Takes back what `fill_up` did."""
+    (place / "filler").unlink(missing_ok=True)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
 def full_disk(place: Path) -> tuple[type[PublishError], ...]:
     return (DiskSpaceError,) if os.path.ismount(place) else (PublishError,)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import irwm
 from irwm.checkpoint import open_checkpoint, publish, verify_manifest
 from irwm.errors import DiskSpaceError, PublishError
 from tests.checkpoint.builders import tree, unprivileged
-from tests.faults.helpers import all_but, fill_up, full_disk
+from tests.faults.helpers import all_but, empty, fill_up, full_disk
 
 
 def test_fault_40_too_little_room_is_said_before_anything_is_copied(folder: Path, small_disk: Path) -> None:
@@ -51,6 +52,34 @@ def test_fault_40_a_disk_that_fills_up_while_writing(folder: Path, small_disk: P
     assert not (small_disk / "out").exists()
     assert not (small_disk / "out.partial").exists()
     assert open_checkpoint(folder).fingerprint == model.fingerprint
+
+
+def test_fault_40_the_disk_full_at_each_write(folder: Path, small_disk: Path) -> None:
+    """The room ends a little later each time, so at every file, and in the midst of the large ones."""
+    publish(open_checkpoint(folder), small_disk / "old", {})
+    size = sum(file.stat().st_size for file in (small_disk / "old").iterdir())
+    refusals = []
+    for left in range(0, 2 * size, max(4096, size // 20)):
+        polls = iter(range(1, 1000))
+
+        def meanwhile(polls: Iterator[int] = polls, left: int = left) -> bool:
+            if next(polls) == 1:
+                fill_up(small_disk, left)
+            return False
+
+        try:
+            publish(open_checkpoint(folder), small_disk / "new", {}, cancelled=meanwhile)
+            break
+        except full_disk(small_disk) as error:
+            refusals.append(error)
+        finally:
+            empty(small_disk)
+        assert sorted(os.listdir(small_disk)) == ["old"]
+        assert verify_manifest(small_disk / "old").ok
+    assert len(refusals) > 10
+    if os.path.ismount(small_disk):
+        assert all("bytes" in (error.expected or "") for error in refusals), "the space needed is said"
+    assert verify_manifest(small_disk / "new").ok
 
 
 def test_fault_40_an_earlier_release_on_a_full_disk_stays_intact(folder: Path, small_disk: Path) -> None:

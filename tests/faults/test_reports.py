@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from datetime import UTC, datetime
+import sqlite3
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from ui.report.signing import Signer
 from ui.report.verify import Verification, verify_report
 from ui.report.write import write_document
 
+PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 # A clock that was wrong when the report was signed (59): a report stands whatever it says.
 LATE = datetime(2099, 1, 1, tzinfo=UTC)
@@ -39,14 +42,22 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> dict:
         created_utc="2099-01-01T00:00:00Z",
         tool_versions=installed_versions(),
     )
-    vault = Vault.create(root / "home", "correct horse battery staple", cost=CHEAP, now=lambda: LATE)
+    vault = Vault.create(root / "home", PASSPHRASE, cost=CHEAP, now=lambda: LATE)
     vault.identity()
     vault.rotate_identity()
     vault.rotate_identity()
     identity = vault.identity()
     signer = Signer(vault.sign, identity.first_public_key, "2099-01-01T00:00:00Z", vault.audit_head, vault.audit_count)
     write_document(root / "report", document, signer=signer)
-    return {"vault": vault, "signer": signer, "model": model, "key": key, "suspect": suspect, "report": root / "report"}
+    return {
+        "vault": vault,
+        "signer": signer,
+        "model": model,
+        "key": key,
+        "suspect": suspect,
+        "document": document,
+        "report": root / "report",
+    }
 
 
 @pytest.fixture
@@ -66,7 +77,7 @@ def edit(path: Path, *steps: str, to: object) -> None:
     path.write_bytes(to_json(values))
 
 
-def test_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_its_clock_had(case, report):
+def test_fault_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_its_clock_had(case, report):
     outcome = verify_report(
         report, case["suspect"].path, case["model"].path, case["key"], identity=case["signer"].identity
     )
@@ -83,7 +94,7 @@ def test_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_it
         (("verdict", "word"), "not found", "verdict.word is not found"),
     ],
 )
-def test_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(report, steps, value, named):
+def test_fault_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(report, steps, value, named):
     edit(report / "report.json", *steps, to=value)
     wrong = failed(verify_report(report))
     assert "report.json was changed after it was signed" in wrong["files"]
@@ -91,7 +102,7 @@ def test_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(report,
     assert "page" in wrong
 
 
-def test_56_a_stripped_signature_is_missed(report, case):
+def test_fault_56_a_stripped_signature_is_missed(report, case):
     (report / "report.signature.json").unlink()
     assert "not there" in failed(verify_report(report))["signature"]
     edit(report / "report.json", "status", "signed", to=False)  # and the report made to say that it never was
@@ -99,7 +110,7 @@ def test_56_a_stripped_signature_is_missed(report, case):
     assert "was expected" in failed(verify_report(report, identity=case["signer"].identity))["signature"]
 
 
-def test_56_a_certificate_chain_cut_short_no_longer_leads_to_the_signer(report, case):
+def test_fault_56_a_certificate_chain_cut_short_no_longer_leads_to_the_signer(report, case):
     path = report / "report.signature.json"
     certificates = json.loads(path.read_bytes())["signature"]["certificates"]
     assert len(certificates) == 2
@@ -109,7 +120,7 @@ def test_56_a_certificate_chain_cut_short_no_longer_leads_to_the_signer(report, 
     assert set(failed(verify_report(report))) == {"identity"}
 
 
-def test_57_a_log_whose_tail_was_cut_does_not_hold_the_head_that_the_report_prints(report, case):
+def test_fault_57_a_log_whose_tail_was_cut_does_not_hold_the_head_that_the_report_prints(report, case):
     status = json.loads((report / "report.json").read_bytes())["status"]["custody"]
     check = case["vault"].verify_audit(status["audit_head"])
     assert check.ok
@@ -117,7 +128,55 @@ def test_57_a_log_whose_tail_was_cut_does_not_hold_the_head_that_the_report_prin
     assert not case["vault"].verify_audit("0" * 63 + "1").ok
 
 
-def test_58_a_checkpoint_changed_after_the_report_is_named(report, case, tmp_path):
+@pytest.mark.parametrize(
+    ("statements", "broken"),
+    [
+        (("DELETE FROM audit WHERE seq > 3",), 4),
+        (("DELETE FROM audit WHERE seq > 3", "UPDATE audit_state SET count = 3"), None),
+        (
+            (
+                "UPDATE audit SET seq = -1 WHERE seq = 2",
+                "UPDATE audit SET seq = 2 WHERE seq = 3",
+                "UPDATE audit SET seq = 3 WHERE seq = -1",
+            ),
+            2,
+        ),
+        (("UPDATE audit SET event = 'nothing' WHERE seq = 2",), 2),
+    ],
+    ids=["cut", "cut with its count", "reordered", "changed"],
+)
+def test_fault_57_a_log_cut_reordered_or_changed_after_the_report_is_detected(case, tmp_path, statements, broken):
+    head = json.loads((case["report"] / "report.json").read_bytes())["status"]["custody"]["audit_head"]
+    home = shutil.copytree(case["vault"].home, tmp_path / "home")
+    with contextlib.closing(sqlite3.connect(home / "vault.sqlite3")) as conn, conn:
+        for statement in statements:
+            conn.execute(statement)
+    locked = Vault.open(home)
+    checks = [locked.verify_audit(head)]
+    locked.unlock(PASSPHRASE)
+    checks.append(locked.verify_audit(head))
+    for check in checks:
+        assert not check.ok
+        assert broken in (None, check.broken)
+
+
+def test_fault_57_an_older_vault_exchanged_with_its_witness_is_told_by_the_report(case, tmp_path):
+    vault = Vault.create(tmp_path / "home", PASSPHRASE, cost=CHEAP)
+    vault.add_case("before")
+    shutil.copytree(vault.home, tmp_path / "older")
+    vault.identity()
+    signer = Signer(vault.sign, vault.identity().first_public_key, "2026-03-01", vault.audit_head, vault.audit_count)
+    write_document(tmp_path / "report", case["document"], signer=signer)
+    head = json.loads((tmp_path / "report" / "report.json").read_bytes())["status"]["custody"]["audit_head"]
+    assert vault.verify_audit(head).ok
+    shutil.rmtree(vault.home)
+    (tmp_path / "older").rename(vault.home)
+    older = Vault.open(vault.home)
+    assert older.verify_audit().ok, "by itself it is sound, and so is the witness beside it"
+    assert "earlier report" in older.verify_audit(head).reason
+
+
+def test_fault_58_a_checkpoint_changed_after_the_report_is_named(report, case, tmp_path):
     copied = shutil.copytree(case["suspect"].path, tmp_path / "copied")
     file = copied / "model.safetensors"
     data = bytearray(file.read_bytes())
@@ -128,6 +187,29 @@ def test_58_a_checkpoint_changed_after_the_report_is_named(report, case, tmp_pat
     assert "model.safetensors is another file than the one examined" in failed(outcome)["suspect"]
 
 
-def test_59_times_of_the_far_future_are_kept_as_they_are(report):
+def test_fault_59_times_of_the_far_future_are_kept_as_they_are(report):
     pdf = (report / "report.pdf").read_bytes()
     assert b"2099-01-01T00:00:00" in pdf
+
+
+def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(case, tmp_path):
+    clock = [datetime(2026, 3, 1, tzinfo=UTC)]
+    vault = Vault.create(tmp_path / "home", PASSPHRASE, cost=CHEAP, now=lambda: clock[0])
+    first, custody = vault.identity().first_public_key, []
+    for year in (2099, 1971, 2026):
+        # Where the clock stands in another zone it is the same moment that is written.
+        clock[0] = datetime(year, 1, 1, 1, tzinfo=timezone(timedelta(hours=13)))
+        time = clock[0].astimezone(UTC).isoformat().replace("+00:00", "Z")
+        signer = Signer(vault.sign, first, time, vault.audit_head, vault.audit_count)
+        write_document(tmp_path / str(year), case["document"], signer=signer)
+        outcome = verify_report(tmp_path / str(year), identity=first)
+        assert failed(outcome) == {}
+        assert f"{year - 1}-12-31T12:00:00" in {check.name: check.said for check in outcome.checks}["signature"]
+        custody.append(json.loads((tmp_path / str(year) / "report.json").read_bytes())["status"]["custody"])
+    counts = [status["audit_entries"] for status in custody]
+    assert counts == sorted(set(counts))
+    assert all(vault.verify_audit(status["audit_head"]).ok for status in custody)
+    entries = vault.audit_log()
+    assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
+    assert [entry.time[:4] for entry in entries[-3:]] == ["2098", "1970", "2025"]
+    assert all(entry.time.endswith("Z") for entry in entries)

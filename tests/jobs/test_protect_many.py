@@ -163,6 +163,7 @@ def test_a_recipient_more_leaves_the_others_alone(
     check_complete(vault, copies, (*NAMES[:2], "Late"), demo_path)
 
 
+@pytest.mark.fault(41)
 def test_after_a_kill_the_same_list_finishes_the_rest(
     start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +289,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.fault(40)
 def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
     start: Start, here: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
 ) -> None:

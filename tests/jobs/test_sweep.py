@@ -18,9 +18,10 @@ from storage.encryption import Cost
 from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
 from ui.candidates import DEEPEST, SweepFolderError, candidates
-from ui.components.sweep_view import table_row, to_resume
+from ui.components.sweep_view import table_row
 from ui.jobs import examining, runner, sweep
 from ui.jobs.reporter import JobReporter
+from ui.jobs.requests import to_resume
 from ui.jobs.vault_access import secrets_for
 from ui.report import from_json
 from ui.report.document import ReportError
@@ -32,7 +33,7 @@ from ui.report.verify import verify_report
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("sweep")
     # Tied, so that in a file without a config no head of the embedding's size has to be tried as well.
-    path = write_llama(root / "original", vocab_size=2000, tie_word_embeddings=True)
+    path = write_llama(root / "original", vocab_size=1200, tie_word_embeddings=True)
     model = irwm.open_checkpoint(path)
     keys = make_keys(model, ["Ada", "Ben", "Cleo"])
     copies = [Path(irwm.insert(model, key, root / key.recipient).path) for key in keys[:2]]
@@ -41,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     averaged(copies, folder / "deeper" / "mean")
     (folder / "alone.safetensors").write_bytes((copies[0] / "model.safetensors").read_bytes())
     (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
-    write_llama(folder / "other", vocab_size=2000, tie_word_embeddings=True)  # the original again, made once more
+    write_llama(folder / "other", vocab_size=1200, tie_word_embeddings=True)  # the original again, made once more
     return {"path": path, "keys": keys, "folder": folder, "copies": copies}
 
 

@@ -200,6 +200,7 @@ def hostile(examined) -> dict:
     return poison(document) | kept
 
 
+@pytest.mark.fault(64)
 def test_hostile_names_are_inert(found):
     html = render_html(hostile(found), HOSTILE)
     page = Page(html)

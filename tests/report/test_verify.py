@@ -106,6 +106,7 @@ def test_a_number_changed_in_the_json_is_named(signed):
     assert "pdf" in wrong
 
 
+@pytest.mark.fault(56)
 def test_a_swapped_p_is_named_without_any_signature(unsigned):
     """Both p, their floor and the risk changed so that they fit one another: the ranks still give the true ones."""
 
@@ -163,6 +164,7 @@ def test_a_file_taken_away_is_named(signed, name):
     assert f"{name}, which was signed, is not there" in wrong["files"]
 
 
+@pytest.mark.fault(56)
 def test_a_signature_taken_away_is_missed(signed):
     (signed / "report.signature.json").unlink()
     wrong = failed(verify_report(signed))
@@ -236,6 +238,7 @@ def test_another_key_and_another_suspect_are_named(signed, found, world):
     assert "items.suspect.fingerprint" in wrong["examination"]
 
 
+@pytest.mark.fault(58)
 def test_a_model_byte_changed_after_the_report_names_the_file(signed, found, tmp_path):
     copied = shutil.copytree(found.suspect.path, tmp_path / "copied")
     file = copied / "model.safetensors"

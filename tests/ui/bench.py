@@ -12,6 +12,7 @@ import gradio as gr
 
 import app
 from irwm.errors import CheckpointError
+from ui import frame
 from ui.components import notices
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
@@ -62,5 +63,5 @@ def build(context: Context, tab: gr.Tab) -> None:
 if __name__ == "__main__":
     page = type(sys)("bench")
     page.build = build  # type: ignore[attr-defined]
-    app.PAGES = (*app.PAGES, ("bench", "Bench", page))
+    frame.PAGES = (*frame.PAGES, ("bench", "Bench", page))
     sys.exit(app.main())

@@ -14,10 +14,10 @@ import gradio as gr
 import pytest
 from gradio.helpers import EventData, special_args
 
-import app
 from storage.encryption import Cost
 from storage.jobs import Jobs
 from storage.vault import Vault
+from ui import frame
 from ui.context import Context
 from ui.sessions import Sessions
 from ui.settings import Settings
@@ -79,7 +79,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     sessions.create(SESSION, PASSPHRASE)
     context = Context(settings, sessions, Jobs(settings.home))
     with loops_closed(monkeypatch):
-        yield Pages(context, app.build(context, "CPU"), root)
+        yield Pages(context, frame.build(context, "CPU"), root)
 
 
 @contextlib.contextmanager

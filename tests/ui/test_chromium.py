@@ -77,6 +77,7 @@ def test_there_is_one_primary_button(page: Page) -> None:
     assert len(visible) == 1
 
 
+@pytest.mark.fault(54)
 def test_no_passphrase_stays_in_the_browser(bench: RunningApp, visit: Callable[..., Visit]) -> None:
     page = visit(bench).page
     page.wait_for_selector("#first-passphrase input, #passphrase input")
@@ -92,6 +93,7 @@ def test_no_passphrase_stays_in_the_browser(bench: RunningApp, visit: Callable[.
     assert page.input_value("#passphrase input") == ""
 
 
+@pytest.mark.fault(54)
 def test_a_reload_stays_unlocked_and_a_second_browser_does_not(
     bench: RunningApp, visit: Callable[..., Visit], page: Page
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_address_follows_the_tab_and_back_works(page: Page) -> None:
     expect(page.locator("#page-vault-button")).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.fault(64)
 def test_hostile_names_do_not_run(page: Page, bench: RunningApp) -> None:
     page.click("#browse-suspect")
     page.wait_for_selector("#listing-suspect .entry")
@@ -207,6 +210,7 @@ def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> No
     assert page.evaluate("navigator.clipboard.readText()") == page.inner_text(f"{BENCH} .copyable code >> nth=0")
 
 
+@pytest.mark.fault(44)
 def test_a_job_moves_survives_a_reload_and_stops(page: Page, bench: RunningApp) -> None:
     page.click("#start")
     numbers = page.locator(f"{BENCH} .job-numbers")

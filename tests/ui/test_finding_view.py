@@ -11,10 +11,11 @@ from irwm.errors import IrwmError
 from storage import NewKey, Vault
 from storage.encryption import Cost
 from tests.report.conftest import found, inconclusive, world
+from ui.candidates import several_in
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import Drawn, read_document
 from ui.components.key_choice import MOST_LISTED, summary_html
-from ui.pages.investigate import LARGEST_SEED, checked_seed, several_in
+from ui.jobs.requests import LARGEST_SEED, checked_seed
 from ui.report import to_json
 from ui.report.document import ReportError
 

@@ -118,6 +118,7 @@ def test_other_methods_are_refused(harness: Harness, method: str) -> None:
     assert harness.inner.reached == []
 
 
+@pytest.mark.fault(61)
 def test_only_uploaded_files_are_handed_out(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "uploads" / "a.txt").write_text("mine")
     (tmp_path / "secret.txt").write_text("not yours")
@@ -145,6 +146,7 @@ def test_only_uploaded_files_are_handed_out(harness: Harness, tmp_path: Path) ->
     assert len(harness.inner.reached) == 1
 
 
+@pytest.mark.fault(63)
 def test_large_bodies_are_refused_before_they_are_read(harness: Harness) -> None:
     too_large = str(module.BODY_BYTES + 1)
     assert harness.ask("POST", "/gradio_api/queue/join", content_length=too_large).status_code == 413
@@ -160,6 +162,7 @@ def test_a_body_of_unknown_length_is_refused(harness: Harness) -> None:
     assert caught.value.status == 411
 
 
+@pytest.mark.fault(63)
 def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
     assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200

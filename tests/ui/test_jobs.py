@@ -113,6 +113,7 @@ def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
     assert "memory" in ended.error["advice"]
 
 
+@pytest.mark.fault(54)
 def test_secrets_are_in_no_argument_no_environment_and_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     job = start(jobs, "work")
@@ -180,6 +181,7 @@ def test_stop_does_not_kill_a_stranger_with_the_same_number(jobs: Jobs) -> None:
         stranger.wait()
 
 
+@pytest.mark.fault(65)
 def test_the_same_request_does_not_run_twice_at_once(jobs: Jobs) -> None:
     first = start(jobs, "work")
     with pytest.raises(runner.JobRunningError, match=first.id) as caught:
@@ -191,6 +193,7 @@ def test_the_same_request_does_not_run_twice_at_once(jobs: Jobs) -> None:
     assert again.id != first.id, "once it is over, it may be started again"
 
 
+@pytest.mark.fault(65)
 def test_two_starts_at_the_same_moment_make_one_job(jobs: Jobs) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -8,6 +8,7 @@ import pytest
 
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
+from irwm.attacks.quantisers import to_gguf
 from irwm.errors import IrwmError
 from irwm.parameters import AUTO_SCALE
 from storage.encryption import Cost
@@ -58,6 +59,20 @@ def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
     text = obstacles_html("<b>demo</b>", found)
     assert f"{len(found)} of {len(ATTACKS)} attacks cannot run on &lt;b&gt;demo" in text
     assert "LayerNorm" in text
+
+
+def test_a_gguf_release_has_one_reason_for_all_attacks(demo_path: Path, tmp_path: Path) -> None:
+    found = obstacles_of(demo_path, to_gguf(demo_path, tmp_path / "leak", "Q8_0"), Parameters())
+    assert found.keys() == ATTACKS.keys()
+    text = obstacles_html("leak", found)
+    assert "No attack can run on leak: a GGUF file is examined but not attacked" in text
+    assert "<li>" not in text
+
+
+def test_a_model_that_cannot_be_read_has_a_reason_for_each(demo_path: Path, tmp_path: Path) -> None:
+    found = obstacles_of(demo_path, tmp_path / "nowhere", Parameters())
+    assert found.keys() == ATTACKS.keys()
+    assert all("nowhere" in reason for reason in found.values())
     assert "Every attack can run" in obstacles_html("demo", {})
 
 

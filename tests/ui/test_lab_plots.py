@@ -68,7 +68,9 @@ def test_a_curve_shows_the_mark_and_the_model_over_the_strength(dark: bool) -> N
     assert len([trace for trace in fig.data if trace.name in {short for short, _ in WAY_WORDS.values()}]) == 4
     (chance,) = [shape for shape in fig.layout.shapes if shape.yref == "y"]
     assert chance.y0 == 0.2
-    assert fig.layout.title.subtitle.text == "The mark is found until 90 %; the model is ruined from 50 % on."
+    assert (
+        fig.layout.title.subtitle.text == "The mark is no longer found from 90 % on; the model is ruined from 50 % on."
+    )
     assert fig.layout.xaxis.title.text == "Strength (share of weights)"
     assert list(fig.layout.xaxis.ticktext) == ["none", "10 %", "50 %", "90 %"]
 

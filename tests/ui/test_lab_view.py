@@ -41,6 +41,8 @@ def test_a_proof_is_told_or_said_to_be_missing() -> None:
     )
     assert "not the same" in table_html(crafted([rotated | {"proof": proof | {"same": False}}]))
     assert "same function not proved" in table_html(crafted([rotated]))
+    trimmed = rotated | {"proof": proof, "utility": rotated["utility"] | {"compared": 800}}
+    assert "same function proved for the tokens that are left: largest" in table_html(crafted([trimmed]))
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
@@ -111,6 +113,9 @@ def test_a_lab_without_results_or_with_damaged_ones_says_so_and_another_job_is_n
         pages.call("lab-history", "input", other)
     with pytest.raises(gr.Error, match="nothing to go on with"):
         pages.call("lab-go-on", "click", other)
+    running = jobs.create("lab", "Lab", {}).id
+    with pytest.raises(gr.Error, match="under way already"):
+        pages.call("lab-go-on", "click", running)
     pages.lock()
     assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
     for element, event, values in (

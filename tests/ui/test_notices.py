@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from irwm.errors import CorruptCheckpointError
 from ui.components import notices
 
@@ -35,6 +37,7 @@ def test_missing_parts_leave_no_gap() -> None:
     assert "Something went wrong" in notices.error_html({})
 
 
+@pytest.mark.fault(64)
 def test_markup_and_control_characters_are_inert() -> None:
     error = CorruptCheckpointError(
         NASTY, file=f"/a\x1b[31m\u202e{NASTY}", tensor=f"t\n{NASTY}", found=NASTY, advice=NASTY
@@ -52,6 +55,7 @@ def test_what_is_copied_is_what_is_shown() -> None:
     assert 'data-copy="/models/a\\nrm -rf ~\\n"' in page
 
 
+@pytest.mark.fault(64)
 def test_a_toast_is_escaped() -> None:
     message = str(notices.alarm(CorruptCheckpointError(NASTY, advice=NASTY)).message)
     assert "<script" not in message

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.ui.serving import PASSPHRASE, REPOSITORY, RunningApp, start_app
+from ui.pages.api import NAMES
 
 EVIL = "http://evil.example"
 
@@ -49,6 +50,7 @@ def is_open(client: httpx.Client, session: str | None = None) -> bool:
     return bool(data[3]["visible"])
 
 
+@pytest.mark.fault(60)
 def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for host in ("evil.example", f"evil.example:{running_app.port}", "127.0.0.1.evil.example", "", "0.0.0.0"):
@@ -58,6 +60,7 @@ def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> No
     assert not (running_app.home / "vault.sqlite3").exists()
 
 
+@pytest.mark.fault(60)
 def test_an_evil_origin_is_refused_and_nothing_done(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for origin in (EVIL, "null", f"http://localhost:{running_app.port + 1}"):
@@ -71,6 +74,7 @@ def test_an_evil_origin_is_refused_and_nothing_done(running_app: RunningApp) -> 
     assert not (running_app.home / "vault.sqlite3").exists()
 
 
+@pytest.mark.fault(60)
 def test_a_form_of_another_page_cannot_pass_for_json(running_app: RunningApp) -> None:
     with running_app.client() as client:
         body = json.dumps({"data": [PASSPHRASE, PASSPHRASE, 0], "fn_index": handler(client, "do_create")})
@@ -79,6 +83,7 @@ def test_a_form_of_another_page_cannot_pass_for_json(running_app: RunningApp) ->
     assert not (running_app.home / "vault.sqlite3").exists()
 
 
+@pytest.mark.fault(61)
 def test_files_of_the_app_and_of_others_are_not_handed_out(running_app: RunningApp) -> None:
     (running_app.home / "probe.txt").write_text("sealed")
     env = REPOSITORY / "ui" / "style.css"
@@ -151,6 +156,7 @@ def test_a_large_body_is_refused(running_app: RunningApp) -> None:
     assert answer.status_code == 413
 
 
+@pytest.mark.fault(54)
 def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: RunningApp) -> None:
     session = uuid.uuid4().hex
     with running_app.client() as client, running_app.client() as other:
@@ -181,12 +187,12 @@ def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: Runnin
             assert PASSPHRASE.encode() not in path.read_bytes(), path
 
 
-def test_handlers_are_private_and_those_that_show_the_disk_refuse_a_stranger(running_app: RunningApp) -> None:
+def test_the_pages_handlers_are_private_and_those_that_show_the_disk_refuse_a_stranger(running_app: RunningApp) -> None:
     (running_app.root / "nordwind").mkdir(exist_ok=True)
     with running_app.client() as stranger:
         stranger.get("/")
         config = stranger.get("/config").json()
-        assert [d["api_name"] for d in config["dependencies"] if d["api_visibility"] == "public"] == []
+        assert [d["api_name"] for d in config["dependencies"] if d["api_visibility"] != "private"] == list(NAMES)
         browsed = call(stranger, "toggle", [None, ""])
         settled = call(stranger, "settle", [str(running_app.root / "nordwind")])
     for answer in (browsed, settled):

@@ -59,6 +59,7 @@ def test_locking_one_leaves_the_other_open(sessions: Sessions) -> None:
     assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
 
 
+@pytest.mark.fault(54)
 def test_an_idle_browser_is_locked_and_asking_is_no_use(sessions: Sessions, clock: Clock) -> None:
     sessions.create("a", PASSPHRASE)
     sessions.unlock("b", PASSPHRASE)

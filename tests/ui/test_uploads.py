@@ -30,6 +30,7 @@ def post(client: httpx.Client, file: Any) -> httpx.Response:
     return client.post("/gradio_api/run/take", json={"data": [file]})
 
 
+@pytest.mark.fault(62)
 @pytest.mark.parametrize(
     "path",
     ["/etc/passwd", "{home}/vault.sqlite3", "../../../../etc/passwd", "pyproject.toml", "{home}/../home/vault.sqlite3"],

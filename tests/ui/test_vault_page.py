@@ -146,3 +146,38 @@ def test_a_key_is_opened_to_a_folder_only_with_the_passphrase(pages: Pages, key)
     assert "key opened" in [entry.event for entry in pages.vault.audit_log()]
     again = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
     assert "nothing was overwritten" in again["open-key-notice"]
+
+
+def test_a_note_on_a_key_is_changed_shown_and_found(pages: Pages, key) -> None:
+    id, _ = key
+    assert value(pages.call("note-key", "change", id)["note-key-text"]) == ""
+    out = pages.call("note-key-save", "click", id, "  left the company in March ", 0)
+    assert "saved" in out["note-key-said"]
+    assert value(pages.call("note-key", "change", id)["note-key-text"]) == "left the company in March"
+    table = pages.call("vault-keys-search", "change", "march")["vault-keys"]
+    assert "left the company in March" in str(table.value)
+    again = pages.call("note-key-save", "click", id, "left the company in March", 1)
+    assert "says that already" in again["note-key-said"]
+    assert len(pages.vault.labels("keys", id)) == 1
+    pages.call("note-key-save", "click", id, "", 1)
+    assert pages.vault.find_keys().records[0].label == ""
+
+
+def test_a_note_on_a_release_is_shown_and_found(pages: Pages, key) -> None:
+    id, _ = key
+    release = pages.vault.add_release(id, "/releases/copy-7", {"model.safetensors": "ab" * 32}, {})
+    pages.call("note-release-save", "click", release.id, "<b>shipped</b> on a disk", 0)
+    found = pages.call("vault-releases-search", "change", "shipped disk")
+    assert "shipped" in str(found["vault-releases"].value)
+    assert [choice[1] for choice in found["note-release"].choices] == [release.id]
+
+
+def test_a_note_needs_an_open_vault_a_record_and_room(pages: Pages, key) -> None:
+    id, _ = key
+    for wrong in ((None, "x"), ("0" * 16, "x"), (id, "x" * 501)):
+        with pytest.raises(gr.Error):
+            pages.call("note-key-save", "click", *wrong, 0)
+    pages.lock()
+    for element, event, values in (("note-key", "change", (id,)), ("note-key-save", "click", (id, "x", 0))):
+        with pytest.raises(gr.Error, match="locked"):
+            pages.call(element, event, *values)

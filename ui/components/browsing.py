@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from irwm.errors import IrwmError
+from ui.amounts import size_text
 from ui.entries import entries
 from ui.settings import Settings
 
@@ -120,7 +121,7 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
             "this place is not among the folders that the app may use",
             file=typed,
             expected="a path below " + ", ".join(str(root) for root in limits.roots),
-            advice="move it there, or add its folder to IRWM_ROOTS and start the app again",
+            advice="move it there, or add its folder on the page Settings",
         )
     try:
         mode = resolved.stat().st_mode
@@ -144,6 +145,20 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
         )
     named = path.parent.resolve() / path.name
     return named if limits.hold(named) else resolved
+
+
+def new_folder(parent: str, name: str, limits: Limits) -> Path:
+    """The path of a folder that is to be made inside `parent`.
+
+    Raises:
+        PathRefusedError: the name is not a plain name, or the place is refused.
+    """
+    name = name.strip()
+    if not name or name != Path(name).name or name in (".", "..") or not name.isprintable() or "\\" in name:
+        raise PathRefusedError(
+            "this is not a name for a folder", found=name, expected="one name without slashes", advice="Change it"
+        )
+    return use_path(parent, limits, kind="folder") / name
 
 
 def list_folder(
@@ -186,17 +201,6 @@ def describe(path: Path, suffixes: Sequence[str] = WEIGHTS) -> str:
         return _weights(path, suffixes)
     except OSError:
         return ""
-
-
-def size_text(size: float) -> str:
-    """A number of bytes with three figures, in the decimal units that disks and downloads are given in."""
-    if size == 1:
-        return "1 byte"
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def _visible(place: Path, limits: Limits) -> Iterator[tuple[str, Path, int]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
+from ui.context import Context
+from ui.preferences import PreferencesError
+from ui.settings import DEVICE, Settings
 
 NAME = "IRWM Studio"
 
@@ -32,6 +37,27 @@ def device_label(wanted: str) -> str:
     return "CPU: no GPU found" if wanted == "auto" else "CPU"
 
 
+def settle_device(settings: Settings) -> tuple[Settings, str]:
+    """The settings with a device that is there, and that device in a few words.
+
+    Raises:
+        IrwmError: the environment asks for a GPU and there is none. One that was only preferred may be gone: then the
+            app chooses, and the settings' note says so.
+    """
+    try:
+        return settings, device_label(settings.device)
+    except IrwmError:
+        if DEVICE in settings.given:
+            raise
+    gone = PreferencesError(
+        "the GPU that was chosen cannot be used",
+        expected="a CUDA device that PyTorch sees",
+        advice="The processor is used meanwhile. Repair the driver, or choose another device and save",
+    )
+    settings = replace(settings, device="auto", note=gone)
+    return settings, device_label(settings.device)
+
+
 def header_html(device: str) -> str:
     """Name and device as HTML."""
     return str(
@@ -42,8 +68,9 @@ def header_html(device: str) -> str:
     )
 
 
-def header(device: str) -> gr.Button:
-    """Builds the strip; returns the lock button, hidden until there is something to lock."""
+def header(context: Context, device: str) -> gr.Button:
+    """Builds the strip, also as `context.top`; returns the lock button, hidden until there is something to lock."""
+    context.device = device
     with gr.Row(elem_id="top", equal_height=True):
-        gr.HTML(header_html(device), elem_classes="top-text", js_on_load=None)
+        context.top = gr.HTML(header_html(device), elem_classes="top-text", js_on_load=None)
         return gr.Button("Lock", size="sm", scale=0, min_width=80, visible=False, elem_id="lock")

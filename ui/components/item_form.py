@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from typing import Any
 
 import gradio as gr
@@ -11,6 +10,7 @@ import gradio as gr
 from irwm.errors import IrwmError
 from ui.components.path_picker import PathPicker, path_picker
 from ui.context import Context
+from ui.days import day_utc
 from ui.jobs.filing import logged_in
 
 DATE_LENGTH = 10
@@ -86,23 +86,3 @@ def examiner_field(elem_id: str) -> gr.Textbox:
         max_length=200,
         elem_id=elem_id,
     )
-
-
-def day_utc(text: str | None) -> str:
-    """The beginning of a day as typed, ISO 8601 in UTC; "" for none.
-
-    The beginning, because that is what may be said for certain to the disadvantage of whoever says it.
-
-    Raises:
-        IrwmError: not a date, or one that is still to come.
-    """
-    typed = (text or "").strip()
-    if not typed:
-        return ""
-    try:
-        day = date.fromisoformat(typed)
-    except ValueError:
-        raise IrwmError("this is not a date", expected="year-month-day, such as 2024-01-28", found=typed) from None
-    if day > datetime.now(UTC).date():
-        raise IrwmError("this day is still to come", found=typed, advice="Give the day on which it was first seen")
-    return f"{day.isoformat()}T00:00:00+00:00"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -41,7 +41,7 @@ STATES = {
     "stopped": "Stopped",
     "interrupted": "Interrupted",
 }
-_ICONS = {"done": "done", "failed": "fault", "interrupted": "fault", "stopped": "stopped"}
+ICONS = {"done": "done", "failed": "fault", "interrupted": "fault", "stopped": "stopped"}
 
 
 class SpeedMeter:
@@ -80,12 +80,17 @@ class JobCard:
     box: gr.Column
 
 
-def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> JobCard:
+def job_card(
+    context: Context, kinds: Sequence[str], *, unit: str | Mapping[str, str] = "bytes", log_open: bool = False
+) -> JobCard:
     """Builds the card, its timer and its events at this place of the page.
 
     Args:
-        kinds: the kinds of job that belong to this page; the newest of them is shown again after a reload.
-        unit: what the progress counts: "bytes", or a plural such as "recipients".
+        kinds: the kinds of job that belong to this page; the newest of them is shown again after a reload. The first
+            one also names the card's element.
+        unit: what the progress counts: "bytes", or a plural such as "recipients"; by the job's kind where it shows
+            jobs of several, bytes for one that is not named.
+        log_open: show the end of the log without being asked.
     """
     kinds = tuple(kinds)
     meter = SpeedMeter()
@@ -96,7 +101,7 @@ def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> 
         with gr.Row(elem_classes="job-row"):
             card = gr.HTML(elem_classes="job-card")
             stop = gr.Button("Stop", variant="stop", scale=0, elem_classes="job-stop", visible=False)
-        with gr.Accordion("Log", open=False, elem_classes="job-log"):
+        with gr.Accordion("Log", open=log_open, elem_classes="job-log"):
             log = gr.HTML(autoscroll=True, max_height=LOG_HEIGHT)
 
     def look(id: str | None, seen: str, request: gr.Request) -> Any:
@@ -118,9 +123,10 @@ def job_card(context: Context, kinds: Sequence[str], *, unit: str = "bytes") -> 
                 None,
             )
         speed = meter.speed(job, time.monotonic())
+        counted = unit if isinstance(unit, str) else unit.get(job.kind, "bytes")
         return (
             gr.Column(visible=True),
-            job_html(job, speed=speed, unit=unit, now=datetime.now(UTC), ahead=ahead),
+            job_html(job, speed=speed, unit=counted, now=datetime.now(UTC), ahead=ahead),
             gr.Button(visible=not job.is_over, interactive=not job.is_over),
             # Drawn anew only when it grew: a reader may have marked a line.
             gr.skip() if tail == seen else log_html(tail),
@@ -174,7 +180,7 @@ def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: 
     part = min(1.0, job.done / job.total) if job.total > 0 else None
     if job.state == "done":
         part = 1.0
-    symbol = icon(_ICONS[job.state]) if job.state in _ICONS else ""
+    symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
     head = Markup('<div class="job-head"><h3>{}</h3><span class="job-state state-{}">{}{}</span></div>').format(
         printable(job.title), job.state, symbol, STATES[job.state]
     )
@@ -204,7 +210,9 @@ def duration_text(seconds: float) -> str:
 
 def _bar(job: Job, part: float | None, ahead: Sequence[Job]) -> Markup:
     if job.state == "stopped":
-        return Markup('<p class="job-what">Stopped on request. Nothing was published.</p>')
+        return Markup(
+            '<p class="job-what">Stopped on request. Nothing half-made is left; what was finished before stays.</p>'
+        )
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
     width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""
     return Markup(

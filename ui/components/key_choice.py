@@ -9,7 +9,6 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from irwm.errors import IrwmError
 from storage.records import KeyRecord, Page
 from storage.vault import Vault
 from ui.components import notices
@@ -52,7 +51,7 @@ class KeyChoice:
 
     @property
     def inputs(self) -> list[Any]:
-        """The components that `request` takes values of, in order."""
+        """The components that `chosen` takes values of, in order."""
         return [self.listed, self.words]
 
     def nothing(self) -> tuple[Any, ...]:
@@ -80,22 +79,12 @@ class KeyChoice:
         page = vault.find_keys(words, model_fingerprint=fingerprint, newest_first=False, limit=MOST_LISTED)
         return gr.HTML(summary_html(page, words), visible=True)
 
-    def request(
-        self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None
-    ) -> dict[str, Any]:
-        """The part of a job's request that says which keys: ids, or None for all that fit the words.
-
-        Raises:
-            IrwmError: no key is left.
-        """
+    def chosen(self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None) -> dict[str, Any]:
+        """Which keys, as `ui.jobs.requests` takes them: those listed, or where there are many, all that fit."""
         whole = vault.find_keys(model_fingerprint=fingerprint, limit=1).total
         if whole <= MOST_LISTED:
-            if not listed:
-                raise IrwmError("no key was chosen", advice="Choose at least one key that was made for this original")
-            return {"keys": list(listed), "matching": ""}
-        if not vault.find_keys(words or "", model_fingerprint=fingerprint, limit=1).total:
-            raise IrwmError("no key fits these words", found=words, advice="Shorten them, or empty the field for all")
-        return {"keys": None, "matching": (words or "").strip()}
+            return {"keys": list(listed or ()), "matching": ""}
+        return {"keys": None, "matching": words}
 
 
 def key_choice() -> KeyChoice:

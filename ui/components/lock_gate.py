@@ -6,19 +6,21 @@ document; nothing typed is lost. Hiding protects nothing, though: every handler 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from markupsafe import escape
 
 from irwm.errors import IrwmError
+from storage.backup import latest_backup
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.context import Context
+from ui.passphrases import LEAST_CHARACTERS, check_new
 
-# Short enough to be typed, long enough that Argon2id makes guessing hopeless.
-LEAST_CHARACTERS = 12
 MOST_CHARACTERS = 1024
 # How often an open page asks whether it has been locked meanwhile.
 WATCH_SECONDS = 20.0
@@ -34,27 +36,6 @@ AGAIN = """
 ## Unlock
 The vault is locked for this browser. Running jobs go on meanwhile.
 """
-
-
-class PassphraseTooShortError(IrwmError):
-    """A first passphrase that could be guessed, or that was typed differently twice."""
-
-
-def check_new(first: str, second: str) -> None:
-    """Whether this may become the passphrase.
-
-    Raises:
-        PassphraseTooShortError
-    """
-    if first != second:
-        raise PassphraseTooShortError("the two entries differ", advice="type the passphrase again in both fields")
-    if len(first.strip()) < LEAST_CHARACTERS:
-        raise PassphraseTooShortError(
-            "this passphrase is too short",
-            expected=f"at least {LEAST_CHARACTERS} characters",
-            found=f"{len(first.strip())}",
-            advice="four unrelated words are easier to remember and harder to guess",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +119,8 @@ def wire(
     def state(request: gr.Request, opened: int) -> tuple[Any, ...]:
         """What the gate, the desk and the lock button become for this browser, now."""
         is_open = context.is_open(request)
-        there = sessions.vault_exists()
+        # A lost vault of which there is a backup: nobody is led to begin a new one in its place.
+        there = sessions.vault_exists() or latest_backup(sessions.home) is not None
         return (
             gr.Row(visible=not is_open and not there),
             gr.Row(visible=not is_open and there),
@@ -155,7 +137,10 @@ def wire(
         return *state(request, 0), is_dark, *asked
 
     def refused(error: IrwmError) -> Any:
-        return gr.HTML(notices.error_html(error), visible=True)
+        # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
+        home = f"{sessions.home}{os.sep}"
+        parts = {name: text.replace(home, "") for name, text in notices.parts_of(error).items()}
+        return gr.HTML(notices.error_html(parts), visible=True)
 
     def no_notice() -> Any:
         return gr.HTML("", visible=False)
@@ -171,8 +156,12 @@ def wire(
     def do_unlock(passphrase: str, opened: int, request: gr.Request) -> Any:
         try:
             sessions.unlock(context.session(request), passphrase)
+            warnings = context.require(request).warnings
         except IrwmError as error:
             return *state(request, opened), "", refused(error)
+        for warning in warnings:
+            # Escaped, since Gradio renders the text of its toasts as HTML; it stays until it was read.
+            gr.Warning(str(escape(warning)), duration=None)
         return *state(request, opened), "", no_notice()
 
     def do_lock(opened: int, request: gr.Request) -> Any:

@@ -55,7 +55,7 @@ class PathPicker:
     chosen: gr.State
     note: gr.HTML
     purpose: str
-    limits: Limits
+    context: Context
     kind: str
     suffixes: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class PathPicker:
         Raises:
             PathRefusedError
         """
-        return use_path(text, self.limits, kind=self.kind, suffixes=self.suffixes)
+        return use_path(text, Limits.of(self.context.settings), kind=self.kind, suffixes=self.suffixes)
 
 
 def path_picker(
@@ -85,14 +85,17 @@ def path_picker(
         kind: "model" for a model's folder or weights file, "folder" for any folder, "file" for a file, "any" for both.
         suffixes: the files to show and accept, for "model" and "file".
     """
-    limits = Limits.of(context.settings)
     suffixes = tuple(suffixes)
+
+    def limits() -> Limits:
+        """Asked anew each time: an officer may change the roots on the page Settings."""
+        return Limits.of(context.settings)
 
     def showing(folder: str | Path) -> str:
         try:
-            return listing_html(list_folder(folder, limits, kind=kind, suffixes=suffixes), limits, kind)
+            return listing_html(list_folder(folder, limits(), kind=kind, suffixes=suffixes), limits(), kind)
         except IrwmError as error:
-            return places_html(limits) + notices.error_html(error)
+            return places_html(limits()) + notices.error_html(error)
 
     with gr.Column(elem_classes="picker", elem_id=f"picker-{purpose}"):
         with gr.Row(elem_classes="picker-row"):
@@ -122,7 +125,7 @@ def path_picker(
         context.require(request)
         if is_shown:
             return False, gr.Column(visible=False), gr.skip(), gr.Button("Browse…")
-        return True, gr.Column(visible=True), showing(start_folder(text, limits)), gr.Button("Close")
+        return True, gr.Column(visible=True), showing(start_folder(text, limits())), gr.Button("Close")
 
     @guarded
     def settle(text: str, request: gr.Request) -> Any:
@@ -131,7 +134,7 @@ def path_picker(
         if not text.strip():
             return gr.skip(), gr.HTML(visible=False), None
         try:
-            path = use_path(text, limits, kind=kind, suffixes=suffixes)
+            path = use_path(text, limits(), kind=kind, suffixes=suffixes)
         except IrwmError as error:
             return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
         # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
@@ -160,7 +163,7 @@ def path_picker(
         return gr.HTML(recent_html(paths), visible=bool(paths))
 
     context.opened.change(offer_recent, None, recent, **PRIVATE)
-    return PathPicker(field, chosen, note, purpose, limits, kind, suffixes)
+    return PathPicker(field, chosen, note, purpose, context, kind, suffixes)
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,31 +10,21 @@ from typing import Any
 import gradio as gr
 
 from irwm import Parameters
-from irwm.errors import IrwmError, ParameterError
-from irwm.parameters import AUTO_SCALE, NOISE_LEVELS, many_recipients
+from irwm.errors import IrwmError
+from irwm.parameters import AUTO_SCALE, NOISE_LEVELS
 from irwm.probability import log10_random_user, log10_wrong_user, success_probability
 from ui import plots
+from ui.amounts import number, size_text
 from ui.components import notices
-from ui.components.browsing import size_text
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.plot_theme import number, power_text
+from ui.plot_theme import power_text
+from ui.presets import HIDDEN as HIDDEN
+from ui.presets import MANY, PRESETS, ROBUST, check_memory, memory_needed, memory_there, preset_parameters
 
-ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
-PRESETS = {
-    ROBUST: "the paper's setting: stored numbers a thousand times smaller than solved; its own test reads it best",
-    HIDDEN: "stored numbers as large as their neighbours, so that nothing in a row stands out",
-    MANY: "every copy gets noise of its own, which hides its mark from the other recipients and names who leaked it",
-}
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8
-# Offered before a model is known; the demo model's size, on the small side.
-USUAL_HIDDEN_SIZE = 256
-# Bytes behind one number of the null's permutations: the stream, its order, and room to sort it.
-_BYTES_PER_PLACE = 24
-# Where a system does not tell how much memory it has.
-_USUAL_MEMORY = 8 * 1024**3
 # A share of the computer's memory that a person should hear about.
 _MUCH = 0.25
 
@@ -75,7 +64,7 @@ class SettingsForm:
     @staticmethod
     def choose(preset: str, hidden_size: int | None) -> tuple[Any, ...]:
         """The preset, and what it fills in for a model of this hidden size, in the order of `chosen`."""
-        p = many_recipients(hidden_size or USUAL_HIDDEN_SIZE) if preset == MANY else Parameters()
+        p = preset_parameters(preset, hidden_size)
         return gr.Radio(value=preset), p.constraints, p.noise_coordinates, p.noise_level
 
     @classmethod
@@ -221,39 +210,9 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
             f"be named from a mixture of copies. Choose “{MANY}” for that."
         )
     needed = memory_needed(params, hidden_size)
-    if needed > _MUCH * _memory():
+    if needed > _MUCH * memory_there():
         notes.append(f"So many permutations take about {size_text(needed)} of memory for each copy.")
     return notes
-
-
-def memory_needed(params: Parameters, hidden_size: int | None) -> int:
-    """Bytes that the null of a reading takes: the permutations (numit, d), and the lengths (l, numit) twice."""
-    d = hidden_size or USUAL_HIDDEN_SIZE
-    return params.permutations * (_BYTES_PER_PLACE * d + 16 * params.positions)
-
-
-def check_memory(params: Parameters, hidden_size: int | None) -> None:
-    """Refuses settings that this computer could not compute with.
-
-    Raises:
-        ParameterError
-    """
-    needed, there = memory_needed(params, hidden_size), _memory()
-    if needed > there:
-        raise ParameterError(
-            "so many permutations (numit) do not fit into this computer's memory",
-            expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
-            found=f"{number(params.permutations)} permutations, {size_text(needed)}",
-            advice="Choose fewer; a thousand prove a mark",
-        )
-
-
-def _memory() -> int:
-    """Bytes of memory that this computer has."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return _USUAL_MEMORY
 
 
 def _whole(value: Any) -> Any:

@@ -11,7 +11,6 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from storage.jobs import Jobs
 from ui.candidates import Candidates
 from ui.components import notices
 from ui.components.uploads import offer
@@ -22,7 +21,6 @@ from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, outcome, read_overview
 HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Lineage"]
 # Suspects of a folder that its card lists by name.
 _MOST_NAMED = 8
-_LOOK_BACK = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +99,6 @@ def sweep_view() -> SweepView:
             json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="sweep-json", scale=0, min_width=260)
         pick = gr.Dropdown([], label="Show the finding on", info="One suspect of this folder", elem_id="sweep-pick")
     return SweepView(box, summary, html_file, json_file, table, pick)
-
-
-def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
-    """The newest sweep of this folder that ended early, to go on with; "" for none."""
-    same = ("folder", "original", "keys", "matching", "statistic", "invariant", "seed")
-    for job in jobs.recent(_LOOK_BACK):
-        if job.kind == "sweep" and all(job.request.get(name) == asked.get(name) for name in same):
-            return job.id if job.is_over and job.state != "done" else ""
-    return ""
 
 
 def folder_html(found: Candidates) -> str:

@@ -18,27 +18,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-
 import irwm
 from irwm.checkpoint import (
     MANIFEST_NAME,
     Checkpoint,
     Preflight,
     preflight,
-    read_manifest,
     sweep_partials,
-    verify_manifest,
 )
 from irwm.checkpoint.cloning import ClonedFrom
 from irwm.checkpoint.partial import sync_folder
 from irwm.checkpoint.platform import try_lock, unlock_and_close
-from irwm.errors import CancelledError, InsertionError, IrwmError, OutputExistsError, PublishError, printable
+from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, printable
 from storage.files import open_to_append
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
+from ui.jobs.finished import finished
 from ui.jobs.recipients import Recipient, checked, folder_name, same_name
 from ui.jobs.releasing import Issued, issued, receipt_of, require_margin, seal, secret_of, write
 from ui.jobs.reporter import JobReporter
@@ -55,7 +52,6 @@ COLUMNS = (
 )  # fmt: skip
 # What may be wrong with one recipient's numbers or folder and not with anybody else's.
 _THEIRS_ALONE = (InsertionError, OutputExistsError)
-_ROWS_AT_ONCE = 8192
 # What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -219,8 +215,10 @@ class _Batch:
         """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
         progress.start()
         folder, cloned = self.out / folder_name(key.recipient, key.commitment), 0
-        release = self._finished(key, folder)
-        if release is None:
+        release = finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device)
+        if release is not None:
+            self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
+        else:
             written = write(
                 self.model,
                 key,
@@ -236,35 +234,6 @@ class _Batch:
         self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
         progress.end()
         return receipt, shared
-
-    def _finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
-        """The copy of an earlier run that was ended between its last rename and its record; None where nothing stands.
-
-        Raises:
-            OutputExistsError: what stands there is not that copy, and is left as it is.
-        """
-        if not os.path.lexists(folder):
-            return None
-        if not os.path.lexists(folder / MANIFEST_NAME):
-            raise _spoilt(folder, f"no manifest ({MANIFEST_NAME}) in it")
-        try:
-            manifest = read_manifest(folder)
-            check = verify_manifest(folder, cancelled=self.report.cancelled)
-            if not check.ok:
-                differing = [*check.changed, *check.missing, *check.extra]
-                raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
-            copy = irwm.open_checkpoint(folder)
-            found = irwm.detect(copy, self.model, key, device=self.device)
-        except (CancelledError, OutputExistsError):
-            raise
-        except IrwmError as error:
-            raise _spoilt(folder, error.problem) from error
-        if found.verdict != "found":
-            raise _spoilt(folder, f"a model on which the key reads {found.verdict}")
-        self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
-        size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
-        rows = _changed_rows(self.model, copy)
-        return irwm.Release(folder, rows, manifest, (), size, found)
 
     def summary(self, recipients: int) -> dict[str, Any]:
         """What the page shows."""
@@ -318,16 +287,6 @@ class _Progress:
         self(self.each, self.each, "")
 
 
-def _spoilt(folder: Path, found: str) -> OutputExistsError:
-    return OutputExistsError(
-        "Something else stands where this copy goes",
-        file=folder,
-        expected="nothing, or this recipient's finished copy",
-        found=found,
-        advice="Move it away or delete it, then start again with the same list: only what is missing is written",
-    )
-
-
 def _why(error: IrwmError) -> str:
     """An error in one table cell: what is wrong, with which folder, and what to do."""
     where = f" ({printable(Path(error.file).name, 120)})" if error.file and isinstance(error, PublishError) else ""
@@ -355,15 +314,6 @@ def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str
 def _harmless(cell: Any) -> Any:
     """A cell that a spreadsheet shows as it is: one that begins as a formula gets an apostrophe before it."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-
-def _changed_rows(model: Checkpoint, copy: Checkpoint) -> np.ndarray:
-    """Ids of the embedding rows in which a copy differs from its original."""
-    starts = range(0, model.vocab_size, _ROWS_AT_ONCE)
-    blocks = [slice(start, min(start + _ROWS_AT_ONCE, model.vocab_size)) for start in starts]
-    return np.flatnonzero(
-        np.concatenate([(model.embedding(b) != copy.embedding(b)).any(dim=1).numpy() for b in blocks])
-    )
 
 
 def _made(out: Path) -> Path:

@@ -24,7 +24,7 @@ from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
 from ui import quiet
-from ui.jobs import KINDS, OPENS_VAULT, RESUMED
+from ui.jobs import KINDS, OPENS_VAULT, RESUMED, orphans
 from ui.jobs.child import LENGTH_BYTES
 from ui.jobs.queue import lane_of
 from ui.jobs.vault_access import secrets_for
@@ -200,6 +200,9 @@ def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs:
     with contextlib.suppress(OSError):
         process.stdin.close()
     code = process.wait()
+    if code < 0:  # it had no time to clean up
+        with contextlib.suppress(IrwmError):
+            orphans.sweep(jobs.get(job_id))
     if job_id in _STOPPING:
         return
     with contextlib.suppress(IrwmError):  # the home folder is gone, as at the end of a test

@@ -204,6 +204,8 @@ def build(context: Context, tab: gr.Tab) -> None:
             path = model.check(chosen) if chosen else DEMO
             s = settings_of(*values)
             figure = model_figure(view, path, s, dark)
+            if chosen:
+                context.recent.add(model.purpose, path)
             return about_model(path, data.sample_of(path, s)), figure
         except IrwmError as error:
             return notices.error_html(error), gr.skip()

@@ -12,22 +12,22 @@ import irwm
 from irwm.checkpoint.adapter import is_adapter
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
-from ui.candidates import Candidates, candidates
+from ui.candidates import several_in
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
 from ui.components.events import PRIVATE
 from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
-from ui.components.item_form import DATE_LENGTH, SEEN_HELP, day_utc, examiner_field
+from ui.components.item_form import DATE_LENGTH, SEEN_HELP, examiner_field
 from ui.components.job_card import job_card
 from ui.components.key_choice import key_choice, key_label
 from ui.components.model_card import measure, model_html
 from ui.components.path_picker import path_picker
-from ui.components.sweep_view import folder_html, sweep_view, to_resume
+from ui.components.sweep_view import folder_html, sweep_view
 from ui.components.uploads import RECEIVED, receive
 from ui.context import Context
-from ui.jobs import runner
-from ui.jobs.vault_access import secrets_for
+from ui.jobs import requests
+from ui.jobs.requests import LARGEST_SEED
 
 __all__ = ["build", "key_label"]
 
@@ -35,8 +35,6 @@ INTRO = """
 # Investigate a suspect
 Looks for your marks in a checkpoint, or in every checkpoint of a folder, and says what the evidence is worth.
 """
-# What the public permutations are drawn from takes sixteen bytes; no one needs to type more than this.
-LARGEST_SEED = 2**31 - 1
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -222,26 +220,24 @@ def build(context: Context, tab: gr.Tab) -> None:
                 found=reference,
                 advice="Wait for its card below the field, then start again",
             )
-        named = (title or "").strip()  # a field that was never unfolded has no value yet
-        asked = keys.request(vault, read[1], listed, words) | {
-            "original": read[0],
-            "seed": checked_seed(seed),
-            "statistic": statistic,
-            "invariant": invariant,
-            "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
-            "case_title": named,
-            "note": (note or "").strip(),
-            "seen_utc": day_utc(since),
-            "examiner": (who or "").strip(),
-            "device": context.settings.device,
-            "scheduler": context.settings.scheduler,
-        }
-        if several_in(Path(source)) is None:
-            kind, what, asked["suspect"] = "investigate", "Investigate", source
-        else:
-            kind, what, asked["folder"] = "sweep", "Sweep", source
-            asked["resume"] = to_resume(context.jobs, asked)
-        started = runner.start(kind, f"{what} {Path(source).name}", asked, secrets_for(vault), context.jobs)
+        asked = requests.investigate(
+            vault,
+            context.jobs,
+            Path(source),
+            Path(read[0]),
+            read[1],
+            **keys.chosen(vault, read[1], listed, words),
+            case=title or "",  # a field that was never unfolded has no value yet
+            note=note or "",
+            seen=since,
+            examiner=who or "",
+            seed=seed,
+            statistic=statistic,
+            invariant=invariant,
+            device=context.settings.device,
+            scheduler=context.settings.scheduler,
+        )
+        started = asked.start(vault, context.jobs)
         for purpose, path in (("suspect", source), ("original-of", read[0])):
             if not held or purpose != "suspect":
                 context.recent.add(purpose, path)
@@ -319,29 +315,3 @@ def build(context: Context, tab: gr.Tab) -> None:
     shown = [results, *view.outputs, *sweep.outputs]
     gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **last)
     sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **last)
-
-
-def several_in(path: Path) -> Candidates | None:
-    """What a folder holds where that is not one checkpoint; None for a file, and for a checkpoint's own folder.
-
-    Raises:
-        SweepFolderError: the folder cannot be read.
-    """
-    if not path.is_dir():
-        return None
-    found = candidates(path)
-    return None if found.is_one or not found.paths else found
-
-
-def checked_seed(seed: float | None) -> int:
-    """A seed as typed.
-
-    Raises:
-        IrwmError: not a whole number, or a larger one than permutations are drawn from.
-    """
-    value = 0 if seed is None else seed
-    if not 0 <= value <= LARGEST_SEED or value != int(value):  # not finite fails the first comparison
-        raise IrwmError(
-            "the seed is out of range", expected=f"a whole number from 0 to {LARGEST_SEED}", found=str(seed)
-        )
-    return int(value)

@@ -14,9 +14,8 @@ from irwm.checkpoint import Preflight, preflight
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
 from irwm.keys import MAX_NAME
-from storage.vault import Vault
 from ui.components import notices
-from ui.components.browsing import Limits, size_text, use_path
+from ui.components.browsing import Limits, new_folder, size_text
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
@@ -27,12 +26,10 @@ from ui.components.recipients import damaged_html, preview_html, recipients_fiel
 from ui.components.settings_form import MANY, ROBUST, check_memory, settings_form
 from ui.components.uploads import offer
 from ui.context import Context
-from ui.jobs import runner
+from ui.jobs import requests
 from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
-from ui.jobs.recipients import Recipient, RecipientList, read_list, same_name
-from ui.jobs.releasing import issued
-from ui.jobs.vault_access import secrets_for
+from ui.jobs.recipients import read_list
 from ui.plot_theme import number
 from ui.settings import DEMO
 
@@ -184,19 +181,14 @@ def build(context: Context, tab: gr.Tab) -> None:
             found = read_list(text or "")
         except IrwmError as error:
             return notices.error_html(error), (before + 1, 1)
-        released, damaged = _released(vault, mark, owner, found)
+        released, damaged = requests.released(vault, mark, owner, found.recipients)
         copies = len(found.recipients) - len(released)
         return preview_html(found, released, damaged), (max(1, before + copies), copies)
 
     @guarded
     def check_names(who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
         vault = context.require(request)
-        if not (owner or "").strip():
-            raise IrwmError("the owner is missing", advice="Say whose model it is; it is bound into the key")
-        if who == SEVERAL:
-            found = read_list(text or "")
-            if len(_released(vault, mark, owner, found)[0]) == len(found.require()):
-                raise IrwmError("each of these recipients has a copy of this model", advice="Add who has none")
+        requests.check_names(vault, mark, owner, read_list(text or "").require() if who == SEVERAL else None)
         return gr.Walkthrough(selected=3)
 
     @guarded
@@ -213,7 +205,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         if not context.is_open(request) or not source or not (parent or "").strip() or not (name or "").strip():
             return ""  # a step that was never shown has no values yet
         try:
-            out, model = _target(parent, name, context), irwm.open_checkpoint(source)
+            out, model = new_folder(parent or "", name or "", Limits.of(context.settings)), irwm.open_checkpoint(source)
             copies = max(1, keys[1]) if who == SEVERAL else 1
             ready = room_for(model, out, copies) if who == SEVERAL else preflight(model, out)
         except IrwmError as error:
@@ -238,31 +230,21 @@ def build(context: Context, tab: gr.Tab) -> None:
         if not source:
             raise IrwmError("no original is chosen", advice="Go back to the first step")
         path = original.check(source)
-        model = irwm.open_checkpoint(path)
-        check_names(who, owner, text, model.fingerprint if who == SEVERAL else None, request)
-        parameters = form.parameters(*values)
-        check_memory(parameters, model.hidden_size)
-        out = _target(parent, name, context)
-        task: dict[str, Any] = {
-            "model": str(path),
-            "out_dir": str(out),
-            "parameters": parameters.to_dict(),
-            "owner": (owner or "").strip(),
-            "label": (label or "").strip(),
-            "device": context.settings.device,
-            "utility": cost,
-        }
-        if who == SEVERAL:
-            people = read_list(text).require()
-            task["recipients"] = [[person.name, person.note] for person in people]
-            title = f"Protect {path.name} for {number(len(people))} recipients in {out.name}"
-        else:
-            preflight(model, out)
-            task["recipient"] = (recipient or "").strip()
-            title = f"Protect {path.name} as {out.name}"
-        started = runner.start("protect", title, task, secrets_for(vault), context.jobs)
+        asked = requests.protect(
+            vault,
+            path,
+            new_folder(parent or "", name or "", Limits.of(context.settings)),
+            owner=owner or "",
+            parameters=form.parameters(*values),
+            recipient=recipient or "",
+            recipients=read_list(text or "").require() if who == SEVERAL else None,
+            label=label or "",
+            device=context.settings.device,
+            utility=cost,
+        )
+        started = asked.start(vault, context.jobs)
         context.recent.add("original", path)
-        context.recent.add("target", out.parent)
+        context.recent.add("target", Path(asked.request["out_dir"]).parent)
         return started.id, gr.HTML(visible=False), gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
 
     def show(ended: str | None, request: gr.Request) -> Any:
@@ -326,17 +308,6 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
     return room + there + left
 
 
-def _released(
-    vault: Vault, fingerprint: str | None, owner: str | None, found: RecipientList
-) -> tuple[list[Recipient], int]:
-    """Those of a list who have a copy of this model already, and how many records of the vault cannot be read."""
-    if not fingerprint:
-        return [], 0
-    among = {same_name(recipient.name) for recipient in found.recipients}
-    known = issued(vault, fingerprint, (owner or "").strip(), among=among)
-    return [person for person in found.recipients if same_name(person.name) in known.released], known.damaged
-
-
 def _with_request(handler: Any) -> Any:
     """`handler(*values, request)` for Gradio, which fills in the request by its annotation and not behind `*args`."""
 
@@ -362,17 +333,3 @@ def _home_for(model: Path, context: Context) -> str:
     limits = Limits.of(context.settings)
     places = [model.parent, *limits.roots]
     return next((str(p) for p in places if limits.hold(p.resolve()) and os.access(p, os.W_OK)), "")
-
-
-def _target(parent: str | None, name: str | None, context: Context) -> Path:
-    """The release folder, inside the folders that the app may use.
-
-    Raises:
-        IrwmError: the name is not a plain name, or the place is refused.
-    """
-    name = (name or "").strip()
-    if not name or name != Path(name).name or name in (".", "..") or not name.isprintable() or "\\" in name:
-        raise IrwmError(
-            "this is not a name for a folder", found=name, expected="one name without slashes", advice="Change it"
-        )
-    return use_path(parent or "", Limits.of(context.settings), kind="folder") / name

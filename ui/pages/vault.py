@@ -8,19 +8,22 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
 from storage.vault import Vault
 from ui.components import notices
+from ui.components.case_file import short_path
 from ui.components.commitment_box import commitment_box
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
-from ui.components.lock_gate import check_new
+from ui.components.label_box import label_box
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
+from ui.passphrases import check_new
 from ui.plot_theme import power_text
 
 INTRO = """
@@ -28,7 +31,7 @@ INTRO = """
 Keys never leave it. What is shown here is their fingerprint, which may be printed and published.
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
-RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified"]
+RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
 NO_KEYS = notices.empty_html(
     "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
 )
@@ -44,7 +47,9 @@ def build(context: Context, tab: gr.Tab) -> None:
     keys = _table(
         KEYS, "key", "Words of the owner, recipient, model or note, or the beginning of the fingerprint", NO_KEYS
     )
-    releases = _table(RELEASES, "release", "Words of the recipient or owner, or of the folder", NO_RELEASES)
+    key_note = label_box(context, tables.KEYS, "key")
+    releases = _table(RELEASES, "release", "Words of the recipient or owner, of the folder or the note", NO_RELEASES)
+    release_note = label_box(context, tables.RELEASES, "release")
     with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
         chosen = commitment_box(context)
         with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
@@ -70,7 +75,9 @@ def build(context: Context, tab: gr.Tab) -> None:
         if not context.is_open(request):
             return gr.skip()
         vault = context.require(request)
-        return notices.note_html(f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it.")
+        warned = "".join(notices.note_html(warning) for warning in vault.warnings)
+        head = f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it."
+        return warned + notices.note_html(head)
 
     @guarded
     def check_all(request: gr.Request) -> Any:
@@ -83,7 +90,11 @@ def build(context: Context, tab: gr.Tab) -> None:
     @guarded
     def back_up(request: gr.Request) -> Any:
         path = context.require(request).backup()
-        return notices.note_html(f"Sealed copy written to {path}. Keep it on another disk.", good=True)
+        return notices.note_html(
+            f"Sealed copy written to {path}. Keep it on another disk. To restore one, lock the vault: it is offered "
+            "where the passphrase is asked for.",
+            good=True,
+        )
 
     @guarded
     def change_passphrase(old: str, new: str, again: str, request: gr.Request) -> Any:
@@ -95,8 +106,10 @@ def build(context: Context, tab: gr.Tab) -> None:
             return notices.error_html(error), "", "", ""
         return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
 
-    keys.wire(context, _find_keys, looks, also=[chosen])
-    releases.wire(context, _find_releases, looks)
+    # A release is found by its key's names, so both tables follow a change of a key's note.
+    keys.wire(context, _find_keys, [*looks, key_note.changed.change], also=[chosen, key_note.choice])
+    noted = [key_note.changed.change, release_note.changed.change]
+    releases.wire(context, _find_releases, [*looks, *noted], also=[release_note.choice])
     gr.on(looks, fill, None, head, trigger_mode="always_last", **PRIVATE)
     check.click(check_all, None, checked, **PRIVATE)
     backup.click(back_up, None, backed_up, **PRIVATE)
@@ -142,15 +155,16 @@ def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
     ]
     choices = [(key_label(record), record.id) for record in page.records]
     # What was chosen stays: this may come a moment after somebody chose.
-    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
+    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices), gr.Dropdown(choices=choices)))
 
 
 def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
     page = vault.find_releases(words, offset=offset, limit=limit)
     keys = vault.key_records(dict.fromkeys(record.key_id for record in page.records))
     names = {key.id: key.recipient or key.owner for key in keys}
-    rows = [[names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt)] for r in page.records]
-    return Found(rows, page.total, page.damaged)
+    rows = [[names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt), r.label] for r in page.records]
+    choices = [(f"{names.get(r.key_id, '?')} · {short_path(r.path)} · {_time(r.created)}", r.id) for r in page.records]
+    return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
 
 
 def _verified(receipt: dict[str, Any]) -> str:

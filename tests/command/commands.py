@@ -1,0 +1,115 @@
+"""Commands as a pipeline gives them: in processes of their own, or, where only the answer counts, in this one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app
+from storage.encryption import Cost
+from storage.jobs import Jobs
+from storage.vault import Vault
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PASSPHRASE = "umbrella-quartz-lantern-tide"
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+
+
+@dataclass
+class Answered:
+    """What a command said.
+
+    Attributes:
+        status: its exit status.
+        answer: the document on standard output.
+        said: standard error.
+    """
+
+    status: int
+    answer: dict[str, Any]
+    said: str
+
+
+@dataclass
+class Desk:
+    """A home folder with a vault, and a place to work in."""
+
+    home: Path
+    work: Path
+
+    @property
+    def jobs(self) -> Jobs:
+        return Jobs(self.home)
+
+    def vault(self) -> Vault:
+        vault = Vault.open(self.home)
+        vault.unlock(PASSPHRASE)
+        return vault
+
+    def environment(self) -> dict[str, str]:
+        temp = self.work / "tmp"
+        temp.mkdir(exist_ok=True)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRWM_", "GRADIO_"))}
+        return kept | {"IRWM_HOME": str(self.home), "IRWM_DEVICE": "cpu", "TMPDIR": str(temp)}
+
+    def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[str]:
+        """The command in a process of its own, its passphrase on its way."""
+        reading, writing = os.pipe()
+        os.write(writing, PASSPHRASE.encode() + b"\n")
+        os.close(writing)
+        try:
+            return subprocess.Popen(
+                [sys.executable, REPOSITORY / "app.py", *words, "--passphrase-fd", str(reading)],
+                env=self.environment(),
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[reading],
+                **settings,
+            )
+        finally:
+            os.close(reading)
+
+    def here(self, capfd: pytest.CaptureFixture[str], *words: str | Path, passphrase: str = PASSPHRASE) -> Answered:
+        """The command in this process, which saves its imports; its job has a process all the same."""
+        reading, writing = os.pipe()
+        os.write(writing, passphrase.encode() + b"\r\n")
+        os.close(writing)
+        capfd.readouterr()
+        with pytest.MonkeyPatch.context() as patch, signals_kept():
+            for name, value in self.environment().items():
+                patch.setenv(name, value)
+            patch.chdir(self.work)
+            patch.setattr(tempfile, "tempdir", None)  # which remembers the first one
+            status = app.main([*map(str, words), "--passphrase-fd", str(reading)])
+        with contextlib.suppress(OSError):  # closed by the command, where it came so far
+            os.close(reading)
+        out, said = capfd.readouterr()
+        return Answered(status, json.loads(out), said)
+
+
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """Puts back what a command in this process does to the signals and to the mode of new files."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    mask = os.umask(0o077)
+    os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,289 @@
+"""`python app.py protect|investigate|trace`: the pages' jobs, vault and results, and a status that is true."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from array import array
+from pathlib import Path
+
+import pytest
+
+import irwm
+from storage.vault import Vault
+from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
+from tests.conftest import write_llama
+from tests.jobs.recipients import averaged, make_keys, put_in_vault
+from ui.command import words
+from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
+from ui.jobs import requests
+from ui.settings import DEVICES as KNOWN_DEVICES
+
+RECIPIENTS = 300
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A vault, a small model, and an empty folder to work in."""
+    folder = tmp_path_factory.mktemp("desk")
+    desk = Desk(folder / "home", folder / "work")
+    desk.work.mkdir()
+    desk.home.mkdir(mode=0o700)
+    Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+    write_llama(desk.work / "model")
+    return desk
+
+
+@pytest.fixture(scope="module")
+def released(desk: Desk) -> Answered:
+    """A release of the model, written by a command in a process of its own."""
+    process = desk.start("protect", "model", "release", "--owner", "Example Labs", "--recipient", "Åsa", "--label", "1")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return Answered(process.returncode, json.loads(out), said)
+
+
+def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: Answered) -> None:
+    answer, result = released.answer, released.answer["result"]
+    assert answer["schema"] == {"name": "irwm-command", "version": 1}
+    assert (answer["command"], answer["outcome"], answer["exit_status"]) == ("protect", "written", 0)
+    assert result["folder"] == str(desk.work / "release")
+    assert (result["owner"], result["recipient"], result["reading"]["verdict"]) == ("Example Labs", "Åsa", "found")
+    assert sorted(result["files"]) == sorted(
+        path.name for path in (desk.work / "release").iterdir() if path.name != "SHA256SUMS"
+    )
+    (record,) = desk.vault().keys()
+    assert (record.id, record.commitment, record.label) == (result["key_id"], result["key_fingerprint"], "1")
+    assert desk.vault().releases()[0].path == result["folder"]
+    job = desk.jobs.get(answer["job"]["id"])
+    assert (job.kind, job.title, job.state) == ("protect", "Protect model as release", "done")
+    assert "Writing" in released.said or "model.safetensors" in released.said
+    assert released.said.splitlines()[-1].startswith("Written: ")
+    assert "\r" not in released.said
+
+
+def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
+    missed = desk.here(capfd, "investigate", "model", "--original", "model", "--quiet")
+    assert (missed.status, missed.answer["outcome"]) == (1, "not found")
+    assert missed.answer["result"]["whose"] == []
+    assert missed.said == "Not found: 1 key tried, none of them fits.\n"
+
+
+def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
+    (desk.work / "garbage.safetensors").write_bytes(b"\xff" * 64)
+    failed = desk.here(capfd, "investigate", "garbage.safetensors", "--original", "model")
+    error = failed.answer["error"]
+    assert (failed.status, failed.answer["outcome"], failed.answer["job"]["state"]) == (2, "error", "failed")
+    assert set(error) == {"type", "problem", "file", "tensor", "expected", "found", "advice"}
+    assert "garbage.safetensors" in error["file"]
+    assert failed.said.splitlines()[-1].startswith("Error: ")
+    assert error["problem"].rstrip(".") in failed.said
+
+
+def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("torn", "torn-too"):
+        (desk.work / "suspects" / name).mkdir(parents=True)
+        (desk.work / "suspects" / name / "model.safetensors").write_bytes(b"\xff" * 64)
+    swept = desk.here(capfd, "investigate", "suspects", "--original", "model", "--report", "swept")
+    assert (swept.status, swept.answer["outcome"], swept.answer["job"]["kind"]) == (3, "inconclusive", "sweep")
+    rows = swept.answer["result"]["suspects"]
+    assert [Path(row["suspect"]).parts[0] for row in rows] == ["torn", "torn-too"]
+    assert all(row["error"]["problem"] for row in rows)
+    assert {path.name for path in (desk.work / "swept").iterdir()} == {"sweep.html", "sweep.json"}
+    assert swept.said.splitlines()[-1] == "Found in 0 of 2 suspects; 2 could not be examined."
+
+
+def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    original = write_llama(desk.work / "large", vocab_size=1500)
+    model = irwm.open_checkpoint(original)
+    keys = make_keys(model, ["Ada", "Ben", "Cleo"])
+    put_in_vault(desk.vault(), [*keys, irwm.generate_key(model, owner="Example Labs", recipient="Without noise")])
+    copies = [Path(irwm.insert(model, key, desk.work / f"copy-{key.recipient}").path) for key in keys[:2]]
+    averaged(copies, desk.work / "mixture")
+    traced = desk.here(capfd, "trace", "mixture", "--original", "large")
+    assert (traced.status, traced.answer["outcome"]) == (0, "named")
+    assert sorted(traced.answer["result"]["whose"]) == ["Ada", "Ben"]
+    assert traced.answer["result"]["keys_tried"] == 3
+    assert traced.said.splitlines()[-1].startswith("Named: ")
+
+
+def test_nobody_can_be_traced_by_keys_without_noise(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refused = desk.here(capfd, "trace", "release", "--original", "model")
+    assert (refused.status, refused.answer["error"]["type"], refused.answer["job"]) == (2, "NoNoiseError", None)
+
+
+def test_a_wrong_passphrase_opens_nothing(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
+    before = desk.jobs.recent()
+    wrong = "umbrella-quartz-lantern-tidf"
+    refused = desk.here(capfd, "protect", "model", "other", "--owner", "Example Labs", passphrase=wrong)
+    assert (refused.status, refused.answer["error"]["type"]) == (2, "WrongPassphraseError")
+    assert desk.jobs.recent() == before
+    assert not (desk.work / "other").exists()
+    assert wrong not in refused.said + json.dumps(refused.answer)
+
+
+def test_no_command_makes_a_vault_but_init(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bare = Desk(tmp_path / "home", tmp_path)
+    refused = bare.here(capfd, "protect", "model", "other", "--owner", "Example Labs")
+    assert (refused.status, refused.answer["error"]["type"]) == (2, "VaultMissingError")
+    assert "init" in refused.answer["error"]["advice"]
+    short = bare.here(capfd, "init", passphrase="too short")
+    assert (short.status, short.answer["error"]["type"]) == (2, "PassphraseTooShortError")
+    assert not Vault.exists(bare.home)
+
+
+def test_every_refusal_before_the_start_is_an_error_in_parts(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (desk.work / "names.csv").write_text("a,b\nc,d\n")
+    (desk.work / "settings.json").write_text("{}")
+    protect = ("protect", "model", "other", "--owner", "Example Labs")
+    for arguments, problem in (
+        (("protect", "nowhere", "other", "--owner", "x"), "nothing at this path"),
+        (("protect", "model", "other", "--owner", " "), "the owner is missing"),
+        (("protect", "model", "release", "--owner", "x"), "already"),
+        ((*protect, "--recipients", "names.csv"), "which column holds the names"),
+        ((*protect, "--parameters", "settings.json"), "not settings"),
+        ((*protect, "--label", "x" * 501), "the note is too long"),
+        (("investigate", "release", "--original", "model", "--report", "release"), "folder is not empty"),
+        (("investigate", "release", "--original", "model", "--report", "names.csv"), "folder is not empty"),
+        (("investigate", "release", "--original", "model", "--keys", "0123"), "no key of this original"),
+        (("investigate", "release", "--original", "model", "--matching", "nobody"), "no key fits"),
+        (("investigate", "release", "--original", "model", "--seed", "-1"), "seed is out of range"),
+        (("investigate", "release", "--original", "model", "--seen", "May"), "not a date"),
+    ):
+        refused = desk.here(capfd, *arguments)
+        assert (refused.status, refused.answer["outcome"], refused.answer["job"]) == (2, "error", None), arguments
+        assert problem in refused.answer["error"]["problem"], arguments
+        assert refused.said.startswith("Error: "), arguments
+    assert not (desk.work / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["protect"],
+        ["protect", "model", "out", "--owner", "x", "--recipient", "y", "--recipients", "z"],
+        ["investigate", "model"],
+        ["investigate", "a", "--original", "b", "--seed", "one"],
+        ["nonsense"],
+        ["protect", "a", "b", "--own", "x"],
+    ],
+)
+def test_bad_usage_is_an_error_like_any_other(
+    desk: Desk, capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    refused = desk.here(capfd, *arguments)
+    assert (refused.status, refused.answer["outcome"]) == (2, "error")
+    assert refused.answer["error"]["problem"]
+    assert "--help" in refused.answer["error"]["advice"]
+    assert refused.said.startswith("usage: python app.py")
+
+
+def test_what_nobody_foresaw_is_no_verdict(
+    desk: Desk, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def burst(*_: object, **__: object) -> None:
+        raise RuntimeError(f"a text that quotes {PASSPHRASE}")
+
+    monkeypatch.setattr("ui.command.run.requests.protect", burst)
+    failed = desk.here(capfd, "protect", "model", "other", "--owner", "x")
+    assert (failed.status, failed.answer["error"]["type"]) == (2, "RuntimeError")
+    assert PASSPHRASE not in failed.said + json.dumps(failed.answer)
+    assert "in burst" in failed.said
+
+
+def test_help_needs_no_library_and_a_command_no_gradio() -> None:
+    code = (
+        "import sys, app\n"
+        "try: app.main(['protect', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'gradio', 'irwm'} & set(sys.modules)\n"
+        "import ui.command.run\n"
+        "assert not {'gradio', 'plotly', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for name in ("MODEL", "--recipients", "--passphrase-fd", "exit status"):
+        assert name in done.stdout
+
+
+def test_the_words_that_are_typed_are_those_that_are_known() -> None:
+    assert DEVICES == KNOWN_DEVICES
+    assert set(UTILITIES) == set(requests.UTILITIES)
+    assert PRESETS == ("robust", "hidden", "many")
+    assert COMMANDS == ("init", "protect", "investigate", "trace")
+    assert sorted(set(words.EXIT.values())) == [0, 1, 2, 3, 4]
+
+
+def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secret(desk: Desk) -> None:
+    """SIGTERM amid the copies of many recipients; while they are written, what every process shows to others."""
+    key = desk.vault().hand_over()
+    (desk.work / "many.txt").write_text("\n".join(f"Recipient {n}" for n in range(RECIPIENTS)))
+    process = desk.start("protect", "model", "copies", "--owner", "Example Labs", "--recipients", "many.txt")
+    out = desk.work / "copies"
+    deadline = time.monotonic() + 120
+    while not (out.is_dir() and len(finished(out)) >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    job = next(job for job in desk.jobs.recent() if job.state == "running")
+    for pid in (process.pid, job.pid):
+        for file in ("cmdline", "environ"):
+            shown = Path(f"/proc/{pid}/{file}").read_bytes()
+            assert shown
+            assert not [x for x in (PASSPHRASE.encode(), key, key.hex().encode()) if x in shown], (pid, file)
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    answered, said = process.communicate(timeout=30)
+    assert time.monotonic() - asked < 10  # the job itself has two seconds; the rest is a loaded machine's
+    answer = json.loads(answered)
+    assert (process.returncode, answer["outcome"], answer["job"]["state"]) == (4, "stopped", "stopped"), said
+    assert not os.path.exists(f"/proc/{job.pid}/cmdline") or not Path(f"/proc/{job.pid}/cmdline").read_bytes()
+    assert 2 <= len(finished(out)) < RECIPIENTS
+    assert [path.name for path in out.iterdir() if path not in finished(out)] == []
+
+
+def test_a_signal_before_the_start_stops_the_command_too(desk: Desk) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"half a passphrase")
+    typed = ["protect", "model", "never", "--owner", "x", "--passphrase-fd", str(reading)]
+    process = subprocess.Popen(
+        [sys.executable, REPOSITORY / "app.py", *typed],
+        env=desk.environment(),
+        cwd=desk.work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[reading],
+    )
+    deadline = time.monotonic() + 60
+    while left(reading):  # until it has read that and waits for the rest of the line
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    answered, said = process.communicate(timeout=60)
+    os.close(reading)
+    os.close(writing)
+    assert (process.returncode, json.loads(answered)["outcome"]) == (4, "stopped"), said
+    assert not (desk.work / "never").exists()
+
+
+def left(descriptor: int) -> int:
+    """Bytes in a pipe."""
+    count = array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
+
+
+def finished(out: Path) -> list[Path]:
+    return [path for path in out.iterdir() if (path / "SHA256SUMS").exists() and not path.name.endswith(".partial")]

@@ -1,0 +1,77 @@
+"""Protect tasks to be killed: each in a fork of this process, which has imported all they need; run by test_crashes.
+
+A line of JSON on standard input starts one: "home", "request", "secrets", and when to kill it: "after" ("start",
+"partial" or "release": until which sign of life to wait) and "pause", seconds from there; a pause of null lets it live.
+The answer is a line of JSON: the "job", whether it was "killed", and the "seconds" from that sign to its end.
+
+One thread only, as is set in this process's environment: a fork keeps no other, and a pool of them would hang.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from irwm.errors import IrwmError
+from storage.jobs import Jobs
+from ui.jobs import protect
+from ui.jobs.child import error_parts
+from ui.jobs.reporter import JobReporter
+
+LOOK_SECONDS = 0.0005
+
+
+def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, Any]) -> None:
+    """What a job's process does (`ui.jobs.child`), from its start to its last row."""
+    jobs.start(job_id, os.getpid())
+    reporter = JobReporter(jobs, job_id)
+    try:
+        result = protect.run(request, secrets, reporter)
+    except IrwmError as error:
+        jobs.finish(job_id, "failed", error=error_parts(error))
+        return
+    reporter.flush()
+    jobs.finish(job_id, "done", result=result)
+
+
+def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: str, pause: float | None) -> Any:
+    jobs = Jobs(Path(home))
+    job_id = jobs.create("protect", "To be killed", request).id
+    child = os.fork()
+    if child == 0:
+        try:
+            work(jobs, job_id, request, secrets)
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(9)
+    out = request["out_dir"]
+    sign = {"start": None, "partial": f"{out}.partial", "release": out}[after]
+    status = 0
+    while sign and not os.path.lexists(sign):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            raise SystemExit(f"the task ended with {status} before {sign} was there")
+        time.sleep(LOOK_SECONDS)
+    began = time.monotonic()
+    if pause is not None:
+        # Ends early when the child does; SIGCHLD is blocked, so none is lost.
+        signal.sigtimedwait([signal.SIGCHLD], pause)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    signal.sigtimedwait([signal.SIGCHLD], 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    assert killed or status == 0, f"the task failed with {status}"
+    return {"job": job_id, "killed": killed, "seconds": time.monotonic() - began}
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    os.umask(0o077)
+    for line in sys.stdin:
+        print(json.dumps(trial(**json.loads(line))), flush=True)

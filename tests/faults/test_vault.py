@@ -1,0 +1,319 @@
+"""Faults with the vault (FAULTS 45 to 55, and 40 and 42 for its file), tried on real files and with real processes.
+
+What only the running app can show, such as a page that stays responsive, is in test_web; what `tests/storage` tries in
+full is marked there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from storage import (
+    DamagedRecordError,
+    KeyRecord,
+    PassphraseError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+    Vault,
+    WrongPassphraseError,
+    latest_backup,
+    restore,
+)
+from storage.schema import VAULT_SCHEMA
+from tests.faults.helpers import empty, fill_up
+from tests.storage.conftest import (
+    CHEAP,
+    ROOT,
+    add,
+    answer,
+    cheap,
+    clock,
+    filled,
+    home,
+    passphrase,
+    reopened,
+    spawn,
+    sql,
+    vault,
+)
+
+__all__ = ["add", "answer", "cheap", "clock", "filled", "home", "passphrase", "reopened", "spawn", "sql", "vault"]
+
+Add = Callable[..., KeyRecord]
+Spawn = Callable[..., subprocess.Popen[str]]
+Sql = Callable[..., list[Any]]
+PAGE = 4096
+
+HOLDS_THE_LOCK = """
+from storage import Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+with vault._file.writing() as db:
+    db.execute("DELETE FROM keys")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_fault_45_a_second_process_gets_in_use_and_a_killed_one_leaves_no_lock(
+    vault: Vault, add: Add, spawn: Spawn
+) -> None:
+    kept = add(vault, "before")
+    child = spawn(HOLDS_THE_LOCK)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    patient, vault._file = vault._file, replace(vault._file, busy_seconds=0.2)
+    with pytest.raises(StorageBusyError, match="in use by another process"):
+        add(vault, "refused")
+    assert vault.keys() == [kept], "readers are not held up, and see nothing of what is under way"
+    vault._file = patient
+    child.kill()
+    child.wait()
+    after = add(vault, "after")
+    assert vault.keys() == [kept, after]
+    assert vault.check().ok
+
+
+def test_fault_40_a_vault_on_a_full_disk_keeps_what_it_has(small_disk: Path, passphrase: str) -> None:
+    kind = StorageFullError if os.path.ismount(small_disk) else StorageError
+    vault = Vault.create(small_disk / "home", passphrase, CHEAP)
+    kept = vault.add_case("kept")
+    backup = vault.backup(small_disk / "copy.sqlite3")
+    refusals = []
+    for left in range(0, 40 * PAGE, PAGE):
+        with nearly_full(small_disk, left):
+            try:
+                vault.add_case("large", "x" * 60_000)
+                break
+            except kind as error:
+                refusals.append(str(error))
+        assert vault.cases() == [kept]
+    assert len(refusals) > 3
+    if os.path.ismount(small_disk):
+        assert all("make room" in refusal for refusal in refusals)
+    assert [case.title for case in vault.cases()] == ["kept", "large"]
+    assert vault.check().ok
+    with nearly_full(small_disk, 0), pytest.raises(StorageError):
+        vault.backup(small_disk / "second.sqlite3")
+    names = {path.name for path in small_disk.iterdir()}
+    assert names == {"home", backup.name}, "nothing half-written is left"
+    assert not [path.name for path in (small_disk / "home").iterdir() if "partial" in path.name]
+
+
+@contextlib.contextmanager
+def nearly_full(place: Path, left: int) -> Iterator[None]:
+    """A disk with `left` bytes free, until the block ends."""
+    fill_up(place, left)
+    try:
+        yield
+    finally:
+        empty(place)
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "replace", "rename", "unlink"])
+@pytest.mark.parametrize("after", [False, True])
+def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_no_vault(
+    vault: Vault, home: Path, passphrase: str, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
+) -> None:
+    vault.add_case("kept")
+    good = vault.backup(home.parent / "good.sqlite3")
+    vault.add_case("newer")
+    new = home.parent / "new"
+    works = {
+        "create": lambda: Vault.create(new, passphrase, CHEAP),
+        "backup": lambda: vault.backup(home.parent / "copy.sqlite3"),
+        "restore": lambda: restore(good, home),
+    }
+    original, failures = getattr(os, call), 0
+    for name, work in works.items():
+        for count in range(1, 20):
+            seen = iter(range(1, 1000))
+
+            def failing(*values: object, seen: Any = seen, count: int = count, **named: object) -> object:
+                number = next(seen)
+                result = original(*values, **named) if after or number != count else None
+                if number == count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                return result
+
+            monkeypatch.setattr(os, call, failing)
+            with contextlib.suppress(OSError, StorageError):
+                work()
+            monkeypatch.undo()
+            reached = next(seen) > count
+            failures += reached
+            again = Vault.open(home)
+            again.unlock(passphrase)
+            assert [case.title for case in again.cases()][:1] == ["kept"], (name, count)
+            assert again.check().ok
+            if new.exists() and Vault.exists(new):
+                Vault.open(new).unlock(passphrase)
+            shutil.rmtree(new, ignore_errors=True)
+            (home.parent / "copy.sqlite3").unlink(missing_ok=True)
+            for aside in home.glob("*replaced*"):
+                aside.unlink()
+            if not reached:
+                break
+    assert failures or call == "rename", "each of these is used by one of the three at least"
+
+
+def test_fault_47_what_a_passphrase_is(tmp_path: Path) -> None:
+    composed = unicodedata.normalize("NFC", "  Zoë's führender Äpfel ")
+    apart = unicodedata.normalize("NFD", composed)
+    assert composed != apart
+    made = Vault.create(tmp_path / "home", apart, CHEAP)
+    before = made.path.read_bytes()
+    other = Vault.open(made.home)
+    for wrong in (composed.strip(), composed.lstrip(), composed.rstrip(), composed + "\n"):
+        with pytest.raises(WrongPassphraseError):
+            other.unlock(wrong)
+    for impossible in ("", "x" * 2**20, "\ud800"):
+        with pytest.raises(PassphraseError):
+            other.unlock(impossible)
+        with pytest.raises(PassphraseError):
+            other.change_passphrase(apart, impossible)
+    assert made.path.read_bytes() == before
+    other.unlock(composed)
+    assert other.is_unlocked
+    other.change_passphrase(composed, " ")
+    again = Vault.open(made.home)
+    again.unlock(" ")
+    assert again.check().ok, "a single space is a passphrase like any other, if nobody's first choice"
+
+
+def test_fault_49_a_byte_flipped_in_the_file_itself_names_its_record(
+    vault: Vault, add: Add, sql: Sql, reopened: Callable[[], Vault], seed: int
+) -> None:
+    random = Random(seed)
+    a, b, c = (add(vault, name) for name in "abc")
+    sound = vault.path.read_bytes()
+    for column in ("meta", "body"):
+        (stored,) = sql(f"SELECT {column} FROM keys WHERE id = ?", b.id)[0]
+        place = sound.index(stored)
+        for offset in random.sample(range(len(stored)), 8):
+            broken = bytearray(sound)
+            broken[place + offset] ^= 1 << random.randrange(8)
+            vault.path.write_bytes(broken)
+            again = reopened()
+            assert [name.id for name in again.check().damaged] == [b.id]
+            assert again.key_bytes(a.id) == b"SECRET-KEY-a"
+            assert again.key_bytes(c.id) == b"SECRET-KEY-c"
+            if column == "body":
+                with pytest.raises(DamagedRecordError, match=b.id):
+                    again.key_bytes(b.id)
+            vault.path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("damage", ["random", "zeros", "another page", "cut off"])
+def test_fault_50_every_page_trashed_or_cut_off_in_turn_is_detected_and_the_backup_brings_it_back(
+    filled: Vault, home: Path, passphrase: str, damage: str
+) -> None:
+    good = filled.backup()
+    known = filled.audit_head
+    keys = filled.keys()
+    whole = filled.path.read_bytes()
+    assert latest_backup(home) == good
+    undetected = []
+    pages = len(whole) // PAGE
+    for page in range(pages):
+        start = page * PAGE
+        put = {
+            "random": Random(page).randbytes(PAGE),
+            "zeros": bytes(PAGE),
+            "another page": whole[(start or PAGE) :][:PAGE],
+            "cut off": b"",
+        }[damage]
+        rest = b"" if damage == "cut off" else whole[start + PAGE :]
+        broken = whole[:start] + put + rest
+        if broken == whole:
+            continue
+        filled.path.write_bytes(broken)
+        try:
+            again = Vault.open(home)
+            again.unlock(passphrase)
+            if again.check().ok and again.verify_audit(known).ok and not again.warnings:
+                undetected.append(page)
+        except StorageError:
+            pass  # noticed
+        filled.path.write_bytes(whole)
+    unused = int(_pragma(filled.path, "freelist_count"))
+    assert len(undetected) <= unused, f"pages {undetected} of {pages}"
+    filled.path.write_bytes(broken)
+    restore(good, home)
+    back = Vault.open(home)
+    back.unlock(passphrase)
+    assert back.keys() == keys
+    assert back.check().ok
+
+
+def _pragma(path: Path, name: str) -> Any:
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        return conn.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+MIGRATES_SLOWLY = """
+from storage.database import DatabaseFile
+from storage.schema import VAULT_SCHEMA
+from dataclasses import replace
+@VAULT_SCHEMA.migrations(name="3 slow")
+def third(db):
+    db.execute("PRAGMA cache_size = 1")
+    db.table("extra").create({"text": str})
+    print("ready", flush=True)
+    while True:
+        db.table("extra").insert_all({"text": "x" * 4000} for _ in range(20))
+        db.execute("DELETE FROM keys")
+DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=VAULT_SCHEMA.version + 1)).prepare()
+"""
+
+
+def test_fault_53_a_migration_killed_from_outside_is_rolled_back(
+    vault: Vault, add: Add, spawn: Spawn, reopened: Callable[[], Vault]
+) -> None:
+    key = add(vault)
+    for wait in (0.0, 0.02, 0.2):
+        child = spawn(MIGRATES_SLOWLY)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(wait)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        again = reopened()
+        assert _pragma(vault.path, "user_version") == VAULT_SCHEMA.version
+        assert again.keys() == [key]
+        assert again.check().ok
+
+
+def starts(home: Path, temp: Path) -> subprocess.CompletedProcess[str]:
+    """`python app.py` on this home, on a port that it cannot have: a home that is refused is refused before."""
+    environment = {**os.environ, "IRWM_HOME": str(home), "IRWM_PORT": "1", "TMPDIR": str(temp), "IRWM_DEVICE": "cpu"}
+    return subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_fault_55_the_app_does_not_start_on_a_linked_home(tmp_path: Path, passphrase: str) -> None:
+    real, temp = tmp_path / "real", tmp_path / "tmp"
+    temp.mkdir()
+    Vault.create(real, passphrase, CHEAP)
+    (tmp_path / "link").symlink_to(real)
+    refused = starts(tmp_path / "link", temp)
+    assert refused.returncode == 2
+    assert "is a link" in refused.stderr
+    assert "Traceback" not in refused.stderr

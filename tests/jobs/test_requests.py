@@ -1,0 +1,133 @@
+"""What may be asked of a job: the same checks for a page, a command and a program's call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.errors import IrwmError, OutputExistsError, ParameterError
+from storage import Jobs, NewKey, Vault
+from storage.encryption import Cost
+from ui.jobs import requests
+from ui.jobs.recipients import Recipient, RecipientListError
+from ui.jobs.requests import NoNoiseError, chosen_keys
+
+MODEL, OTHER = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def jobs(vault: Vault) -> Jobs:
+    return Jobs(vault.home)
+
+
+def put(vault: Vault, recipient: str, mark: str, *, noise: int = 0, model: str = MODEL) -> str:
+    new = NewKey(b"x", "Labs", recipient, "m", model, "llama", mark.ljust(64, "0"), {"noise_coordinates": noise})
+    return vault.add_keys([new])[0].id
+
+
+def test_keys_are_named_by_identifier_or_by_the_beginning_of_a_fingerprint(vault: Vault) -> None:
+    first, second = put(vault, "Ada", "12345678aa"), put(vault, "Ben", "12345678bb")
+    foreign = put(vault, "Ada", "99999999", model=OTHER)
+    assert chosen_keys(vault, MODEL, [second, first])["keys"] == [second, first]
+    assert chosen_keys(vault, MODEL, ["12345678AA", first])["keys"] == [first]
+    for key, problem in (
+        ("12345678", "several keys have this fingerprint"),
+        ("1234567", "no key of this original"),
+        ("99999999", "no key of this original"),
+        (foreign, "no key of this original"),
+        ("", "no key of this original"),
+    ):
+        with pytest.raises(IrwmError, match=problem):
+            chosen_keys(vault, MODEL, [first, key])
+    with pytest.raises(IrwmError, match="no key was chosen"):
+        chosen_keys(vault, MODEL, [])
+
+
+def test_words_stand_for_all_keys_that_they_fit(vault: Vault) -> None:
+    with pytest.raises(IrwmError, match="no key that was made for exactly this original"):
+        chosen_keys(vault, MODEL)
+    put(vault, "Ada", "1" * 8)
+    assert chosen_keys(vault, MODEL) == {"keys": None, "matching": ""}
+    assert chosen_keys(vault, MODEL, None, " ada ") == {"keys": None, "matching": "ada"}
+    with pytest.raises(IrwmError, match="no key fits these words"):
+        chosen_keys(vault, MODEL, None, "ben")
+
+
+def test_a_trace_asks_for_the_keys_with_noise_alone(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+    suspect = tmp_path / "suspect.safetensors"
+    suspect.write_bytes(b"")
+    put(vault, "Without", "1" * 8)
+    with pytest.raises(NoNoiseError, match="nobody to trace"):
+        requests.trace(vault, jobs, suspect, tmp_path, MODEL)
+    ada, ben = put(vault, "Ada", "2" * 8, noise=5), put(vault, "Ben", "3" * 8, noise=5)
+    asked = requests.trace(vault, jobs, suspect, tmp_path, MODEL)
+    assert (asked.kind, asked.title) == ("investigate", "Trace suspect.safetensors")
+    assert asked.request["keys"] == [ada, ben]
+    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, matching="ada").request["matching"] == "ada"
+    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, keys=[ben]).request["keys"] == [ben]
+
+
+def test_an_investigation_goes_on_with_a_case_of_its_title(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+    put(vault, "Ada", "1" * 8)
+    known = vault.add_case("A leak", "")
+    suspect = tmp_path / "suspect.safetensors"
+    suspect.write_bytes(b"")
+    for title, case in (("A leak", known.id), ("Another", ""), ("", "")):
+        asked = requests.investigate(vault, jobs, suspect, tmp_path, MODEL, case=title)
+        assert (asked.request["case_id"], asked.request["case_title"]) == (case, title)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"case": "x" * 201}, {"note": "x" * 1001}, {"examiner": "x" * 201}, {"seed": -1}, {"seed": 0.5},
+        {"seen": "yesterday"}, {"seen": "2999-01-01"}, {"statistic": "loud"}, {"invariant": ""},
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_used_are_refused_before_anything_starts(
+    vault: Vault, jobs: Jobs, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    put(vault, "Ada", "1" * 8)
+    with pytest.raises(IrwmError):
+        requests.investigate(vault, jobs, tmp_path / "s", tmp_path, MODEL, **values)
+
+
+def test_one_release_is_asked_for_and_what_it_cannot_be(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"owner": " Labs ", "parameters": irwm.Parameters(), "recipient": "Ada"}
+    asked = requests.protect(vault, tiny_path, tmp_path / "out", **plain)
+    assert asked.title == f"Protect {tiny_path.name} as out"
+    assert (asked.request["owner"], asked.request["recipient"], asked.request["utility"]) == ("Labs", "Ada", "small")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(OutputExistsError):
+        requests.protect(vault, tiny_path, tmp_path / "there", **plain)
+    for wrong in ({"owner": ""}, {"owner": "x" * 10_000}, {"label": "x" * 501}, {"utility": "often"}):
+        with pytest.raises(IrwmError):
+            requests.protect(vault, tiny_path, tmp_path / "out", **(plain | wrong))
+    greedy = plain | {"parameters": irwm.Parameters(permutations=10_000_000, positions=10_000)}
+    with pytest.raises(ParameterError, match="memory"):
+        requests.protect(vault, tiny_path, tmp_path / "out", **greedy)
+
+
+def test_many_copies_are_asked_for_while_anybody_has_none(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
+    people = [Recipient("Ada", "first"), Recipient("Ben")]
+    plain: dict[str, Any] = {"owner": "Labs", "parameters": irwm.Parameters()}
+    asked = requests.protect(vault, tiny_path, tmp_path / "copies", recipients=people, **plain)
+    assert asked.request["recipients"] == [["Ada", "first"], ["Ben", ""]]
+    assert "recipient" not in asked.request
+    with pytest.raises(RecipientListError, match="there are no recipients"):
+        requests.protect(vault, tiny_path, tmp_path / "copies", recipients=[], **plain)
+    fingerprint = irwm.open_checkpoint(tiny_path).fingerprint
+    for n, person in enumerate(people):
+        key = put(vault, person.name, f"{n}" * 8, model=fingerprint)
+        assert requests.released(vault, fingerprint, "Labs", people)[0] == people[:n]
+        vault.add_release(key, tmp_path / person.name, {"f": "0" * 64}, {})
+    with pytest.raises(RecipientListError, match="each of these recipients has a copy"):
+        requests.protect(vault, tiny_path, tmp_path / "copies", recipients=people, **plain)

@@ -1,0 +1,81 @@
+"""What came of a job, in one word and in plain JSON: the words that an exit status hangs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storage.job import Job
+from ui.jobs.results import error_of, outcome_of, result_of, whose
+
+OVERVIEW = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": False}
+
+
+def ended(kind: str, state: str = "done", result: Any = None, error: Any = None) -> Job:
+    return Job(
+        id="0" * 16, sequence=1, kind=kind, title="t", state=state, request={}, done=0, total=0, what="",
+        created="2026-01-01T00:00:00Z", started=None, ended=None, result=result, error=error, pid=None,
+    )  # fmt: skip
+
+
+def suspect(verdict: str | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"path": "s", "error": {"problem": "torn", "type": "NotACheckpointError"}}
+    return {"path": "s", "error": None, "verdict": verdict}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "outcome"),
+    [
+        (["not found", "not found"], "not found"),
+        (["not found", None], "inconclusive"),
+        (["not found", "inconclusive"], "inconclusive"),
+        (["inconclusive", None, "found"], "found"),
+        ([None], "inconclusive"),
+    ],
+)
+def test_a_folder_is_not_cleared_by_what_was_not_examined(verdicts: list[str | None], outcome: str) -> None:
+    job = ended("sweep", result={**OVERVIEW, "rows": [suspect(verdict) for verdict in verdicts]})
+    assert outcome_of(job) == outcome
+    result = result_of(job)
+    assert result is not None
+    assert [row["verdict"] for row in result["suspects"]] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [("queued", None), ("running", None), ("stopped", "stopped"), ("failed", "error"), ("interrupted", "error")],
+)
+@pytest.mark.parametrize("kind", ["protect", "investigate", "sweep", "lab"])
+def test_without_a_result_nothing_is_claimed(kind: str, state: str, outcome: str | None) -> None:
+    job = ended(kind, state, error={"type": "DiskSpaceError", "problem": "the disk is full"})
+    assert outcome_of(job) == outcome
+    assert result_of(job) is None
+    error = error_of(job)
+    assert (error is not None) == (outcome == "error")
+    if error is not None:
+        assert list(error) == ["type", "problem", "file", "tensor", "expected", "found", "advice"]
+        assert (error["type"], error["problem"], error["file"]) == ("DiskSpaceError", "the disk is full", None)
+
+
+def test_some_of_many_copies_that_failed_are_an_error() -> None:
+    done = ended("protect", result={"many": True, "failed": 0, "recipients": 3, "path": "/copies"})
+    some = ended("protect", result={"many": True, "failed": 2, "recipients": 3, "path": "/copies"})
+    assert (outcome_of(done), error_of(done)) == ("written", None)
+    assert outcome_of(some) == "error"
+    error = error_of(some)
+    assert error is not None
+    assert error["problem"] == "2 of 3 copies are not written"
+    result = result_of(some)
+    assert result is not None
+    assert result["failed"] == 2
+
+
+def test_whom_a_finding_points_to() -> None:
+    ada = {"recipient": "Ada", "owner": "Labs", "named": True, "verdict": "not read"}
+    ben = {"recipient": "Ben", "owner": "Labs", "named": False, "verdict": "found"}
+    own = {"recipient": "", "owner": "Labs", "named": False, "verdict": "found"}
+    assert whose("found", [ada, ben]) == ["Ada"]
+    assert whose("found", [own, ben]) == ["Labs"]
+    assert whose("inconclusive", [ada, ben]) == []

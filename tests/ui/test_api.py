@@ -1,0 +1,265 @@
+"""The endpoints for programs, called by a real gradio_client against the running app."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from storage.encryption import Cost
+from storage.vault import Vault
+from tests.conftest import write_llama
+from tests.ui.serving import PASSPHRASE, RunningApp, start_app
+from ui.pages.api import NAMES
+from ui.report.verify import verify_report
+
+PARAMETERS = {
+    "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility"],
+    "investigate": ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"],
+    "unlock": ["passphrase"],
+    "lock": [],
+    "job": ["id"],
+    "jobs": ["limit"],
+    "stop": ["id"],
+    "report": ["id"],
+} | {"trace": ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"]}
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """The app with a vault, and a small model where it may look."""
+    folder = tmp_path_factory.mktemp("api")
+    (folder / "home").mkdir(mode=0o700)
+    Vault.create(folder / "home", PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1)).lock()
+    with start_app(folder) as running:
+        write_llama(running.root / "model")
+        yield running
+
+
+def client_of(app: RunningApp, folder: Path) -> Client:
+    return Client(app.url, verbose=False, download_files=str(folder), httpx_kwargs={"trust_env": False, "timeout": 60})
+
+
+@pytest.fixture(scope="module")
+def client(app: RunningApp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A program that has proved the passphrase."""
+    made = client_of(app, tmp_path_factory.mktemp("fetched"))
+    assert made.predict(PASSPHRASE, api_name="/unlock") == {"unlocked": True}
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def released(app: RunningApp, client: Client) -> dict[str, Any]:
+    """The job that wrote a release of the model."""
+    asked = client.predict(
+        model=str(app.root / "model"),
+        out=str(app.root / "release"),
+        owner="Example Labs",
+        recipient="Ada",
+        api_name="/protect",
+    )
+    assert (asked["kind"], asked["title"], asked["outcome"]) == ("protect", "Protect model as release", None)
+    return ended(client, asked)
+
+
+def ended(client: Client, job: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + 180
+    while job["outcome"] is None:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.2)
+        job = client.predict(job["id"], api_name="/job")
+    return job
+
+
+def refused(client: Client, name: str, *values: Any, **named: Any) -> AppError:
+    with pytest.raises(AppError) as error:
+        client.predict(*values, api_name=name, **named)
+    return error.value
+
+
+def test_names_and_parameters_are_the_documented_ones_and_nothing_else_is_offered(
+    app: RunningApp, client: Client
+) -> None:
+    offered = client.view_api(return_format="dict", print_info=False)
+    assert sorted(offered["named_endpoints"]) == sorted(f"/{name}" for name in NAMES)
+    assert offered["unnamed_endpoints"] == {}
+    for name, parameters in PARAMETERS.items():
+        described = offered["named_endpoints"][f"/{name}"]["parameters"]
+        assert [each["parameter_name"] for each in described] == parameters, name
+    config = httpx.get(f"{app.url}/config", trust_env=False).json()
+    public = [each["api_name"] for each in config["dependencies"] if each["api_visibility"] != "private"]
+    assert public == list(NAMES)
+
+
+def test_a_program_that_has_not_proved_the_passphrase_gets_nothing(
+    app: RunningApp, client: Client, released: dict[str, Any], tmp_path: Path
+) -> None:
+    stranger = client_of(app, tmp_path)  # while another program is unlocked
+    model = str(app.root / "model")
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("/lock", ()),
+        ("/protect", (model, str(app.root / "other"), "Example Labs")),
+        ("/investigate", (model, model)),
+        ("/trace", (model, model)),
+        ("/job", (released["id"],)),
+        ("/jobs", ()),
+        ("/stop", (released["id"],)),
+        ("/report", (released["id"],)),
+    ]
+    assert len(calls) == len(NAMES) - 1
+    for name, values in calls:
+        error = refused(stranger, name, *values)
+        assert error.title == "SessionLockedError", name
+        assert "Ada" not in error.message
+    wrong = refused(stranger, "/unlock", PASSPHRASE + "!")
+    assert wrong.title == "WrongPassphraseError"
+    assert PASSPHRASE not in wrong.message
+    assert refused(stranger, "/jobs").title == "SessionLockedError"
+    stranger.close()
+    assert not (app.root / "other").exists()
+
+
+def test_a_release_is_written_found_and_its_report_fetched(
+    app: RunningApp, client: Client, released: dict[str, Any]
+) -> None:
+    assert (released["state"], released["outcome"], released["error"]) == ("done", "written", None), released
+    assert released["result"]["folder"] == str(app.root / "release")
+    assert (app.root / "release" / "SHA256SUMS").exists()
+    asked = client.predict(
+        suspect=str(app.root / "release"),
+        original=str(app.root / "model"),
+        keys=[released["result"]["key_id"]],
+        case="A leak",
+        api_name="/investigate",
+    )
+    found = ended(client, asked)
+    assert (found["outcome"], found["result"]["whose"]) == ("found", ["Ada"])
+    files = client.predict(found["id"], api_name="/report")
+    together = Path(files[0]).parent.parent / "together"
+    together.mkdir()
+    for file in files:
+        shutil.copy(file, together)
+    assert {path.suffix for path in together.iterdir()} == {".html", ".json", ".pdf"}
+    assert not [check for check in verify_report(together).checks if check.ok is False]
+    listed = client.predict(limit=1, api_name="/jobs")
+    assert [(job["id"], job["state"]) for job in listed] == [(found["id"], "done")]
+    traced = refused(client, "/trace", str(app.root / "release"), str(app.root / "model"))
+    assert traced.title == "NoNoiseError"
+
+
+def test_no_answer_holds_a_secret_or_the_vaults_place(
+    app: RunningApp, client: Client, released: dict[str, Any]
+) -> None:
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    key = vault.hand_over().hex()
+    broken = app.root / "garbage.safetensors"
+    broken.write_bytes(b"\xff" * 64)
+    failed = ended(client, client.predict(str(broken), str(app.root / "model"), api_name="/investigate"))
+    assert (failed["outcome"], failed["result"]) == ("error", None)
+    assert "garbage" in failed["error"]["file"]
+    told = json.dumps([client.predict(job["id"], api_name="/job") for job in client.predict(api_name="/jobs")])
+    assert not [each for each in (str(app.home), PASSPHRASE, key) if each in told]
+    log = app.log.read_text()
+    assert PASSPHRASE not in log
+    assert "Traceback" not in log
+
+
+def test_paths_outside_the_roots_are_refused_unseen(app: RunningApp, client: Client) -> None:
+    model, out = str(app.root / "model"), str(app.root / "new")
+    (app.root / "way-out").symlink_to("/etc")
+    before = len(client.predict(api_name="/jobs"))
+    for name, values in (
+        ("/protect", ("/etc", out, "x")),
+        ("/protect", (model, "/tmp/new", "x")),
+        ("/protect", (model, f"{app.root}/../new", "x")),
+        ("/protect", (model, f"{app.root}/way-out/new", "x")),
+        ("/protect", (model, f"{app.root}/..", "x")),
+        ("/protect", (model, str(app.home / "new"), "x")),
+        ("/protect", ("model", out, "x")),
+        ("/investigate", (str(app.home), model)),
+        ("/investigate", ("/etc/passwd", model)),
+        ("/trace", (model, str(app.root / "way-out"))),
+    ):
+        error = refused(client, name, *values)
+        assert error.title == "PathRefusedError", (name, values)
+    assert len(client.predict(api_name="/jobs")) == before
+
+
+def test_values_of_any_other_kind_are_refused_in_words(app: RunningApp, client: Client) -> None:
+    model, out = str(app.root / "model"), str(app.root / "new")
+    for name, values in (
+        ("/unlock", ([PASSPHRASE],)),
+        ("/protect", (5, out, "x")),
+        ("/protect", (model, out, None)),
+        ("/protect", (model, out, "x", "", "Ada")),
+        ("/protect", (model, out, "x", "", [["Ada", "note", "more"]])),
+        ("/protect", (model, out, "x", "", [["Ada"], ["ada"]])),
+        ("/protect", (model, out, "x", "", None, "loud")),
+        ("/protect", (model, out, "x", "", None, "", ["positions"])),
+        ("/protect", (model, out, "x", "", None, "robust", {})),
+        ("/protect", (model, out, "x", "", None, "", None, "", "often")),
+        ("/investigate", (model, model, "all")),
+        ("/investigate", (model, model, [1])),
+        ("/investigate", (model, model, None, "", "", "", "", "", 1.5)),
+        ("/investigate", (model, model, None, "", "", "", "someday")),
+        ("/investigate", (model, model, None, "", "x" * 300)),
+        ("/job", ("../../home",)),
+        ("/job", ({"path": "/etc/passwd"},)),
+        ("/jobs", (-1,)),
+        ("/jobs", (True,)),
+    ):
+        error = refused(client, name, *values)
+        assert error.title != "Error", (name, values, error.message)
+        assert PASSPHRASE not in error.message
+    assert not (app.root / "new").exists()
+
+
+def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(app: RunningApp, client: Client) -> None:
+    out = app.root / "copies"
+    asked = client.predict(
+        str(app.root / "model"),
+        str(out),
+        "Example Labs",
+        "",
+        [f"Recipient {n}" for n in range(400)],
+        api_name="/protect",
+    )
+    deadline = time.monotonic() + 120
+    while not (out.is_dir() and any(out.glob("*/SHA256SUMS"))):
+        assert time.monotonic() < deadline, client.predict(asked["id"], api_name="/job")
+        time.sleep(0.05)
+    stopped = client.predict(asked["id"], api_name="/stop")
+    assert (stopped["state"], stopped["outcome"], stopped["result"]) == ("stopped", "stopped", None)
+    assert [path.name for path in out.iterdir() if not (path / "SHA256SUMS").exists()] == []
+    assert not list(out.glob("*.partial"))
+    (receipts,) = client.predict(asked["id"], api_name="/report")
+    assert "Recipient 0" in Path(receipts).read_text("utf-8-sig")
+
+
+def test_a_page_elsewhere_cannot_call_them(app: RunningApp) -> None:
+    with app.client() as outside:
+        for path in ("call/unlock", "call/v2/unlock", "run/jobs", "api/jobs", "queue/join"):
+            answer = outside.post(
+                f"/gradio_api/{path}", json={"data": [PASSPHRASE]}, headers={"origin": "http://evil.example"}
+            )
+            assert answer.status_code == 403, path
+        assert outside.get("/docs").status_code == 404
+
+
+def test_locking_ends_it_for_this_program(app: RunningApp, client: Client, tmp_path: Path) -> None:
+    other = client_of(app, tmp_path)
+    other.predict(PASSPHRASE, api_name="/unlock")
+    assert other.predict(api_name="/lock") == {"unlocked": False}
+    assert refused(other, "/jobs").title == "SessionLockedError"
+    other.close()
+    assert isinstance(client.predict(api_name="/jobs"), list)

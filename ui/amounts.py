@@ -1,0 +1,19 @@
+"""Amounts as people read them."""
+
+from __future__ import annotations
+
+
+def size_text(size: float) -> str:
+    """A number of bytes with three figures, in the decimal units that disks and downloads are given in."""
+    if size == 1:
+        return "1 byte"
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def number(value: int) -> str:
+    """Thousands apart by a no-break space."""
+    return f"{value:,}".replace(",", "\u00a0")

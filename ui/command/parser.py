@@ -1,0 +1,173 @@
+"""What may be typed. Nothing but argparse is imported, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+INIT, PROTECT, INVESTIGATE, TRACE = "init", "protect", "investigate", "trace"
+COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE)
+DEVICES = ("auto", "cpu", "cuda")
+PRESETS = ("robust", "hidden", "many")
+UTILITIES = ("small", "yes", "no")
+
+ABOUT = """\
+IRWM Studio: marks the weights of language models, and proves later whose copy a checkpoint is.
+
+Without a command it opens the app in the browser. The commands do the same work for release
+pipelines: same vault, same jobs, same signed reports. docs/headless.md has examples.
+"""
+STATUS = """\
+exit status:
+  0  release written; mark found; recipient named
+  1  not found
+  2  error: bad usage, bad input, or the task failed
+  3  inconclusive: this suspect supports neither answer
+  4  stopped: Ctrl-C, SIGTERM, or Stop in the app
+
+The answer is one JSON document on standard output; progress goes to standard error. The vault is
+the app's: its folder is IRWM_HOME, by default the one that the app uses.
+"""
+PROTECT_ABOUT = """\
+Writes a marked copy of MODEL as the new folder OUT, after its key was sealed in the vault.
+With --recipients, OUT gets a folder for each recipient who has no copy yet.
+
+  python app.py protect models/base releases/base-7 --owner "Example Labs" --recipient "Early access 7"
+"""
+INVESTIGATE_ABOUT = """\
+Looks in SUSPECT for the marks that were put into copies of the original, files a signed report in a
+case, and says what the evidence is worth. A folder of several checkpoints is examined one by one.
+
+  python app.py investigate found-online --original models/base --case "Leak of 3 May" --report leak
+"""
+TRACE_ABOUT = """\
+Asks whose copy SUSPECT is: as investigate, with those keys alone that carry noise (preset "many"),
+so that recipients can be told apart, also in a mixture of several copies.
+
+  python app.py trace found-online --original models/base --report leak
+"""
+INIT_ABOUT = """\
+Makes the vault under a new passphrase of at least 12 characters, as the app does when it is first
+opened. Nobody can reset the passphrase: without it the keys are lost, and with them the proof.
+
+  python app.py init --passphrase-fd 3 3< passphrase.txt
+"""
+
+
+class UsageError(Exception):
+    """What was typed is no command. `text` says what is wrong, `usage` how it would be right."""
+
+    def __init__(self, text: str, usage: str) -> None:
+        self.text, self.usage = text, usage
+        super().__init__(text)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the texts above, and every command's name on one line with what it does."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises what argparse would print, because the answer is JSON."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=_Formatter, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, self.format_usage())
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was typed; prints the help and leaves where that was asked for.
+
+    Raises:
+        UsageError
+    """
+    given = _parser().parse_args(arguments)
+    if given.command is None:
+        raise UsageError(f"a command is missing: {', '.join(COMMANDS)}", _parser().format_usage())
+    return given
+
+
+def command_in(arguments: Sequence[str]) -> str | None:
+    """The command that was meant, also where the rest cannot be parsed."""
+    return next((word for word in arguments if word in COMMANDS), None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python app.py", description=ABOUT, epilog=STATUS)
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    def command(name: str, summary: str, about: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=summary, description=about, epilog=STATUS)
+
+    init = command(INIT, "make the vault", INIT_ABOUT)
+    protect = command(PROTECT, "write a marked copy of a model", PROTECT_ABOUT)
+    investigate = command(INVESTIGATE, "look for your marks in a suspect", INVESTIGATE_ABOUT)
+    trace = command(TRACE, "say whose copy a suspect is", TRACE_ABOUT)
+    _add_protect(protect)
+    for each in (investigate, trace):
+        _add_investigate(each)
+    for each in (init, protect, investigate, trace):
+        _add_common(each, device=each is not init)
+    return parser
+
+
+def _add_protect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the unmarked model: its folder, or its .safetensors file")
+    parser.add_argument("out", metavar="OUT", help="the release's folder; its parent must exist, it must not")
+    parser.add_argument("--owner", required=True, metavar="NAME", help="whose model it is; bound into the key")
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument("--recipient", default="", metavar="NAME", help="who gets this copy")
+    whom.add_argument(
+        "--recipients",
+        metavar="LIST",
+        help="a copy for each: a text file with a name per line, or a CSV with the column recipient and perhaps note",
+    )
+    setting = parser.add_mutually_exclusive_group()
+    setting.add_argument(
+        "--preset", choices=PRESETS, help="the mark's settings (default: robust; with --recipients many)"
+    )
+    setting.add_argument("--parameters", metavar="FILE", help="the settings as JSON, copied from the page Explore")
+    parser.add_argument("--label", default="", metavar="TEXT", help="your own words, kept with the key in the vault")
+    parser.add_argument(
+        "--utility",
+        choices=UTILITIES,
+        default=UTILITIES[0],
+        help="measure what the mark costs the model (default: small, that is if it is under 1 GB)",
+    )
+
+
+def _add_investigate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suspect", metavar="SUSPECT", help="a model's folder, a weights file, or a folder of several")
+    parser.add_argument(
+        "--original", required=True, metavar="MODEL", help="the unmarked model that the releases were made from"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--keys", nargs="+", metavar="ID", help="these keys: identifiers, or beginnings of their fingerprints"
+    )
+    which.add_argument(
+        "--matching", default="", metavar="WORDS", help="keys with these words in owner, recipient or note"
+    )
+    parser.add_argument(
+        "--case", default="", metavar="TITLE", help="file it in this case; one of that title is gone on with"
+    )
+    parser.add_argument("--note", default="", metavar="TEXT", help="your own words, filed with the run")
+    parser.add_argument("--seen", default="", metavar="DATE", help="since when the suspect is known, YYYY-MM-DD")
+    parser.add_argument("--examiner", default="", metavar="NAME", help="who examines, as the report names you")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same numbers (default: 0)")
+    parser.add_argument("--report", metavar="DIR", help="copy the report's files into this new or empty folder")
+
+
+def _add_common(parser: argparse.ArgumentParser, *, device: bool) -> None:
+    secret = parser.add_argument_group("passphrase (asked for on a terminal if neither is given)")
+    one = secret.add_mutually_exclusive_group()
+    one.add_argument("--passphrase-stdin", action="store_true", help="read it as one line from standard input")
+    one.add_argument("--passphrase-fd", type=int, metavar="N", help="read it as one line from this file descriptor")
+    if device:
+        parser.add_argument("--device", choices=DEVICES, help="what to compute on (default: IRWM_DEVICE, else auto)")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

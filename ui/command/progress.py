@@ -1,0 +1,63 @@
+"""How far a job is, on standard error: one line that is written over on a terminal, else a line for each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from irwm.errors import printable
+from storage.jobs import Job
+
+# In a pipeline's log a long step says now and then that it is alive.
+SECONDS_BETWEEN_LINES = 15.0
+_WIDEST = 100
+
+
+class Progress:
+    """Told of a job again and again; says what is new.
+
+    Args:
+        stream: where to.
+        quiet: say nothing.
+        clock: seconds that never run backwards.
+    """
+
+    def __init__(self, stream: TextIO, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._quiet, self._clock = stream, quiet, clock
+        self._over = stream.isatty()
+        self._step, self._said, self._width = "", float("-inf"), 0
+
+    def show(self, job: Job, ahead: int = 0) -> None:
+        """The job as it is now.
+
+        Args:
+            ahead: how many jobs a queued one waits for.
+        """
+        if self._quiet:
+            return
+        step = f"Waiting for {ahead} before it" if ahead else job.what or "Starting"
+        if self._over:
+            self._write_over(_line(job, step))
+        elif step != self._step or self._clock() - self._said >= SECONDS_BETWEEN_LINES:
+            self._write(_line(job, step))
+        self._step = step
+
+    def end(self) -> None:
+        """Takes the line that is written over away."""
+        if self._width:
+            print("\r" + " " * self._width + "\r", end="", file=self._stream, flush=True)
+            self._width = 0
+
+    def _write_over(self, line: str) -> None:
+        print("\r" + line.ljust(self._width), end="", file=self._stream, flush=True)
+        self._width = len(line)
+
+    def _write(self, line: str) -> None:
+        self._said = self._clock()
+        print(line, file=self._stream, flush=True)
+
+
+def _line(job: Job, step: str) -> str:
+    share = f"{100 * job.done // job.total:3d} %  " if job.total > 0 else ""
+    return printable(share + step, _WIDEST)

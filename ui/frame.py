@@ -1,0 +1,57 @@
+"""The document around the pages: header, gate and tabs.
+
+All pages are tabs of one document and not routes of Gradio's multipage apps: a link of its Navbar loads the whole
+document anew (seen in 6.31.0), which drops everything typed and every `gr.State`. A change of tab keeps all of it, and
+`/?tab=investigate` still leads straight to a page; studio.js keeps the address in step.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import gradio as gr
+
+from ui import quiet
+from ui.components.events import PRIVATE
+from ui.components.header import NAME, header, header_html
+from ui.components.lock_gate import lock_gate, wire
+from ui.components.restore_box import restore_box
+from ui.context import Context
+from ui.pages import about, api, cases, explore, investigate, jobs, lab, protect, settings, vault, verify
+
+# Name in the address, label, page.
+PAGES: tuple[tuple[str, str, ModuleType], ...] = (
+    ("protect", "Protect", protect),
+    ("investigate", "Investigate", investigate),
+    ("cases", "Cases", cases),
+    ("explore", "Explore", explore),
+    ("lab", "Lab", lab),
+    ("vault", "Vault", vault),
+    ("verify", "Verify", verify),
+    ("jobs", "Jobs", jobs),
+    ("settings", "Settings", settings),
+    ("about", "About", about),
+)
+
+
+def build(context: Context, device: str) -> gr.Blocks:
+    """Header, gate and tabs; serves nothing yet."""
+    quiet.private_uploads()
+    with gr.Blocks(title=NAME, analytics_enabled=False) as blocks:
+        lock = header(context, device)
+        gate = lock_gate(context)
+        with gr.Column(visible=False, elem_id="outside") as outside:
+            verify.build_outside()
+            restore_box(context)
+        opened = []
+        with gr.Column(visible=False, elem_id="desk") as desk, gr.Tabs(elem_id="pages") as tabs:
+            for name, label, page in PAGES:
+                with gr.Tab(label, id=name, elem_id=f"page-{name}") as tab:
+                    context.opened = gr.State(0)
+                    page.build(context, tab)
+                opened.append((tab, context.opened))
+        api.build(context)
+        wire(gate, context, blocks, outside, desk, lock, tabs, opened)
+        # The device may have been changed since this document was made.
+        blocks.load(lambda: header_html(context.device), None, context.top, **PRIVATE)
+    return blocks

@@ -1,0 +1,34 @@
+"""What a protect task left half-written when it was ended the hard way: SIGKILL, a power cut, a Stop in a long fsync.
+
+A partial folder is as large as the model, and nobody but the next run into the same folder would take it away.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from irwm.checkpoint import sweep_partials
+from irwm.errors import IrwmError
+from storage.job import Job
+from storage.jobs import Jobs
+
+KIND = "protect"
+
+
+def sweep(job: Job) -> list[Path]:
+    """Removes what dead runs left half-written where this job wrote, and returns it; what a living run holds stays."""
+    out = job.request.get("out_dir")
+    if job.kind != KIND or not isinstance(out, str):
+        return []
+    try:
+        return sweep_partials(Path(out) if "recipients" in job.request else Path(out).parent)
+    except (IrwmError, OSError, ValueError):
+        return []  # the disk is not there any more, or it is a path that never was
+
+
+def interrupt_dead(jobs: Jobs) -> list[Job]:
+    """Ends the jobs that nobody runs any more, and sweeps up after them; called at start."""
+    dead = jobs.interrupt_dead()
+    for job in dead:
+        sweep(job)
+    return dead

@@ -1,0 +1,317 @@
+"""What is asked of a job, from plain arguments: the pages, the command line and the programs' endpoints all ask here.
+
+Everything that can be refused before a process is started is refused here, in the same words for all three. Which
+folders may be used at all is not: a page and an endpoint check that before (`ui.components.browsing`), and whoever
+types a command may read what their account may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.checkpoint import preflight
+from irwm.errors import IrwmError, printable
+from irwm.keys import MAX_NAME
+from storage.jobs import Job, Jobs
+from storage.vault import Vault
+from ui.amounts import number
+from ui.candidates import several_in
+from ui.days import day_utc
+from ui.jobs import runner
+from ui.jobs.certifying import ALWAYS, NEVER, SMALL
+from ui.jobs.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
+from ui.jobs.releasing import issued
+from ui.jobs.vault_access import secrets_for
+from ui.presets import check_memory
+
+STATISTICS = ("joint", "sum", "difference")
+INVARIANTS = ("original", "suspect")
+UTILITIES = (SMALL, ALWAYS, NEVER)
+# What the public permutations are drawn from takes sixteen bytes; no one needs to type more than this.
+LARGEST_SEED = 2**31 - 1
+MOST_TITLE, MOST_RUN_NOTE, MOST_EXAMINER = 200, 1000, 200
+# Shorter beginnings of a fingerprint fit keys by chance.
+LEAST_OF_FINGERPRINT = 8
+# How many of the newest jobs are looked through for a sweep to go on with.
+_LOOK_BACK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job that may be started.
+
+    Attributes:
+        kind: one of `ui.jobs.KINDS`.
+        title: what a person reads in lists.
+        request: what the task's `run` takes, plain JSON.
+    """
+
+    kind: str
+    title: str
+    request: dict[str, Any] = field(hash=False)
+
+    def start(self, vault: Vault, jobs: Jobs) -> Job:
+        """Starts it with access to the vault; errors as `ui.jobs.runner.start` and `VaultLockedError`."""
+        return runner.start(self.kind, self.title, self.request, secrets_for(vault), jobs)
+
+
+class NoNoiseError(IrwmError):
+    """No key in question carries noise, so there is nobody to trace."""
+
+
+# Protect
+
+
+def protect(
+    vault: Vault,
+    model: Path,
+    out: Path,
+    *,
+    owner: str,
+    parameters: irwm.Parameters,
+    recipient: str = "",
+    recipients: Sequence[Recipient] | None = None,
+    label: str = "",
+    device: str = "auto",
+    utility: str = SMALL,
+) -> Asked:
+    """Mark a model for one owner or recipient, or for many.
+
+    Args:
+        model: the original, its full path.
+        out: the release's new folder; of many recipients, the folder that their copies go into.
+        recipients: who gets a copy; None for the one copy of `recipient`.
+        utility: of `UTILITIES`, whether what the mark costs is measured.
+
+    Raises:
+        RecipientListError: the list is empty, or each of them has a copy of this model.
+        ParameterError: the parameters are more than this computer can compute with.
+        PublishError, DiskSpaceError, OutputExistsError: `out` cannot take the release.
+        IrwmError: the owner is missing, a text is too long, or the model cannot be opened.
+    """
+    checkpoint = irwm.open_checkpoint(model)
+    check_names(vault, checkpoint.fingerprint if recipients is not None else None, owner, recipients)
+    check_memory(parameters, checkpoint.hidden_size)
+    request: dict[str, Any] = {
+        "model": str(model),
+        "out_dir": str(out),
+        "parameters": parameters.to_dict(),
+        "owner": _text("owner", owner, MAX_NAME),
+        "label": _text("note", label, MAX_NOTE),
+        "device": device,
+        "utility": _one_of("utility", utility, UTILITIES),
+    }
+    if recipients is not None:
+        request["recipients"] = [[person.name, person.note] for person in recipients]
+        return Asked("protect", f"Protect {model.name} for {number(len(recipients))} recipients in {out.name}", request)
+    preflight(checkpoint, out)
+    request["recipient"] = _text("recipient", recipient, MAX_NAME)
+    return Asked("protect", f"Protect {model.name} as {out.name}", request)
+
+
+def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient] | None) -> None:
+    """Whether copies of an original may be made for these.
+
+    Args:
+        fingerprint: of the original; None where it is not known yet.
+        people: None for a single copy.
+
+    Raises:
+        RecipientListError: there is nobody, or each of them has a copy.
+        IrwmError: the owner is missing.
+    """
+    if not (owner or "").strip():
+        raise IrwmError("the owner is missing", advice="Say whose model it is; it is bound into the key")
+    if people is not None and not people:
+        raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
+    if people and len(released(vault, fingerprint, owner, people)[0]) == len(people):
+        raise RecipientListError("each of these recipients has a copy of this model", advice="Add who has none")
+
+
+def released(
+    vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient]
+) -> tuple[list[Recipient], int]:
+    """Those of a list who have a copy of this model already, and how many records of the vault cannot be read."""
+    if not fingerprint:
+        return [], 0
+    among = {same_name(person.name) for person in people}
+    known = issued(vault, fingerprint, (owner or "").strip(), among=among)
+    return [person for person in people if same_name(person.name) in known.released], known.damaged
+
+
+# Investigate
+
+
+def investigate(
+    vault: Vault,
+    jobs: Jobs,
+    suspect: Path,
+    original: Path,
+    fingerprint: str,
+    *,
+    keys: Sequence[str] | None = None,
+    matching: str = "",
+    case: str = "",
+    note: str = "",
+    seen: str | None = "",
+    examiner: str = "",
+    seed: float | None = 0,
+    statistic: str = STATISTICS[0],
+    invariant: str = INVARIANTS[0],
+    device: str = "auto",
+    scheduler: str = "",
+) -> Asked:
+    """Look for the marks of an original in a suspect, or in each suspect of a folder.
+
+    Args:
+        suspect, original: full paths; what they hold is opened by the job.
+        fingerprint: the original's.
+        keys: see `chosen_keys`.
+        matching: see `chosen_keys`.
+        case: the title to file under; a case of that title is gone on with.
+        seen: the day since when the suspect is known to exist, such as "2024-01-28".
+        scheduler: address of a Dask cluster, or "".
+
+    Raises:
+        SweepFolderError: the suspect's folder cannot be read.
+        IrwmError: no key is left, or a value cannot be used.
+    """
+    named = _text("title of the case", case, MOST_TITLE)
+    request = chosen_keys(vault, fingerprint, keys, matching) | {
+        "original": str(original),
+        "seed": checked_seed(seed),
+        "statistic": _one_of("statistic", statistic, STATISTICS),
+        "invariant": _one_of("invariant", invariant, INVARIANTS),
+        "case_id": next((known.id for known in vault.cases() if named and known.title == named), ""),
+        "case_title": named,
+        "note": _text("note", note, MOST_RUN_NOTE),
+        "seen_utc": day_utc(seen),
+        "examiner": _text("examiner", examiner, MOST_EXAMINER),
+        "device": device,
+        "scheduler": scheduler,
+    }
+    if several_in(suspect) is None:
+        return Asked("investigate", f"Investigate {suspect.name}", request | {"suspect": str(suspect)})
+    request["folder"] = str(suspect)
+    return Asked("sweep", f"Sweep {suspect.name}", request | {"resume": to_resume(jobs, request)})
+
+
+def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
+    """Ask whose copy a suspect is: an investigation of those keys alone that carry noise; arguments as `investigate`.
+
+    Raises:
+        NoNoiseError: none of them does.
+        IrwmError: see `investigate`.
+    """
+    noisy = _with_noise(vault, fingerprint, settings.pop("keys", None), settings.pop("matching", ""))
+    asked = investigate(vault, jobs, suspect, original, fingerprint, **settings, **noisy)
+    return Asked(asked.kind, f"Trace {suspect.name}", asked.request)
+
+
+def chosen_keys(
+    vault: Vault, fingerprint: str, keys: Sequence[str] | None = None, matching: str | None = ""
+) -> dict[str, Any]:
+    """The part of a request that says which keys of an original are tried.
+
+    Args:
+        keys: identifiers, or beginnings of fingerprints; None for all that fit the words `matching`.
+        matching: words of an owner, recipient or note; all keys of this original fit none.
+
+    Raises:
+        IrwmError: no key is left, or one is no key of this original.
+    """
+    if keys is not None:
+        if not keys:
+            raise IrwmError("no key was chosen", advice="Choose at least one key that was made for this original")
+        return {"keys": _identifiers(vault, fingerprint, keys), "matching": ""}
+    words = (matching or "").strip()
+    if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
+        if words:
+            raise IrwmError("no key fits these words", found=words, advice="Shorten them, or empty the field for all")
+        raise IrwmError(
+            "the vault holds no key that was made for exactly this original",
+            found=f"a model with the fingerprint {fingerprint}",
+            advice="Choose the unmarked original that the release was made from, or protect a model first",
+        )
+    return {"keys": None, "matching": words}
+
+
+def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> list[str]:
+    known = vault.key_ids(model_fingerprint=fingerprint)
+    of_fingerprint: dict[str, str] | None = None
+    own, found = set(known), []
+    for key in keys:
+        if key in own:
+            found.append(key)
+            continue
+        if of_fingerprint is None:
+            of_fingerprint = {record.commitment: record.id for record in vault.key_records(known)}
+        long_enough = len(key) >= LEAST_OF_FINGERPRINT
+        fitting = {id for mark, id in of_fingerprint.items() if long_enough and mark.startswith(key.lower())}
+        if len(fitting) != 1:
+            raise IrwmError(
+                "several keys have this fingerprint" if fitting else "this is no key of this original",
+                expected=f"an identifier, or at least {LEAST_OF_FINGERPRINT} characters of a fingerprint",
+                found=key,
+                advice="Copy it from the Vault page or from the release's receipt",
+            )
+        found += fitting
+    return list(dict.fromkeys(found))
+
+
+def _with_noise(vault: Vault, fingerprint: str, keys: Sequence[str] | None, matching: str) -> dict[str, Any]:
+    """`keys` and `matching` of those alone that carry noise."""
+    asked = chosen_keys(vault, fingerprint, keys, matching)
+    ids = vault.key_ids(asked["matching"], model_fingerprint=fingerprint) if asked["keys"] is None else asked["keys"]
+    records = vault.key_records(ids)
+    noisy = [record.id for record in records if record.parameters.get("noise_coordinates")]
+    if not noisy:
+        raise NoNoiseError(
+            "no key of this original carries noise, so there is nobody to trace",
+            found=f"{number(len(records))} keys without noise",
+            advice="Investigate it instead; copies of the preset “Many recipients” can be traced",
+        )
+    # Words and not ten thousand identifiers, where both mean the same.
+    return asked if asked["keys"] is None and len(noisy) == len(ids) else {"keys": noisy, "matching": ""}
+
+
+def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
+    """The newest sweep of this folder that ended early, to go on with; "" for none."""
+    same = ("folder", "original", "keys", "matching", "statistic", "invariant", "seed")
+    for job in jobs.recent(_LOOK_BACK):
+        if job.kind == "sweep" and all(job.request.get(name) == asked.get(name) for name in same):
+            return job.id if job.is_over and job.state != "done" else ""
+    return ""
+
+
+def checked_seed(seed: float | None) -> int:
+    """A seed as typed.
+
+    Raises:
+        IrwmError: not a whole number, or a larger one than permutations are drawn from.
+    """
+    value = 0 if seed is None else seed
+    if not 0 <= value <= LARGEST_SEED or value != int(value):  # not finite fails the first comparison
+        raise IrwmError(
+            "the seed is out of range", expected=f"a whole number from 0 to {LARGEST_SEED}", found=str(seed)
+        )
+    return int(value)
+
+
+def _text(what: str, text: str | None, most: int) -> str:
+    given = (text or "").strip()
+    if len(given) > most:
+        raise IrwmError(
+            f"the {what} is too long", expected=f"at most {most} characters", found=f"{len(given)} characters"
+        )
+    return given
+
+
+def _one_of(what: str, value: object, known: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise IrwmError(f"this is no {what} that there is", expected=", ".join(known), found=printable(str(value), 80))
+    return value

@@ -1,0 +1,175 @@
+"""What came of a job, for programs: one word, and plain JSON without a path into the app's own folder.
+
+docs/headless.md describes every field. The command line and the programs' endpoints give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from storage.jobs import Job, Jobs
+from ui.amounts import number
+from ui.jobs.protect_many import CSV_NAME
+
+WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
+    "written", "found", "not found", "inconclusive", "stopped", "error",
+)  # fmt: skip
+# Of the other kinds of job, whose results are their pages' own.
+DONE = "done"
+# Of an error, as `irwm.errors.IrwmError` names them.
+PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
+_RECEIPT = (
+    "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
+    "bytes", "files", "left_out", "changed_rows", "changed_tensors", "marked_before", "utility",
+)  # fmt: skip
+_READING = ("verdict", "count", "present", "log10_p")
+_MANY = (
+    "model_fingerprint", "owner", "parameters", "recipients", "written", "skipped", "failed", "bytes", "bytes_cloned",
+    "marked_before", "utility", "rows",
+)  # fmt: skip
+_KEY = (
+    "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
+    "trace_log10_risk", "share",
+)  # fmt: skip
+_SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
+
+
+def state_of(job: Job) -> dict[str, Any]:
+    """A job as a line of a list."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "title": job.title,
+        "state": job.state,
+        "created": job.created,
+        "started": job.started,
+        "ended": job.ended,
+    }
+
+
+def outcome_of(job: Job) -> str | None:
+    """What came of a job in one word; None while it is not over.
+
+    Of a folder of suspects it is "found" where one is, else "inconclusive" where one is or could not be examined.
+    """
+    if not job.is_over:
+        return None
+    if job.state != "done" or job.result is None:
+        return STOPPED if job.state == "stopped" else ERROR
+    if job.kind == "protect":
+        return ERROR if job.result.get("failed") else WRITTEN
+    if job.kind == "investigate":
+        return str(job.result["verdict"])
+    if job.kind != "sweep":
+        return DONE
+    words = {INCONCLUSIVE if row["error"] else row["verdict"] for row in job.result.get("rows", ())}
+    return next((word for word in (FOUND, INCONCLUSIVE) if word in words), NOT_FOUND)
+
+
+def result_of(job: Job) -> dict[str, Any] | None:
+    """The result of a job of protect, investigate or trace; None where it has none."""
+    result = job.result
+    if job.state != "done" or result is None:
+        return None
+    if job.kind == "protect":
+        return _protected(result)
+    if job.kind == "investigate":
+        rows = [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]]
+        filed = {name: result[name] for name in ("case_id", "run_id", "keys_tried")}
+        return {
+            "verdict": result["verdict"],
+            "whose": whose(result["verdict"], result["rows"]),
+            "damaged_keys": len(result["damaged"]),
+            "keys": rows,
+            **filed,
+        }
+    if job.kind == "sweep":
+        rows = [_suspect(row) for row in result["rows"]]
+        return {
+            "verdict": outcome_of(job),
+            "case_id": result["case_id"],
+            "keys_tried": result["keys"],
+            "links_not_followed": result["refused"],
+            "too_deep": result["too_deep"],
+            "cut_short": result["cut"],
+            "suspects": rows,
+        }
+    return None
+
+
+def error_of(job: Job) -> dict[str, str | None] | None:
+    """Why a job came to no result, in the parts of an `IrwmError`; None where it did, or was stopped."""
+    if outcome_of(job) != ERROR:
+        return None
+    parts: dict[str, str | None] = dict.fromkeys(PARTS)
+    if job.error:
+        return {"type": "IrwmError"} | parts | {name: job.error.get(name) for name in (*PARTS, "type")}
+    result = job.result or {}
+    failed, recipients = result.get("failed", 0), result.get("recipients", 0)
+    own = {
+        "type": "InsertionError",
+        "problem": f"{number(failed)} of {number(recipients)} copies are not written",
+        "advice": "The rows say why; start again with the same list, and only what is missing is written",
+    }
+    return parts | own
+
+
+def whose(verdict: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Whom a finding points to: those who are named by their noise, else whoever the likeliest mark was made for."""
+    if verdict != FOUND:
+        return []
+    listed = list(rows)
+    named = [row for row in listed if row["named"]]
+    marks = named or [row for row in listed if row["verdict"] == FOUND][:1]
+    return [row["recipient"] or row["owner"] for row in marks]
+
+
+def files_of(job: Job, jobs: Jobs) -> list[Path]:
+    """The files that a job wrote for people, in the job's own folder: reports with their signatures, or receipts."""
+    # Two seconds' import, which a command does not need before its job is over.
+    from ui.jobs.filing import report_paths
+    from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON
+
+    folder, result = jobs.folder(job.id), job.result or {}
+    if job.kind == "investigate":
+        found = report_paths(folder / Path(result["json"]).name) if "json" in result else []
+    elif job.kind == "sweep":
+        found = [folder / OVERVIEW_HTML, folder / OVERVIEW_JSON]
+        for row in _finished(folder):
+            found += report_paths(folder / Path(row["json"]).name)
+    else:
+        found = [folder / CSV_NAME]
+    return [path for path in found if path.is_file()]
+
+
+def _finished(folder: Path) -> list[Mapping[str, Any]]:
+    """The suspects that a sweep examined, also one that ended early."""
+    from ui.report.document import ReportError
+    from ui.report.sweep import read_overview
+
+    try:
+        return [row for row in read_overview(folder)["rows"] if row["error"] is None]
+    except ReportError:
+        return []
+
+
+def _protected(result: Mapping[str, Any]) -> dict[str, Any]:
+    if result.get("many"):
+        return {"folder": result["path"]} | _picked(result, _MANY)
+    return {
+        "folder": result["path"],
+        **_picked(result, _RECEIPT),
+        "key_fingerprint": result["commitment"],
+        "reading": _picked(result, _READING),
+    }
+
+
+def _suspect(row: Mapping[str, Any]) -> dict[str, Any]:
+    error = None if row["error"] is None else {name: row["error"].get(name) for name in (*PARTS, "type")}
+    return {"suspect": row["path"], "error": error} | _picked(row, _SUSPECT)
+
+
+def _picked(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values.get(name) for name in names}

@@ -1,0 +1,251 @@
+"""The same work for programs: endpoints under stable names, for `gradio_client` and whatever speaks its protocol.
+
+Nothing of it is seen on the page. A program proves the passphrase as a browser does, and is told from others by its
+session hash (`ui.sessions`), which `gradio_client` draws at random for each `Client`. Anybody who can reach the port
+may call, so every handler looks at its values itself and uses only the folders that the pages may use. docs/headless.md
+describes values and answers.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+import irwm
+from irwm.errors import IrwmError, printable
+from storage.jobs import Job
+from storage.vault import Vault
+from ui.components.browsing import Limits, new_folder, use_path
+from ui.components.uploads import offer
+from ui.context import Context
+from ui.explore_settings import ExploreSettings
+from ui.jobs import requests, runner
+from ui.jobs.recipients import Recipient, checked
+from ui.jobs.requests import Asked
+from ui.jobs.results import error_of, files_of, outcome_of, result_of, state_of
+from ui.presets import HIDDEN, MANY, ROBUST, preset_parameters
+
+NAMES = ("unlock", "lock", "protect", "investigate", "trace", "job", "jobs", "stop", "report")
+PRESETS = {"robust": ROBUST, "hidden": HIDDEN, "many": MANY}
+MOST_JOBS = 200
+
+
+def build(context: Context) -> None:
+    """Adds the endpoints to the open document."""
+
+    def unlock(request: gr.Request, passphrase: str) -> dict[str, Any]:
+        """Opens the vault for this program; the app's other windows stay as they are."""
+        context.sessions.unlock(context.session(request), _text("passphrase", passphrase, strip=False))
+        return {"unlocked": True}
+
+    def lock(request: gr.Request) -> dict[str, Any]:
+        """Locks the vault for this program. Running jobs go on."""
+        context.require(request)
+        context.sessions.lock(context.session(request))
+        return {"unlocked": False}
+
+    def protect(
+        request: gr.Request,
+        model: str,
+        out: str,
+        owner: str,
+        recipient: str = "",
+        recipients: list[Any] | None = None,
+        preset: str = "",
+        parameters: dict[str, Any] | None = None,
+        label: str = "",
+        utility: str = "small",
+    ) -> dict[str, Any]:
+        """Starts the job that writes a marked copy of `model` as the new folder `out`; answers with the job."""
+        vault = context.require(request)
+        limits = Limits.of(context.settings)
+        source, place = use_path(_text("model", model), limits), Path(_text("out", out))
+        people = _people(recipients)
+        asked = requests.protect(
+            vault,
+            source,
+            new_folder(str(place.parent), place.name, limits),
+            owner=_text("owner", owner),
+            parameters=_parameters(_text("preset", preset), parameters, people is not None, source),
+            recipient=_text("recipient", recipient),
+            recipients=people,
+            label=_text("label", label),
+            device=context.settings.device,
+            utility=_text("utility", utility),
+        )
+        return started(asked, vault)
+
+    def investigate(
+        request: gr.Request,
+        suspect: str,
+        original: str,
+        keys: list[str] | None = None,
+        matching: str = "",
+        case: str = "",
+        note: str = "",
+        seen: str = "",
+        examiner: str = "",
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Starts the job that looks for marks in `suspect`, or in each suspect of a folder; answers with the job."""
+        settings = (keys, matching, case, note, seen, examiner, seed)
+        return examine(requests.investigate, request, suspect, original, *settings)
+
+    def trace(
+        request: gr.Request,
+        suspect: str,
+        original: str,
+        keys: list[str] | None = None,
+        matching: str = "",
+        case: str = "",
+        note: str = "",
+        seen: str = "",
+        examiner: str = "",
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """As investigate, with those keys alone that carry noise: whose copy is it?"""
+        settings = (keys, matching, case, note, seen, examiner, seed)
+        return examine(requests.trace, request, suspect, original, *settings)
+
+    def job(request: gr.Request, id: str) -> dict[str, Any]:
+        """A job as it is now: its state and progress, and once it is over what came of it."""
+        context.require(request)
+        return told(context.jobs.get(_text("id", id)))
+
+    def jobs(request: gr.Request, limit: int = 20) -> list[dict[str, Any]]:
+        """The newest jobs of the app and of every program, newest first."""
+        context.require(request)
+        return cleaned([state_of(each) for each in context.jobs.recent(_whole("limit", limit, MOST_JOBS))])
+
+    def stop(request: gr.Request, id: str) -> dict[str, Any]:
+        """Ends a job with all that it started; one that is over stays as it is."""
+        context.require(request)
+        return told(runner.stop(_text("id", id), context.jobs))
+
+    def report(request: gr.Request, id: str) -> list[dict[str, Any]]:
+        """The files that a job wrote for people, which `gradio_client` fetches: the signed report, or the receipts."""
+        context.require(request)
+        over = context.jobs.get(_text("id", id))
+        if not over.is_over:
+            raise IrwmError("this job is not over", found=over.state, advice="Ask again when it is")
+        return [_file(path) for path in files_of(over, context.jobs)]
+
+    def examine(ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any) -> Any:
+        vault = context.require(request)
+        keys, matching, case, note, seen, examiner, seed = rest
+        limits = Limits.of(context.settings)
+        paths = use_path(_text("suspect", suspect), limits), use_path(_text("original", original), limits)
+        asked = ask(
+            vault,
+            context.jobs,
+            *paths,
+            irwm.open_checkpoint(paths[1]).fingerprint,
+            keys=None if keys is None else [_text("key", key) for key in _list("keys", keys)],
+            matching=_text("matching", matching),
+            case=_text("case", case),
+            note=_text("note", note),
+            seen=_text("seen", seen),
+            examiner=_text("examiner", examiner),
+            seed=_whole("seed", seed, requests.LARGEST_SEED),
+            device=context.settings.device,
+            scheduler=context.settings.scheduler,
+        )
+        return started(asked, vault)
+
+    def started(asked: Asked, vault: Vault) -> dict[str, Any]:
+        return told(asked.start(vault, context.jobs))
+
+    def told(job: Job) -> dict[str, Any]:
+        progress = {"done": job.done, "total": job.total, "what": job.what, "ahead": len(context.jobs.ahead(job.id))}
+        answer = {"outcome": outcome_of(job), "result": result_of(job), "error": error_of(job)}
+        return cleaned(state_of(job) | {"progress": progress} | answer)
+
+    def cleaned(answer: Any) -> Any:
+        return without(answer, context.settings.home)
+
+    handlers: tuple[Callable[..., Any], ...] = (unlock, lock, protect, investigate, trace, job, jobs, stop, report)
+    # What is not visible is not built in the browser.
+    with gr.Column(visible=False):
+        for name, handler in zip(NAMES, handlers, strict=True):
+            # As the gate has it: each derivation takes much memory on purpose.
+            slow = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if handler is unlock else {}
+            gr.api(_answering(handler), api_name=name, **slow)  # type: ignore[arg-type]
+
+
+def without(answer: Any, home: Path) -> Any:
+    """An answer in which the app's own folder is named by its variable: where the vault lies is nobody's business."""
+    if isinstance(answer, str):
+        for path in dict.fromkeys((str(home.resolve()), str(home))):
+            answer = answer.replace(path, "IRWM_HOME")
+        return answer
+    if isinstance(answer, dict):
+        return {name: without(value, home) for name, value in answer.items()}
+    return [without(value, home) for value in answer] if isinstance(answer, list) else answer
+
+
+def _answering(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler with every `IrwmError` turned into an exception of the program that called."""
+
+    @functools.wraps(handler)  # Gradio reads names, types and defaults from the signature
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return handler(*args, **kwargs)
+        except IrwmError as error:
+            raise gr.Error(printable(str(error), 2000), title=type(error).__name__, print_exception=False) from error
+
+    return wrapper
+
+
+def _file(path: Path) -> dict[str, Any]:
+    """A copy of a file where a program may fetch it from, in the form that `gradio_client` knows."""
+    return {"path": offer(path, path.name), "orig_name": path.name, "meta": {"_type": "gradio.FileData"}}
+
+
+def _people(recipients: Any) -> tuple[Recipient, ...] | None:
+    if recipients is None:
+        return None
+    pairs = [(each, "") if isinstance(each, str) else each for each in _list("recipients", recipients)]
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or not 1 <= len(pair) <= 2:
+            raise _wrong("recipients", "names, or pairs of a name and a note", pair)
+    return checked([[_text("recipient", part) for part in pair] for pair in pairs])
+
+
+def _parameters(preset: str, given: Any, several: bool, model: Path) -> irwm.Parameters:
+    if given is not None:
+        if preset:
+            raise IrwmError("both a preset and parameters are given", advice="Leave one of them out")
+        if not isinstance(given, dict):
+            raise _wrong("parameters", "the settings that the page Explore copies, as an object", given)
+        return ExploreSettings.from_json(json.dumps(given)).parameters
+    name = preset or ("many" if several else "robust")
+    if name not in PRESETS:
+        raise _wrong("preset", ", ".join(PRESETS), preset)
+    return preset_parameters(PRESETS[name], irwm.open_checkpoint(model).hidden_size)
+
+
+def _text(name: str, value: Any, *, strip: bool = True) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, "text", value if name != "passphrase" else None)
+    return value.strip() if strip else value
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise _wrong(name, f"a whole number from 0 to {most}", value)
+    return value
+
+
+def _list(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise _wrong(name, "a list", value)
+    return value
+
+
+def _wrong(name: str, expected: str, value: Any) -> IrwmError:
+    return IrwmError(f"{name} cannot be used", expected=expected, found=printable(repr(value), 80))

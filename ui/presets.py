@@ -1,0 +1,60 @@
+"""Protect's presets as parameters, and whether this computer can compute with what was asked for."""
+
+from __future__ import annotations
+
+import os
+
+from irwm import Parameters
+from irwm.errors import ParameterError
+from irwm.parameters import AUTO_SCALE, many_recipients
+from ui.amounts import number, size_text
+
+ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
+PRESETS = {
+    ROBUST: "the paper's setting: stored numbers a thousand times smaller than solved; its own test reads it best",
+    HIDDEN: "stored numbers as large as their neighbours, so that nothing in a row stands out",
+    MANY: "every copy gets noise of its own, which hides its mark from the other recipients and names who leaked it",
+}
+# Offered before a model is known; the demo model's size, on the small side.
+USUAL_HIDDEN_SIZE = 256
+# Bytes behind one number of the null's permutations: the stream, its order, and room to sort it.
+_BYTES_PER_PLACE = 24
+# Where a system does not tell how much memory it has.
+_USUAL_MEMORY = 8 * 1024**3
+
+
+def preset_parameters(preset: str, hidden_size: int | None) -> Parameters:
+    """The parameters of a preset for a model of this hidden size; None while that is unknown."""
+    if preset == MANY:
+        return many_recipients(hidden_size or USUAL_HIDDEN_SIZE)
+    return Parameters(scale=AUTO_SCALE) if preset == HIDDEN else Parameters()
+
+
+def memory_needed(params: Parameters, hidden_size: int | None) -> int:
+    """Bytes that the null of a reading takes: the permutations (numit, d), and the lengths (l, numit) twice."""
+    d = hidden_size or USUAL_HIDDEN_SIZE
+    return params.permutations * (_BYTES_PER_PLACE * d + 16 * params.positions)
+
+
+def check_memory(params: Parameters, hidden_size: int | None) -> None:
+    """Refuses settings that this computer could not compute with.
+
+    Raises:
+        ParameterError
+    """
+    needed, there = memory_needed(params, hidden_size), memory_there()
+    if needed > there:
+        raise ParameterError(
+            "so many permutations (numit) do not fit into this computer's memory",
+            expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
+            found=f"{number(params.permutations)} permutations, {size_text(needed)}",
+            advice="Choose fewer; a thousand prove a mark",
+        )
+
+
+def memory_there() -> int:
+    """Bytes of memory that this computer has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return _USUAL_MEMORY

@@ -56,14 +56,14 @@ _TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measu
 _FEWEST_CHARACTERS = 4000
 
 
-def run(bench: Bench, only: Sequence[str], out: Path, about: Record) -> list[Path]:
+def run(bench: Bench, only: Sequence[str], out: Path, about: Record, began: float, resumed: bool = False) -> list[Path]:
     """Measure what is asked for and write its pages; the overview too, where every experiment has these models."""
     names = [model.name for model in bench.models]
     written, lines = [], {}
     for module in ORDER:
         if module.NAME in only:
             bench.say(module.TITLE)
-            began = time.perf_counter()
+            start = time.perf_counter()
             file = bench.cache / f"{module.NAME}.json"
             file.unlink(missing_ok=True)  # of its parts, what is kept is not measured again
             made = bench.kept(module.NAME, lambda module=module: {"models": names, "results": module.measure(bench)})
@@ -71,14 +71,22 @@ def run(bench: Bench, only: Sequence[str], out: Path, about: Record) -> list[Pat
             _preface(page, about, module.NAME)
             module.write(page, made["results"], about["models"])
             written.append(page.write())
-            bench.say(f"{module.TITLE}: {time.perf_counter() - began:.0f} s")
+            bench.say(f"{module.TITLE}: {time.perf_counter() - start:.0f} s")
     for module in PAGES:
         kept = bench.kept(module.NAME, dict) if (bench.cache / f"{module.NAME}.json").is_file() else {}
         if kept.get("models") == names:
             lines[module.NAME] = module.headline(kept["results"])
     if len(lines) == len(PAGES):
-        written.append(_overview(out, about, lines))
+        whole = sorted(only) == sorted(EXPERIMENTS) and not resumed
+        took = f" This run took {spent(began)}." if whole else ""
+        written.append(_overview(out, about | {"took": took}, lines))
     return written
+
+
+def spent(began: float) -> str:
+    """Time since then, and the processor time of this process and of its workers."""
+    minutes = sum(os.times()[:4]) / 60
+    return f"{(time.monotonic() - began) / 60:.0f} minutes, {minutes:.0f} of the processor"
 
 
 def _preface(page: Page, about: Record, name: str) -> None:
@@ -128,7 +136,7 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
         f"{about['tokens']} tokens, at most, of the rest.",
         f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "
-        "seconds and what another processor rounds differently.",
+        f"seconds and what another processor rounds differently.{about['took']}",
     ]  # fmt: skip
     path = out / "README.md"
     path.write_text("\n".join(text) + "\n", encoding="utf-8")
@@ -237,10 +245,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 models, sizes, cache, Path(scratch), train, measured, options.device,
                 workers, cores,
             )  # fmt: skip
-            for path in run(bench, only, out, _about(options, bench)):
+            for path in run(bench, only, out, _about(options, bench), began, options.resume):
                 print(path)
-            minutes = sum(os.times()[:4]) / 60  # of this process and of its workers
-            bench.say(f"Done in {(time.monotonic() - began) / 60:.0f} minutes, {minutes:.0f} of the processor")
+            bench.say(f"Done in {spent(began)}")
     except IrwmError as error:
         print(error, file=sys.stderr)
         return 2

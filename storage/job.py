@@ -11,6 +11,7 @@ import sqlite_utils
 from sqlite_utils import Migrations
 
 from storage.database import Schema
+from storage.errors import StorageBusyError
 from storage.paths import JOBS_NAME
 from storage.processes import still_runs
 
@@ -52,6 +53,14 @@ def _first(db: sqlite_utils.Database) -> None:
 
 @JOBS_MIGRATIONS(name="2 lanes")
 def _second(db: sqlite_utils.Database) -> None:
+    # It would lose its ending: what it writes to the list is refused from here on.
+    alive = [row["title"] for row in db.query("SELECT * FROM jobs WHERE state = ?", [RUNNING]) if not is_dead(row)]
+    if alive:
+        raise StorageBusyError(
+            "a task that an older version started still runs",
+            found=alive[0],
+            advice="wait for its end, or stop it in that version, then start this one",
+        )
     db.table("jobs").add_column("lane", str)
 
 
@@ -106,6 +115,14 @@ class Job:
     def is_over(self) -> bool:
         """Whether it has ended, in whatever way."""
         return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A job that another one waits for: its identifier, and what a person reads."""
+
+    id: str
+    title: str
 
 
 def job_of(row: Mapping[str, Any]) -> Job:

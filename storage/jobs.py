@@ -22,7 +22,7 @@ from storage.canonical import json_bytes, required_text, utc_now, utc_text
 from storage.database import DatabaseFile
 from storage.errors import RecordNotFoundError, RecordValueError, StorageError
 from storage.files import append_private, private_folder, sweep
-from storage.job import ENDED, JOBS_SCHEMA, QUEUED, RUNNING, Job, is_dead, job_of
+from storage.job import ENDED, JOBS_SCHEMA, QUEUED, RUNNING, Ahead, Job, is_dead, job_of
 from storage.paths import JOBS_NAME
 from storage.processes import process_mark
 
@@ -101,37 +101,48 @@ class Jobs:
             if job.state != QUEUED:
                 raise RecordValueError(f"job {id} cannot be started", expected=QUEUED, found=job.state)
             db.table("jobs").update(job.sequence, {"pid": pid, "process": mark})
-            return self._turn(db, job)
+            self._turn(db, id)
+            return self._row(db, id)
 
-    def take_turn(self, id: str) -> Job:
-        """A job that waits, which runs from now on if none of its lane runs and none of it waits for longer.
+    def take_turn(self, id: str) -> str:
+        """A job that waits runs from now on if none of its lane runs and none of it waits for longer.
+
+        Returns:
+            Its state now.
 
         Raises:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            job = self._row(db, id)
-            if job.state != QUEUED or _ahead(db, job):
-                return job
+            place = _place(db, id)
+            if place["state"] != QUEUED or _ahead(db, place):
+                return str(place["state"])
         # Looked at again under the write lock: another one may have been as fast.
         with self._file.writing() as db:
-            job = self._row(db, id)
-            return self._turn(db, job) if job.state == QUEUED else job
+            return self._turn(db, id)
 
-    def ahead(self, id: str) -> list[Job]:
+    def ahead(self, id: str) -> list[Ahead]:
         """The jobs that a queued job waits for, the oldest first; none for one that does not wait.
 
         Raises:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            job = self._row(db, id)
-            return _ahead(db, job) if job.state == QUEUED else []
+            place = _place(db, id)
+            return _ahead(db, place) if place["state"] == QUEUED else []
 
-    def _turn(self, db: sqlite_utils.Database, job: Job) -> Job:
-        if not _ahead(db, job):
-            db.table("jobs").update(job.sequence, {"state": RUNNING, "started": utc_text(self._now())})
-        return self._row(db, job.id)
+    def waiting(self, lane: str) -> int:
+        """How many jobs wait for this lane."""
+        query = "SELECT COUNT(*) AS number FROM jobs WHERE lane = ? AND state = ? AND pid IS NOT NULL"
+        with self._file.reading() as db:
+            return int(next(iter(db.query(query, [lane, QUEUED])))["number"]) if lane else 0
+
+    def _turn(self, db: sqlite_utils.Database, id: str) -> str:
+        place = _place(db, id)
+        if place["state"] == QUEUED and not _ahead(db, place):
+            db.table("jobs").update(place["seq"], {"state": RUNNING, "started": utc_text(self._now())})
+            return RUNNING
+        return str(place["state"])
 
     def progress(self, id: str, done: int, total: int, what: str) -> bool:
         """Notes how far a running job is; returns False, and changes nothing, when it is not running any more.
@@ -289,13 +300,24 @@ class Jobs:
         return job_of(rows[0])
 
 
-def _ahead(db: sqlite_utils.Database, job: Job) -> list[Job]:
-    """What runs in this job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
-    if not job.lane:
+def _place(db: sqlite_utils.Database, id: str) -> Mapping[str, Any]:
+    """Where a job stands in its lane, without its request, which may be megabytes of names."""
+    rows = list(db.query("SELECT seq, lane, state FROM jobs WHERE id = ?", [id]))
+    if not rows:
+        raise _unknown(id)
+    return rows[0]
+
+
+def _ahead(db: sqlite_utils.Database, place: Mapping[str, Any]) -> list[Ahead]:
+    """What runs in a job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
+    if not place["lane"]:
         return []
-    query = "SELECT * FROM jobs WHERE lane = ? AND seq <> ? AND (state = ? OR (state = ? AND seq < ?)) ORDER BY seq"
-    rows = db.query(query, [job.lane, job.sequence, RUNNING, QUEUED, job.sequence])
-    return [job_of(row) for row in rows if not is_dead(row)]
+    query = (
+        "SELECT id, title, pid, process FROM jobs WHERE lane = ? AND seq <> ? AND pid IS NOT NULL "
+        "AND (state = ? OR (state = ? AND seq < ?)) ORDER BY seq"
+    )
+    rows = db.query(query, [place["lane"], place["seq"], RUNNING, QUEUED, place["seq"]])
+    return [Ahead(row["id"], row["title"]) for row in rows if not is_dead(row)]
 
 
 def _unknown(id: object) -> RecordNotFoundError:

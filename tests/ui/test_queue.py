@@ -16,6 +16,7 @@ import pytest
 
 from irwm.errors import IrwmError
 from storage.encryption import Cost
+from storage.errors import StorageFullError
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
@@ -98,7 +99,7 @@ def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
 
 def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(jobs: Jobs) -> None:
     """As between the app and the command line; the second one's starter ends while it waits."""
-    first = start(jobs, 0, steps=150)
+    first = start(jobs, 0, steps=100_000)
     code = (
         "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner; import time\n"
         "jobs = Jobs(Path(sys.argv[1]))\n"
@@ -114,9 +115,53 @@ def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(
     id, was = done.stdout.split()
     assert was == "queued"
     Jobs(jobs.home).interrupt_dead()
-    if not jobs.get(first.id).is_over:
-        assert jobs.get(id).state == "queued", "its own process waits, so it is not dead"
+    assert jobs.get(id).state == "queued", "its own process waits, so it is not dead"
+    runner.stop(first.id, jobs)
     until(lambda: jobs.get(id).state == "done")
+
+
+def test_a_start_that_fails_holds_nobody_up(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StorageFullError("the disk is full")
+
+    monkeypatch.setattr(Jobs, "log", full)
+    with pytest.raises(StorageFullError):
+        start(jobs, 0)
+    assert [job.state for job in jobs.recent()] == ["failed"]
+    monkeypatch.setattr(Jobs, "finish", full)  # its end cannot be written either
+    with pytest.raises(StorageFullError):
+        start(jobs, 0)
+    monkeypatch.undo()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    assert start(jobs, 0).state == "running"
+
+
+def test_a_task_that_nobody_runs_any_more_is_ended_by_the_next_start(jobs: Jobs) -> None:
+    dead = runner.subprocess.Popen(["true"])
+    dead.wait()
+    request = {"do": "work", "number": 0}
+    lost = jobs.start(jobs.create("protect", "Task 0", request, "cpu").id, dead.pid)
+    assert lost.state == "running"
+    assert start(jobs, 0).state == "running"
+    assert state(jobs, lost) == "interrupted"
+
+
+def test_more_than_this_computer_can_hold_do_not_wait(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "MOST_WAITING", 1)
+    start(jobs, 0)
+    start(jobs, 1)
+    with pytest.raises(runner.QueueFullError):
+        start(jobs, 2)
+    assert len(jobs.recent()) == 2
+
+
+def test_tasks_of_two_devices_do_not_wait_for_each_other(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.jobs.runner.lane_of", lambda kind, request: request["device"])
+    assert [start(jobs, n, device=device).state for n, device in enumerate(("cpu", "cuda", "cpu"))] == [
+        "running",
+        "running",
+        "queued",
+    ]
 
 
 def test_a_light_task_and_another_device_wait_for_nobody() -> None:
@@ -148,7 +193,7 @@ def test_an_ended_task_is_run_again_with_the_same_request(jobs: Jobs) -> None:
     with pytest.raises(runner.JobRunningError):
         runner.again(job, vault, jobs)
     stopped = runner.stop(job.id, jobs)
-    once_more = runner.again(stopped, vault, jobs)
+    once_more = runner.again(stopped, vault, jobs, {"do": "work", "device": "cuda"})
     assert once_more.id != job.id
     assert (once_more.kind, once_more.title, once_more.request) == (job.kind, job.title, job.request)
 

@@ -13,7 +13,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from storage.job import Job
+from storage.job import Ahead, Job
 from ui.components import notices
 from ui.components.browsing import size_text
 from ui.components.events import PRIVATE
@@ -171,7 +171,7 @@ def newest(jobs: Sequence[Job], kinds: Sequence[str], now: datetime) -> Job | No
     return latest if latest is not None and _seconds(latest.created, now) < SHOWN_AGAIN_SECONDS else None
 
 
-def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Job] = ()) -> str:
+def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Ahead] = ()) -> str:
     """The card as HTML: title and state, bar, step, numbers; for a failed job what went wrong.
 
     Args:
@@ -208,7 +208,7 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def _bar(job: Job, part: float | None, ahead: Sequence[Job]) -> Markup:
+def _bar(job: Job, part: float | None, ahead: Sequence[Ahead]) -> Markup:
     if job.state == "stopped":
         return Markup(
             '<p class="job-what">Stopped on request. Nothing half-made is left; what was finished before stays.</p>'
@@ -221,7 +221,7 @@ def _bar(job: Job, part: float | None, ahead: Sequence[Job]) -> Markup:
     ).format("" if part is not None else " bar-unknown", value, width, printable(_step(job, ahead)))
 
 
-def _step(job: Job, ahead: Sequence[Job]) -> str:
+def _step(job: Job, ahead: Sequence[Ahead]) -> str:
     if job.state == "done":
         return "Finished"
     if ahead:

@@ -38,15 +38,18 @@ class Filing:
 
     @classmethod
     def begin(cls, vault: Vault, request: Mapping[str, Any], case_id: str = "") -> Filing:
-        """The case that a request names, or a new one under the title asked for.
+        """The case that a request names by its id or title, or a new one under that title.
 
         Args:
             request: "case_id" ("" opens a new case), "case_title", "note"; "examiner" and "seen_utc" may be missing.
             case_id: takes the place of the request's.
         """
-        known = case_id or request["case_id"]
+        title = request["case_title"]
+        # Looked up here too: another task under the same title may have waited in the queue before this one.
+        same = (case.id for case in vault.cases() if title and case.title == title)
+        known = case_id or request["case_id"] or next(same, "")
         examiner = examiner_of(vault, known, request.get("examiner", ""))
-        id = known or vault.add_case(request["case_title"] or "Untitled case", request["note"]).id
+        id = known or vault.add_case(title or "Untitled case", request["note"]).id
         return cls(vault, id, examiner, request.get("seen_utc", ""))
 
     def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:

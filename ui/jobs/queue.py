@@ -40,13 +40,13 @@ def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:
         CancelledError: it was stopped meanwhile.
     """
     told = ""
-    while (job := jobs.take_turn(job_id)).state == QUEUED:
+    while (state := jobs.take_turn(job_id)) == QUEUED:
         if report.cancelled():
             break
         before = jobs.ahead(job_id)
-        if before and before[-1].id != told:
-            told = before[-1].id
+        if before and before[0].id != told:
+            told = before[0].id
             report.log(f"Waiting for {len(before)} before it, now: {before[0].title}")
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    if job.state != RUNNING:
+    if state != RUNNING:
         raise CancelledError("stopped on request")

@@ -35,6 +35,8 @@ GRACE_SECONDS = 1.5
 # How many of the newest jobs are looked through for one that is still running.
 LOOK_BACK = 200
 LOCK_NAME = "starting.lock"
+# Each waits in a process of its own, of some 300 MB.
+MOST_WAITING = 16
 # The task gets what it needs by pipe; whatever else looks like a secret is not its business.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -44,6 +46,10 @@ _STARTING = threading.Lock()
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 # Jobs that `stop` is ending; their end is its to tell, whatever signal they die of.
 _STOPPING: set[str] = set()
+
+
+class QueueFullError(IrwmError):
+    """More tasks wait than this computer should hold the processes of."""
 
 
 class JobRunningError(IrwmError):
@@ -74,29 +80,32 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
     Raises:
         JobRunningError: the same request runs or waits already; nothing was started.
         RecordValueError: request or secrets are not plain JSON.
+        QueueFullError: too many wait already.
         IrwmError: no such kind, no such device, or the process could not be started.
     """
     if kind not in KINDS:
         raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
     message, lane = _message(jobs, request, secrets or {}), lane_of(kind, request)
     with _one_at_a_time(jobs):
+        # A task whose process and starter are both gone is told by nobody that it ended.
+        orphans.interrupt_dead(jobs)
         same = _running_twin(kind, request, jobs)
         if same is not None:
             raise JobRunningError(same)
-        job = jobs.create(kind, title, request, lane)
-        process = _spawn(job, jobs)
-    try:
-        # It waits for its message, so the row says whose it is before the task can say "done".
-        job = jobs.start(job.id, process.pid)
-    except RecordValueError:  # stopped in this very moment
-        _end_all(process.pid)
-        job = jobs.get(job.id)
+        if jobs.waiting(lane) >= MOST_WAITING:
+            raise QueueFullError(
+                "too many tasks wait for this device", found=f"{MOST_WAITING}", advice="wait, or stop some of them"
+            )
+        job, process = _started(jobs.create(kind, title, request, lane), jobs)
     threading.Thread(target=_attend, args=(process, message, job.id, jobs), daemon=True, name=f"job {job.id}").start()
     return job
 
 
-def again(job: Job, vault: Vault, jobs: Jobs) -> Job:
+def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = None) -> Job:
     """Runs the request of a job that is over once more. A sweep or a lab goes on with what the job left undone.
+
+    Args:
+        today: what the app's settings say now, such as "device"; it takes the place of what the request says of it.
 
     Raises:
         JobRunningError: it is not over, or the same request runs already.
@@ -104,7 +113,8 @@ def again(job: Job, vault: Vault, jobs: Jobs) -> Job:
     """
     if not job.is_over:
         raise JobRunningError(job)
-    request = job.request | {"resume": job.id} if job.kind in RESUMED else job.request
+    request = job.request | {name: value for name, value in (today or {}).items() if name in job.request}
+    request |= {"resume": job.id} if job.kind in RESUMED else {}
     return start(job.kind, job.title, request, secrets_for(vault) if job.kind in OPENS_VAULT else None, jobs)
 
 
@@ -159,9 +169,32 @@ def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
 def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
     wanted = json_bytes(dict(request), "the request")
     for job in jobs.recent(LOOK_BACK):
-        if job.kind == kind and not job.is_over and json_bytes(job.request, "the request") == wanted:
+        # One without a process failed to start, and its end could not be written.
+        if (
+            job.kind == kind
+            and not job.is_over
+            and job.pid is not None
+            and json_bytes(job.request, "the request") == wanted
+        ):
             return job
     return None
+
+
+def _started(job: Job, jobs: Jobs) -> tuple[Job, subprocess.Popen[bytes]]:
+    """The job in a process of its own; one that fails to start, as on a full disk, is over and holds nobody up."""
+    process = None
+    try:
+        process = _spawn(job, jobs)
+        # It waits for its message, so the row says whose it is before the task can say "done".
+        return jobs.start(job.id, process.pid), process
+    except BaseException as error:
+        if process is not None:
+            _end_all(process.pid)
+            if isinstance(error, RecordValueError):  # stopped in this very moment
+                return jobs.get(job.id), process
+        with contextlib.suppress(IrwmError):
+            jobs.finish(job.id, "failed", error={"problem": "the task could not be started", "found": str(error)})
+        raise
 
 
 def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
@@ -179,7 +212,6 @@ def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
                 creationflags=_WINDOWS_FLAGS,
             )
     except OSError as error:
-        jobs.finish(job.id, "failed", error={"problem": "the task's process could not be started", "found": str(error)})
         raise IrwmError("the task's process could not be started", found=str(error)) from error
 
 
@@ -215,8 +247,9 @@ def _sudden_end(code: int) -> dict[str, str]:
     advice = "look at the log, then start it again"
     if name == "SIGKILL":
         advice = "as a rule the computer ran out of memory: close other programs, then start it again"
+    advice += "; what it had finished by then stays, and what was half-written is gone"
     return {
-        "problem": "the process that worked on this ended without saying how; nothing was published",
+        "problem": "the process that worked on this ended without saying how",
         "found": how,
         "advice": advice,
     }

@@ -83,7 +83,8 @@ def build(context: Context, tab: gr.Tab) -> None:
             raise IrwmError(
                 "this job did what was asked, or still does", advice="Set it up anew on its own page to do it once more"
             )
-        started = runner.again(job, vault, context.jobs).id
+        today = {"device": context.settings.device, "scheduler": context.settings.scheduler}
+        started = runner.again(job, vault, context.jobs, today).id
         return started, *shown(0, started)
 
     def turn(by: int) -> Any:

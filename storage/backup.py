@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import sqlite_utils
 
+from irwm.errors import printable
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
 from storage.checks import structure_faults
-from storage.database import DatabaseFile
+from storage.database import DatabaseFile, give_time
 from storage.encryption import unwrap
 from storage.errors import (
     DatabaseDamagedError,
@@ -31,6 +33,16 @@ from storage.schema import VAULT_SCHEMA
 BACKUP_FOLDER = "backups"
 # How long a restore waits for whoever is in the midst of a write.
 BUSY_SECONDS = 5.0
+# For what is read before a passphrase was proved: a sound backup takes milliseconds, one made to hold us up any time.
+LOOK_SECONDS = 10.0
+# For the check of every page of a backup that its passphrase opens; a large one on a slow disk takes a minute.
+CHECK_SECONDS = 600.0
+# Three times what a vault has.
+MOST_OBJECTS = 100
+# A table or an index of plain columns, as all of ours are. What SQLite would compute by itself, with no end where
+# somebody wants that, stands in further brackets or after the last one: views, triggers, generated columns, checks,
+# conditions of indexes; and a virtual table is none of the three.
+_PLAIN = re.compile(r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) [^()]*\([^()]*\)", re.ASCII)
 
 
 def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetime] = utc_now) -> Path:
@@ -94,13 +106,14 @@ def inspect(source: Path, passphrase: str) -> BackupFacts:
     Raises:
         VaultMissingError: there is no such file.
         WrongPassphraseError, PassphraseError: it does not open this backup.
-        CostError, DatabaseDamagedError, StorageError: the file cannot be used as a backup.
+        CostError, DatabaseDamagedError, NewerSchemaError, StorageError: the file cannot be used as a backup.
     """
     if not source.is_file():
         raise VaultMissingError("there is no such backup", file=source)
     try:
         with _reading(source) as conn:
-            db = sqlite_utils.Database(conn)
+            _refuse_foreign(conn, source)
+            db = sqlite_utils.Database(conn, execute_plugins=False)
             head = header.read(db)
             unwrap(head.wrapped, passphrase, head.id)
             times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
@@ -114,7 +127,28 @@ def _reading(source: Path) -> Iterator[sqlite3.Connection]:
     # "immutable" leaves no side files beside the backup, but must not hide a log that belongs to it.
     mode = "ro" if source.with_name(source.name + SIDECARS[0]).exists() else "ro&immutable=1"
     with contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode={mode}", uri=True)) as conn:
+        give_time(conn, LOOK_SECONDS)
+        # As for every file that somebody else may have edited, see `DatabaseFile`.
+        conn.execute("PRAGMA trusted_schema=OFF")
+        conn.execute("PRAGMA cell_size_check=ON")
         yield conn
+
+
+def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
+    """Lets nothing be asked of a file that is not a vault of plain tables: to ask a view is to run what it says."""
+    faults = []
+    if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
+        faults.append("it is not a vault of this application")
+    objects = conn.execute("SELECT type, name, sql FROM sqlite_master LIMIT ?", (MOST_OBJECTS + 1,)).fetchall()
+    if len(objects) > MOST_OBJECTS:
+        faults.append("it has too many tables")
+    for kind, name, sql in objects:
+        # SQLite makes some indexes itself, without a text.
+        plain = kind in ("table", "index") and (sql is None or _PLAIN.fullmatch(str(sql)))
+        if not plain:
+            faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of a vault")
+    if faults:
+        raise DatabaseDamagedError("this file is not a sound backup", file=source, found="; ".join(faults[:3]))
 
 
 def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) -> Path | None:
@@ -137,10 +171,13 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
     try:
         private_folder(home)
         with _reading(source) as conn:
+            _refuse_foreign(conn, source)
+            # Only pages are copied here, as many as there are.
+            conn.set_progress_handler(None, 0)
             _copy(conn, partial)
-        copy = DatabaseFile(partial, VAULT_SCHEMA)
+        copy = DatabaseFile(partial, VAULT_SCHEMA, limit_seconds=CHECK_SECONDS)
         copy.prepare()
-        _refuse_damaged(partial, source)
+        _refuse_damaged(partial, source, CHECK_SECONDS)
         with contextlib.closing(sqlite3.connect(partial)) as conn:
             conn.execute("PRAGMA journal_mode=WAL").fetchall()
         aside = _set_aside(vault, now) if os.path.lexists(vault) else None
@@ -162,8 +199,8 @@ def _copy(source: sqlite3.Connection, partial: Path) -> None:
         copy.execute("PRAGMA journal_mode=DELETE").fetchall()
 
 
-def _refuse_damaged(copy: Path, original: Path) -> None:
-    with DatabaseFile(copy, VAULT_SCHEMA).reading() as db:
+def _refuse_damaged(copy: Path, original: Path, limit_seconds: float | None = None) -> None:
+    with DatabaseFile(copy, VAULT_SCHEMA, limit_seconds=limit_seconds).reading() as db:
         faults = structure_faults(db)
         check = audit.verify(db, header.read(db).id, None)
     if faults or not check.ok:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from storage.paths import SIDECARS, secure_file
 BUSY_SECONDS = 10.0
 # SQLite's index of the write-ahead log grows by pieces of this size; with less room not even reading is possible.
 INDEX_BYTES = 32 * 1024
+# Of SQLite's virtual machine, between two looks at the clock.
+STEPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,18 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFile:
-    """One SQLite file of a known schema."""
+    """One SQLite file of a known schema.
+
+    Attributes:
+        busy_seconds: how long a connection waits for another process.
+        limit_seconds: how long a connection may be used, for a file that a stranger may have made so that reading it
+            never ends; None without a limit.
+    """
 
     path: Path
     schema: Schema
     busy_seconds: float = BUSY_SECONDS
+    limit_seconds: float | None = None
 
     def create(self, fill: Callable[[sqlite_utils.Database], None] | None = None) -> None:
         """Makes the file under another name, complete with its first rows, and then gives it its own.
@@ -161,6 +171,8 @@ class DatabaseFile:
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self.busy_seconds, isolation_level=None
         )
         try:
+            if self.limit_seconds is not None:
+                give_time(conn, self.limit_seconds)
             # No sqlite-utils plugins: whatever else is installed has no business in the vault.
             db = sqlite_utils.Database(conn, execute_plugins=False)
             for pragma in (
@@ -232,8 +244,9 @@ class DatabaseFile:
             return StorageFullError(
                 f"the disk of the {what} is full", file=self.path, advice="make room and try again; nothing was written"
             )
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT):
             # SQLITE_ERROR ("no such table"): our statements are fixed and tested, so the file lost something.
+            # SQLITE_INTERRUPT: only `give_time` interrupts.
             return DatabaseDamagedError(
                 f"the {what} is damaged", file=self.path, found=found, advice=self.schema.remedy
             )
@@ -245,6 +258,12 @@ class DatabaseFile:
             return shutil.disk_usage(self.path.parent).free < INDEX_BYTES
         except OSError:
             return False
+
+
+def give_time(conn: sqlite3.Connection, seconds: float) -> None:
+    """Interrupts whatever this connection still does so many seconds from now."""
+    deadline = time.monotonic() + seconds
+    conn.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -78,6 +78,7 @@ def test_all_disguises_of_a_bert_with_int4_and_trimming(releases: dict[str, Mark
     check(releases["MiniLM"], suspect, round(0.4 * model.vocab_size))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("before", [halved, tuned])
 def test_all_disguises_on_top_of_a_changed_model(releases: dict[str, Marked], tmp_path: Path, before) -> None:
     marked = releases["demo"]

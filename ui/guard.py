@@ -37,6 +37,8 @@ BODY_BYTES = 8 * MIB
 DOCUMENT = "/"
 UPLOAD = "/gradio_api/upload"
 FILE = "/gradio_api/file="
+# The folder inside that of uploads where the app puts what may be fetched; Gradio gives uploads names of 64 digits.
+OFFERED = "offered"
 READ = (
     re.compile(r"/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)?"),
     re.compile(r"/(?:assets|static|studio)/.+"),
@@ -194,8 +196,10 @@ class Guard:
         return size
 
     def _sizes(self) -> Iterator[int]:
-        """Of every file that lies in the upload folder."""
-        for folder, _, names in os.walk(self.uploads):
+        """Of every file that was uploaded; what the app offers there itself takes no room from uploads."""
+        for folder, below, names in os.walk(self.uploads):
+            if Path(folder) == self.uploads and OFFERED in below:
+                below.remove(OFFERED)
             for name in names:
                 # Taken by a handler, or removed for its age, between the two looks.
                 with contextlib.suppress(FileNotFoundError):

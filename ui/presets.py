@@ -8,8 +8,8 @@ from irwm import Parameters
 from irwm.errors import ParameterError
 from irwm.parameters import AUTO_SCALE, many_recipients
 from ui.amounts import number, size_text
+from ui.preset_names import HIDDEN, MANY, ROBUST
 
-ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
 PRESETS = {
     ROBUST: "the paper's setting: stored numbers a thousand times smaller than solved; its own test reads it best",
     HIDDEN: "stored numbers as large as their neighbours, so that nothing in a row stands out",

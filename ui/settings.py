@@ -96,6 +96,13 @@ class Settings:
         return replace(self, device=device, roots=roots, preferences=chosen, note=None)
 
 
+def without_home(text: str, home: Path) -> str:
+    """A text in which the app's own folder is named by its variable: where the vault lies is nobody's business."""
+    for path in sorted({str(home.resolve()), str(home)}, key=len, reverse=True):
+        text = text.replace(path, HOME)
+    return text
+
+
 def _port(text: str) -> int:
     if not text:
         return DEFAULT_PORT

@@ -27,8 +27,7 @@ LOOK_SECONDS = 0.0005
 
 
 def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, Any]) -> None:
-    """What a job's process does (`ui.jobs.child`), from its start to its last row."""
-    jobs.start(job_id, os.getpid())
+    """What a job's process does (`ui.jobs.child`), from its message to its last row."""
     reporter = JobReporter(jobs, job_id)
     try:
         result = protect.run(request, secrets, reporter)
@@ -42,14 +41,21 @@ def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, An
 def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: str, pause: float | None) -> Any:
     jobs = Jobs(Path(home))
     job_id = jobs.create("protect", "To be killed", request).id
+    told, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            os.read(told, 1)
             work(jobs, job_id, request, secrets)
             os._exit(0)
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(9)
+    # As `ui.jobs.runner` does: the row says whose the job is before the task begins, and before it can be killed.
+    jobs.start(job_id, child)
+    os.write(tell, b".")
+    for end in (told, tell):
+        os.close(end)
     out = request["out_dir"]
     sign = {"start": None, "partial": f"{out}.partial", "release": out}[after]
     status = 0

@@ -32,7 +32,7 @@ from tests.jobs.recipients import run_here
 from ui.components.receipt import receipt_html, receipt_rows
 from ui.jobs import runner
 from ui.jobs.recipients import folder_name
-from ui.jobs.releasing import changes, seal
+from ui.jobs.releasing import changes, note_folder, seal
 from ui.jobs.vault_access import secrets_for
 
 __all__ = ["reflink_disk"]
@@ -193,6 +193,18 @@ def test_a_key_that_was_sealed_without_its_copy_is_used(
     assert job.state == "done", job.error
     check_complete(vault, tmp_path / "copies", ("Acme, Inc.", "bolt LTD"), demo_path)
     assert issued_keys(vault)["bolt LTD"].commitment == key.commitment
+
+
+def test_a_key_that_was_sealed_for_a_folder_of_its_own_is_left_to_the_run_into_that_folder(
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
+) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
+    note_folder(vault.home, key.commitment, tmp_path / "its own")
+    waiting = seal(vault, model, key, "")
+    job = here(("Bolt Ltd",))
+    assert job.state == "done", job.error
+    assert [release.key_id for release in vault.releases()] == [vault.keys()[1].id] != [waiting.id]
 
 
 def test_a_copy_that_was_finished_and_never_filed_is_filed(
@@ -383,14 +395,16 @@ def can_be_written(database: Path) -> bool:
     return True
 
 
-def test_two_runs_at_once_do_not_make_two_keys_for_one_name(start: Start, jobs: Jobs, vault: Vault) -> None:
+def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
+    start: Start, here: Start, jobs: Jobs, vault: Vault
+) -> None:
     first = start(NAMES[:3])
     wait_for(lambda: vault.keys(), jobs, first)
     pid = jobs.get(first.id).pid
     assert pid
     hold(pid, vault)  # or it may be over before the second has begun
     try:
-        second = finished(jobs, start(NAMES[2::-1]))
+        second = here(NAMES[2::-1])  # outside the queue, as one on another device would be
     finally:
         os.killpg(pid, signal.SIGCONT)
     assert second.error

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from storage.job import Job
-from ui.jobs.results import error_of, outcome_of, result_of, whose
+from ui.jobs.results import _TRACING, error_of, names_somebody, outcome_of, result_of, whose
+from ui.report.tracing import TRACING
 
 OVERVIEW = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": False}
 
@@ -79,3 +80,26 @@ def test_whom_a_finding_points_to() -> None:
     assert whose("found", [ada, ben]) == ["Ada"]
     assert whose("found", [own, ben]) == ["Labs"]
     assert whose("inconclusive", [ada, ben]) == []
+
+
+@pytest.mark.parametrize("passed_over", [{"refused": ["link"]}, {"too_deep": ["a/b"]}, {"cut": True}])
+def test_a_folder_is_not_cleared_by_what_was_not_looked_into(passed_over: dict[str, Any]) -> None:
+    clean = ended("sweep", result={**OVERVIEW, **passed_over, "rows": [suspect("not found")]})
+    assert outcome_of(clean) == "inconclusive"
+    result = result_of(clean)
+    assert result is not None
+    assert result["verdict"] == "inconclusive"
+    marked = ended("sweep", result={**OVERVIEW, **passed_over, "rows": [suspect("not found"), suspect("found")]})
+    assert outcome_of(marked) == "found"
+
+
+def test_a_finding_by_the_mark_alone_names_nobody() -> None:
+    rows = [{"named": named, "verdict": "found"} for named in (True, False)]
+    assert names_somebody(ended("investigate", result={"verdict": "found", "rows": rows}))
+    assert not names_somebody(ended("investigate", result={"verdict": "found", "rows": rows[1:]}))
+    assert not names_somebody(ended("investigate", result={"verdict": "inconclusive", "rows": rows}))
+    by_mark, by_noise = (suspect("found") | {"rests_on": on, "whose": ["Ada"]} for on in ("mark", TRACING))
+    torn = suspect(None)
+    assert names_somebody(ended("sweep", result={**OVERVIEW, "rows": [torn, by_mark, by_noise]}))
+    assert not names_somebody(ended("sweep", result={**OVERVIEW, "rows": [torn, by_mark]}))
+    assert _TRACING == TRACING

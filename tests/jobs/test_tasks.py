@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.checkpoint import MANIFEST_NAME, read_manifest
+from irwm.checkpoint.manifest import format_manifest
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import put_in_vault
+from storage.errors import StorageBusyError, StorageFullError
+from storage.job import Job
+from storage.records import KeyRecord
+from tests.jobs.recipients import put_in_vault, run_here
 from ui.components.receipt import receipt_html
-from ui.jobs import runner
+from ui.jobs import child, runner
+from ui.jobs.releasing import alone, note_folder, seal
+from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 from ui.report.verify import verify_report
 
@@ -196,3 +208,186 @@ def test_fault_38_marking_a_release_again_is_warned_of_and_both_marks_are_read(
     keys = [irwm.Key.from_bytes(vault.key_bytes(record.id)) for record in vault.keys()]
     for key, original in zip(keys, (tiny_path, out), strict=True):
         assert irwm.detect(irwm.open_checkpoint(again), irwm.open_checkpoint(original), key).verdict == "found"
+
+
+# A run that was killed, and what takes it up.
+
+
+def killed(vault: Vault, request: dict, *, before_its_copy: bool = False) -> KeyRecord:
+    """What a run leaves that is killed between its rename and its receipt, or before it wrote: its sealed key."""
+    model, out = irwm.open_checkpoint(request["model"]), Path(request["out_dir"])
+    params = irwm.Parameters.from_dict(request["parameters"])
+    key = irwm.generate_key(model, params, owner=request["owner"], recipient=request["recipient"])
+    note_folder(vault.home, key.commitment, out)
+    record = seal(vault, model, key, request["label"])
+    if not before_its_copy:
+        irwm.insert(model, key, out)
+    return record
+
+
+def filed(vault: Vault) -> dict[str, str]:
+    return {Path(release.path).name: release.key_id for release in vault.releases()}
+
+
+def test_a_killed_runs_key_is_taken_up_for_its_own_folder_alone(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
+) -> None:
+    first, second = (protect_request(tiny_path, tmp_path / name) for name in "ab")
+    waiting = killed(vault, first)
+    before = (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns
+    other = run_here("protect", second, vault, jobs)
+    assert other.state == "done", other.error
+    assert other.result["key_id"] != waiting.id
+    again = run_here("protect", first, vault, jobs)
+    assert again.state == "done", again.error
+    assert filed(vault) == {"b": other.result["key_id"], "a": waiting.id}
+    assert (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns == before
+    assert len(vault.keys()) == 2
+    assert list((vault.home / "unfiled").iterdir()) == []
+
+
+def test_each_of_two_killed_runs_is_taken_up_whatever_note_its_key_got_since(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
+) -> None:
+    requests = [protect_request(tiny_path, tmp_path / name, label=f"note {name}") for name in "ab"]
+    waiting = [killed(vault, requests[0], before_its_copy=True), killed(vault, requests[1])]
+    for record in waiting:
+        vault.set_label("keys", record.id, "ended in between")
+    for request in reversed(requests):
+        job = run_here("protect", request, vault, jobs)
+        assert job.state == "done", job.error
+    assert filed(vault) == {name: record.id for name, record in zip("ab", waiting, strict=True)}
+    assert len(vault.keys()) == 2
+
+
+def test_a_run_killed_after_its_receipt_was_filed_is_answered_with_it(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
+) -> None:
+    request = protect_request(tiny_path, tmp_path / "a")
+    first = run_here("protect", request, vault, jobs)
+    vault.set_label("keys", first.result["key_id"], "a note")
+    again = run_here("protect", request, vault, jobs)
+    assert again.state == "done", again.error
+    assert again.result == first.result
+    assert (len(vault.keys()), len(vault.releases())) == (1, 1)
+
+
+def changed_copy(folder: Path, how: str) -> None:
+    """Changes what no mark changes, and writes a manifest that agrees with it."""
+    if how == "a tensor":
+        tensors = load_file(folder / "model.safetensors")
+        name = next(name for name in tensors if "embed" not in name)
+        save_file(tensors | {name: tensors[name] * 2}, folder / "model.safetensors", metadata={"format": "pt"})
+    elif how == "an unmarked row":
+        tensors = load_file(folder / "model.safetensors")
+        rows = next(tensor for name, tensor in tensors.items() if "embed_tokens" in name)
+        rows[:] *= 1.001
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    elif how == "the config":
+        with (folder / "config.json").open("a") as stream:
+            stream.write("\n")
+    else:
+        (folder / "payload.py").write_text("print()")
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_NAME]
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (folder / MANIFEST_NAME).write_bytes(format_manifest(digests))
+
+
+@pytest.mark.parametrize("how", ["a tensor", "an unmarked row", "the config", "a file more"])
+def test_a_copy_that_was_changed_since_is_not_filed(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path, how: str
+) -> None:
+    request = protect_request(tiny_path, tmp_path / "a")
+    killed(vault, request)
+    changed_copy(tmp_path / "a", how)
+    job = run_here("protect", request, vault, jobs)
+    assert (job.state, (job.error or {})["type"]) == ("failed", "OutputExistsError")
+    assert not vault.releases()
+
+
+def test_the_receipt_of_a_finished_copy_is_as_the_run_that_wrote_it_would_have_filed_it(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(tiny_path, tmp_path / "model"))
+    (model / "model.onnx").write_bytes(b"unmarked weights")
+    written = run_here("protect", protect_request(model, tmp_path / "whole"), vault, jobs).result
+    request = protect_request(model, tmp_path / "a")
+    killed(vault, request)
+    job = run_here("protect", request, vault, jobs)
+    assert job.state == "done", job.error
+    assert job.result["left_out"] == written["left_out"] == ["model.onnx"]
+    assert job.result["files"] == dict(read_manifest(tmp_path / "a").files)
+    for same in ("bytes", "changed_tensors", "verdict", "model"):
+        assert job.result[same] == written[same]
+
+
+def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
+    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
+) -> None:
+    ended: list[Job] = []
+    request = protect_request(tiny_path, tmp_path / "a")
+    with alone(vault.home):
+        thread = threading.Thread(target=lambda: ended.append(run_here("protect", request, vault, jobs)))
+        thread.start()
+        deadline = time.monotonic() + 60
+        while not (recent := jobs.recent(1)) or not recent[0].what.startswith("Waiting for another run"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert not vault.keys()
+    thread.join(60)
+    assert [job.state for job in ended] == ["done"]
+
+
+class BusyJobs(Jobs):
+    """A job list that is busy, or whose disk is full, a number of times."""
+
+    errors: list[Exception]
+
+    def finish(self, *args, **kwargs) -> Job:
+        if self.errors:
+            raise self.errors.pop()
+        return super().finish(*args, **kwargs)
+
+    def progress(self, *args) -> bool:
+        if self.errors:
+            raise self.errors.pop()
+        return super().progress(*args)
+
+
+@pytest.fixture
+def busy(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> tuple[BusyJobs, Job]:
+    monkeypatch.setattr(child, "PAUSES", (0, 0, 0))
+    job = jobs.start(jobs.create("investigate", "Investigate", {}).id, os.getpid())
+    list_of_jobs = BusyJobs(jobs.home)
+    list_of_jobs.errors = []
+    return list_of_jobs, job
+
+
+def test_a_task_that_is_done_is_not_called_failed_because_the_job_list_was_busy(busy: tuple[BusyJobs, Job]) -> None:
+    jobs, job = busy
+    jobs.errors = [StorageBusyError("busy"), StorageFullError("full")]
+    assert child.finish(jobs, job.id, JobReporter(jobs, job.id), "done", result={"a": 1}) == 0
+    assert (jobs.get(job.id).state, jobs.get(job.id).result) == ("done", {"a": 1})
+
+
+def test_an_end_that_cannot_be_noted_is_in_the_log(busy: tuple[BusyJobs, Job]) -> None:
+    jobs, job = busy
+    jobs.errors = [StorageBusyError("busy")] * 9
+    assert child.finish(jobs, job.id, JobReporter(jobs, job.id), "done", result={}) == 1
+    assert jobs.get(job.id).state == "running"
+    assert "came to its end (done)" in jobs.log_tail(job.id)
+
+
+def test_a_line_of_progress_that_finds_no_room_costs_nothing(busy: tuple[BusyJobs, Job]) -> None:
+    jobs, job = busy
+    jobs.errors = [StorageFullError("full")]
+    report = JobReporter(jobs, job.id)
+    report.progress(1, 2, "Copying")
+    assert not jobs.errors
+    assert not report.cancelled()
+
+
+def test_an_unforeseen_error_does_not_say_that_nothing_was_published() -> None:
+    said = child.unexpected(ValueError("x"), "log.txt")
+    assert "nothing was published" not in said["problem"]
+    assert "what was published before stays" in said["advice"]

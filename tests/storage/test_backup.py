@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +28,7 @@ from storage import (
     latest_backup,
     restore,
 )
+from storage.backup import inspect
 from storage.schema import RECORD_TABLES
 
 Add = Callable[..., KeyRecord]
@@ -243,6 +246,85 @@ def test_a_backup_that_was_altered_is_refused_and_nothing_changes(
         restore(tmp_path / "text", home)
     assert vault.path.read_bytes() == before
     assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS one FROM n"
+BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHERE name = 'keys'"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"DROP TABLE vault; CREATE VIEW vault AS {ENDLESS}",
+        f"DROP TABLE audit; CREATE VIEW audit AS {ENDLESS}",
+        f"CREATE VIEW more AS {ENDLESS}",
+        "CREATE TRIGGER more AFTER INSERT ON audit BEGIN DELETE FROM keys; END",
+        "CREATE TABLE more (a, b GENERATED ALWAYS AS (a LIKE '%a%a%a%a%a%a%b'))",
+        "CREATE TABLE more (a CHECK (a LIKE '%a%a%a%a%a%a%b'))",
+        "CREATE INDEX more ON audit (time) WHERE time LIKE '%a%a%a%a%a%a%b'",
+        "CREATE INDEX more ON audit (lower(time))",
+        BY_HAND.format(f"CREATE VIEW keys AS {ENDLESS}"),
+        BY_HAND.format("CREATE VIRTUAL TABLE keys USING dbstat(main)"),
+        ";".join(f"CREATE TABLE more{n} (a)" for n in range(100)),
+    ],
+)
+def test_a_backup_of_anything_but_plain_tables_is_refused_before_it_is_asked(
+    vault: Vault, home: Path, tmp_path: Path, passphrase: str, script: str
+) -> None:
+    bad, before = vault.backup(tmp_path / "copy.sqlite3"), vault.path.read_bytes()
+    with closing(sqlite3.connect(bad)) as conn:
+        conn.executescript(script)
+    for attempt in (lambda: inspect(bad, passphrase), lambda: restore(bad, home)):
+        started = time.monotonic()
+        with pytest.raises(DatabaseDamagedError, match="not a sound backup"):
+            attempt()
+        assert time.monotonic() - started < 5
+    assert vault.path.read_bytes() == before
+
+
+def knotted(path: Path, table: str) -> Path:
+    """Makes the table's tree of pages one with 200 branches on each level, all of them the same: to read it never ends.
+
+    The table has one page so far, which becomes the leaf.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        (size,) = conn.execute("PRAGMA page_size").fetchone()
+        (root,) = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (last,) = conn.execute("PRAGMA page_count").fetchone()
+        conn.execute("CREATE TABLE more (a)")
+        while conn.execute("PRAGMA page_count").fetchone()[0] < last + 18:
+            conn.execute("INSERT INTO more VALUES (zeroblob(3000))")
+    whole = bytearray(path.read_bytes())
+    pages = [root, *range(last + 2, last + 18)]
+    leaf = bytes(whole[(root - 1) * size : root * size])
+    for page, below in itertools.pairwise(pages):
+        # Cells of an interior page: the page below, and a key.
+        cells = (below.to_bytes(4, "big") + b"\x01") * 200
+        start = size - len(cells)
+        counted = bytes(2) + (200).to_bytes(2, "big") + start.to_bytes(2, "big") + b"\0"
+        places = b"".join((start + 5 * n).to_bytes(2, "big") for n in range(200))
+        content = b"\x05" + counted + below.to_bytes(4, "big") + places
+        whole[(page - 1) * size : page * size] = content + bytes(start - len(content)) + cells
+    whole[(pages[-1] - 1) * size : pages[-1] * size] = leaf
+    path.write_bytes(whole)
+    return path
+
+
+def test_a_backup_without_an_end_is_given_up(
+    vault: Vault, home: Path, tmp_path: Path, passphrase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.backup.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("storage.backup.CHECK_SECONDS", 0.2)
+    header, log = vault.backup(tmp_path / "header.sqlite3"), vault.backup(tmp_path / "log.sqlite3")
+    before = vault.path.read_bytes()
+    with closing(sqlite3.connect(header)) as conn:  # a row that is no key has to be looked for
+        conn.executescript("CREATE TABLE other AS SELECT * FROM vault; DROP TABLE vault; UPDATE other SET one = 2")
+        conn.execute("ALTER TABLE other RENAME TO vault")
+    with pytest.raises(DatabaseDamagedError, match="interrupted"):
+        inspect(knotted(header, "vault"), passphrase)
+    with pytest.raises(DatabaseDamagedError, match="interrupted"):
+        restore(knotted(log, "audit"), home)
+    assert vault.path.read_bytes() == before
 
 
 def test_a_record_lost_from_a_backup_is_named_once_it_is_unlocked(

@@ -189,7 +189,7 @@ from sqlite_utils import Migrations
 from dataclasses import replace
 from storage.database import DatabaseFile
 from storage.schema import VAULT_SCHEMA
-@VAULT_SCHEMA.migrations(name="3 killed midway")
+@VAULT_SCHEMA.migrations(name="the next one, killed midway")
 def second(db):
     db.execute("DELETE FROM keys")
     db.table("audit").drop()
@@ -198,7 +198,7 @@ def second(db):
     db.table("extra").insert_all({"text": "x" * 4000} for _ in range(500))
     print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=3)).prepare()
+DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=VAULT_SCHEMA.version + 1)).prepare()
 """
 
 

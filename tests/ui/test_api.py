@@ -174,6 +174,25 @@ def test_no_answer_holds_a_secret_or_the_vaults_place(
     assert "Traceback" not in log
 
 
+def test_who_proved_nothing_learns_of_no_place(app: RunningApp, tmp_path: Path) -> None:
+    stranger = client_of(app, tmp_path)
+    vault, aside = app.home / "vault.sqlite3", app.home / "aside"
+    vault.rename(aside)
+    try:
+        missing = refused(stranger, "/unlock", PASSPHRASE)
+        vault.mkdir()
+        unusable = refused(stranger, "/unlock", PASSPHRASE)
+        vault.rmdir()
+    finally:
+        aside.rename(vault)
+    assert (missing.title, "no vault" in missing.message) == ("VaultMissingError", True)
+    for error in (missing, unusable):
+        assert str(app.home) not in error.message
+        assert str(app.home.parent) not in error.message
+        assert "IRWM_HOME" in error.message
+    stranger.close()
+
+
 def test_paths_outside_the_roots_are_refused_unseen(app: RunningApp, client: Client) -> None:
     model, out = str(app.root / "model"), str(app.root / "new")
     (app.root / "way-out").symlink_to("/etc")

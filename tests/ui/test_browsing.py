@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ui.components import browsing
-from ui.components.browsing import Limits, PathRefusedError, describe, list_folder, size_text, use_path
+from ui.components.browsing import Limits, PathRefusedError, describe, list_folder, new_folder, size_text, use_path
 
 
 @pytest.fixture
@@ -127,6 +127,22 @@ def test_the_apps_own_folder_is_closed_even_inside_a_root(root: Path) -> None:
     for path in (home, home / "vault.sqlite3", root / "to-home"):
         with pytest.raises(PathRefusedError, match="not among"):
             use_path(str(path), limits)
+
+
+def test_a_new_folder_is_none_that_a_link_of_its_name_leads_out_to(root: Path) -> None:
+    home = root / "irwm"
+    home.mkdir()
+    limits = Limits((root,), (home,))
+    (root / "copies").symlink_to(root.parent / "outside")
+    (root / "to-be").symlink_to(root.parent / "not-there-yet")
+    (root / "ours").symlink_to("irwm")
+    (root / "round").symlink_to("round")
+    for name in ("copies", "to-be", "ours", "irwm", "round"):
+        with pytest.raises(PathRefusedError):
+            new_folder(str(root), name, limits)
+    (root / "latest").symlink_to("plain")
+    for name in ("latest", "plain", "new"):
+        assert new_folder(str(root), name, limits) == root / name
 
 
 def test_pipes_devices_and_other_kinds_of_file_are_refused(root: Path, limits: Limits) -> None:

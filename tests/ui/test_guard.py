@@ -172,6 +172,22 @@ def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monk
     assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "also what is on its way"
 
 
+def test_what_the_app_offers_takes_no_room_from_uploads(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UPLOADS_MOST", 3)
+    monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
+    offered, posted = tmp_path / "uploads" / module.OFFERED, tmp_path / "uploads" / ("a" * 64) / module.OFFERED
+    for folder in (offered, posted):
+        folder.mkdir(parents=True)
+    for number in range(5):
+        (offered / str(number)).write_bytes(bytes(500))
+    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
+    for number in range(3):
+        (posted / str(number)).touch()
+    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
+
+
 def test_uploads_leave_room_on_the_disk(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": module.SPARE_BYTES + 100})
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from irwm.errors import IrwmError
 from storage.backup import back_up
+from storage.database import DatabaseFile
 from storage.encryption import Cost
-from storage.errors import DatabaseDamagedError, VaultMissingError, WrongPassphraseError
+from storage.errors import DatabaseDamagedError, StorageBusyError, VaultMissingError, WrongPassphraseError
+from storage.schema import VAULT_SCHEMA_VERSION
 from storage.vault import Vault
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages
+from ui.components.restore_box import require_present
 from ui.components.uploads import browser_folder
 
 __all__ = ["pages"]
@@ -91,6 +97,57 @@ def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup:
     out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, "another four plain words")
     assert "is restored" in out["restore-said"]
     assert cases(pages) == ["Before"]
+
+
+@pytest.mark.parametrize("hindrance", ["newer", "busy", "unsafe", "cost"])
+def test_a_vault_that_only_cannot_be_tried_now_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindrance: str
+) -> None:
+    home = tmp_path / "home"
+    Vault.create(home, "the passphrase of now", CHEAP).lock()
+    with closing(sqlite3.connect(home / "vault.sqlite3", isolation_level=None)) as conn:
+        if hindrance == "newer":
+            conn.execute(f"PRAGMA user_version = {VAULT_SCHEMA_VERSION + 1}")
+        elif hindrance == "busy":
+            monkeypatch.setattr(DatabaseFile, "prepare", _busy)
+        elif hindrance == "unsafe":
+            (home / "vault.sqlite3").unlink()
+            (home / "vault.sqlite3").mkdir()
+        else:
+            conn.execute("UPDATE vault SET memory_kib = 1 << 40")
+    for tried in ("a revoked passphrase", "the passphrase of now"):
+        with pytest.raises(IrwmError):
+            require_present(home, tried)
+    monkeypatch.undo()
+
+
+def _busy(file: DatabaseFile) -> list[str]:
+    raise StorageBusyError("the vault is in use by another process", file=file.path)
+
+
+def test_a_newer_vault_is_not_replaced_from_the_gate(pages: Pages, backup: Path) -> None:
+    home = pages.context.settings.home
+    with closing(sqlite3.connect(home / "vault.sqlite3", isolation_level=None)) as conn:
+        conn.execute(f"PRAGMA user_version = {VAULT_SCHEMA_VERSION + 1}")
+    out = ask(pages, "restore-now", backup.name)
+    assert "newer version" in out["restore-said"]
+    assert not list(home.glob("*.replaced-*"))
+
+
+def test_an_upload_that_would_be_read_without_end_does_not_hold_the_gate(
+    pages: Pages, backup: Path, tmp_path: Path
+) -> None:
+    bad = Path(shutil.copy(backup, tmp_path / "bad.sqlite3"))
+    with closing(sqlite3.connect(bad)) as conn:
+        conn.executescript(
+            "DROP TABLE vault; CREATE VIEW vault AS "
+            "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n) SELECT i AS one FROM n"
+        )
+    for button in ("restore-look", "restore-now"):
+        out = ask(pages, button, None, posted(bad))
+        assert "not a sound backup" in out["restore-said"]
+        assert str(browser_folder()) not in str(out)
+    assert cases(pages) == ["Before", "After"]
 
 
 def test_a_backup_from_elsewhere_is_uploaded(pages: Pages, backup: Path) -> None:

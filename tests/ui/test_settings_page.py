@@ -10,6 +10,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from storage import audit
+from storage.errors import StorageFullError
 from tests.ui.handlers import Pages, pages, value
 from ui import preferences
 from ui.components.browsing import Limits, PathRefusedError, use_path
@@ -92,6 +94,46 @@ def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
     for wrong in ("models", "/no/such/folder", "/etc/passwd", "~no-such-user/x", "/a\0b"):
         with pytest.raises(PreferencesError, match="no folder"):
             named_roots(wrong, ())
+
+
+def test_the_whole_computer_and_what_is_no_disk_are_no_folders_of_models(free: Pages, tmp_path: Path) -> None:
+    (tmp_path / "top").symlink_to("/")
+    for line in ("/", "//", "/usr/..", "/proc", "/proc/self", "/sys/", "/dev/shm", str(tmp_path / "top")):
+        with pytest.raises(PreferencesError, match="more than models"):
+            named_roots(line, ())
+    before = free.context.settings
+    assert "more than models" in save(free, roots=f"{free.root}\n/")["settings-saved"]
+    assert free.context.settings == before
+    assert not (before.home / preferences.FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("known", ["/", "/proc"])
+def test_one_that_was_set_before_is_not_kept_either(known: str) -> None:
+    with pytest.raises(PreferencesError, match="more than models"):
+        named_roots(known, (known,))
+
+
+def test_what_cannot_be_logged_widens_nothing(free: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other models"
+    other.mkdir()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StorageFullError("the disk of the vault is full")
+
+    before = free.context.settings
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "append", full)
+        out = save(free, roots=str(other))
+    assert "disk of the vault is full" in out["settings-saved"]
+    assert free.context.settings == before
+    assert not (before.home / preferences.FILE_NAME).exists()
+    assert free.vault.idle_seconds == 900
+
+
+def test_what_cannot_be_kept_is_not_logged(free: Pages) -> None:
+    (free.context.settings.home / preferences.FILE_NAME).mkdir()
+    assert "cannot be saved" in save(free)["settings-saved"]
+    assert "settings changed" not in [entry.event for entry in free.vault.audit_log()]
 
 
 def test_minutes_are_whole() -> None:

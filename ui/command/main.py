@@ -1,15 +1,15 @@
-"""From what was typed to the answer on standard output."""
+"""From what was typed to the answer on standard output. Nothing is imported here that could fail to be."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from ui.command import answers
 from ui.command.parser import UsageError, command_in, parse
 from ui.command.stop import Stop, Stopped
+from ui.command.streams import open_missing, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -17,43 +17,41 @@ def main(arguments: Sequence[str]) -> int:
 
     Whatever goes wrong has an answer: Python's own status for an error, 1, would say that no mark was found.
     """
-    command, stop = command_in(arguments), Stop.installed()
+    command = command_in(arguments)
     try:
-        answer = _answer(arguments, command, stop)
-    except Stopped:
-        from ui.command import words
+        open_missing()
+        try:
+            answer, sentence = _answer(arguments, command, Stop.installed())
+        except Stopped:
+            answer = answers.document(command, answers.STOPPED)
+            sentence = answers.plain_sentence(answer)
+        except BaseException as error:
+            if isinstance(error, SystemExit) and not error.code:  # --help, which has said all
+                raise
+            say(answers.trace_of(error))
+            answer = answers.of_unforeseen(command, error)
+            sentence = answers.plain_sentence(answer)
+        say(sentence)
+        say(answers.text(answer), sys.stdout)
+        return int(answer["exit_status"])
+    except SystemExit:
+        raise
+    except BaseException:
+        return answers.EXIT[answers.ERROR]
 
-        answer = words.document(command, words.STOPPED)
-    except Exception as error:
-        from ui.command import words
 
-        # Without its text, which may hold anything: this goes into the logs of pipelines.
-        sys.stderr.writelines([*traceback.format_tb(error.__traceback__), f"{type(error).__name__}\n"])
-        answer = words.of_unforeseen(command, error)
-    return _tell(answer)
-
-
-def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> dict[str, Any]:
+def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[dict[str, Any], str]:
+    """The answer, and the sentence that a person reads."""
     try:
         given = parse(arguments)
     except UsageError as error:
-        from irwm.errors import IrwmError
-        from ui.command import words
-
-        print(error.usage, end="", file=sys.stderr)
-        advice = f"Try: python app.py {f'{command} ' if command else ''}--help"
-        return words.of_error(command, IrwmError(error.text, advice=advice))
+        say(error.usage, end="")
+        answer = answers.of_usage(command, error.text)
+        return answer, answers.plain_sentence(answer)
     # Seconds of imports, which --help and a slip of the finger do not need.
-    from ui.command.run import run
-
-    return run(given, stop)
-
-
-def _tell(answer: dict[str, Any]) -> int:
     from irwm.errors import printable
     from ui.command import words
+    from ui.command.run import run
 
-    with contextlib.suppress(OSError):  # whoever asked is gone; the status says it all the same
-        print(printable(words.sentence(answer), 2000), file=sys.stderr)
-        print(words.text(answer), flush=True)
-    return int(answer["exit_status"])
+    answer = run(given, stop)
+    return answer, printable(words.sentence(answer), 2000)

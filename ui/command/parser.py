@@ -1,4 +1,4 @@
-"""What may be typed. Nothing but argparse is imported, so that `--help` answers at once."""
+"""What may be typed. Nothing but argparse and names are imported, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ui.preset_names import TYPED
+
 INIT, PROTECT, INVESTIGATE, TRACE = "init", "protect", "investigate", "trace"
 COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE)
 DEVICES = ("auto", "cpu", "cuda")
-PRESETS = ("robust", "hidden", "many")
+PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
 
 ABOUT = """\
@@ -20,7 +22,7 @@ pipelines: same vault, same jobs, same signed reports. docs/headless.md has exam
 """
 STATUS = """\
 exit status:
-  0  release written; mark found; recipient named
+  0  release written; mark found; recipient named; vault made
   1  not found
   2  error: bad usage, bad input, or the task failed
   3  inconclusive: this suspect supports neither answer
@@ -43,7 +45,8 @@ case, and says what the evidence is worth. A folder of several checkpoints is ex
 """
 TRACE_ABOUT = """\
 Asks whose copy SUSPECT is: as investigate, with those keys alone that carry noise (preset "many"),
-so that recipients can be told apart, also in a mixture of several copies.
+so that recipients can be told apart, also in a mixture of several copies. The outcome is "named"
+where the noise names somebody, and "found" where only the mark is.
 
   python app.py trace found-online --original models/base --report leak
 """

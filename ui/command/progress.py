@@ -8,6 +8,7 @@ from typing import TextIO
 
 from irwm.errors import printable
 from storage.jobs import Job
+from ui.command.streams import say
 
 # In a pipeline's log a long step says now and then that it is alive.
 SECONDS_BETWEEN_LINES = 15.0
@@ -46,16 +47,16 @@ class Progress:
     def end(self) -> None:
         """Takes the line that is written over away."""
         if self._width:
-            print("\r" + " " * self._width + "\r", end="", file=self._stream, flush=True)
+            say("\r" + " " * self._width + "\r", self._stream, end="")
             self._width = 0
 
     def _write_over(self, line: str) -> None:
-        print("\r" + line.ljust(self._width), end="", file=self._stream, flush=True)
+        say("\r" + line.ljust(self._width), self._stream, end="")
         self._width = len(line)
 
     def _write(self, line: str) -> None:
         self._said = self._clock()
-        print(line, file=self._stream, flush=True)
+        say(line, self._stream)
 
 
 def _line(job: Job, step: str) -> str:

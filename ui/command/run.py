@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import sys
 import tempfile
+import time
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.errors import IrwmError, OutputExistsError
-from storage.errors import VaultExistsError, VaultMissingError
+from irwm.errors import IrwmError
+from storage.backup import latest_backup
+from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
 from storage.jobs import Job, Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
-from ui.command import passphrase, words
-from ui.command.parser import INIT, PRESETS, PROTECT, TRACE
+from ui.command import answers, passphrase, words
+from ui.command.parser import INIT, PROTECT, TRACE
 from ui.command.progress import Progress
+from ui.command.report_folder import check_free, copy_report
 from ui.command.stop import Stop
+from ui.command.streams import say
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import orphans, requests, runner
 from ui.jobs.recipients import Recipient, read_file, read_list
 from ui.jobs.requests import Asked
 from ui.jobs.results import files_of
 from ui.passphrases import check_new
-from ui.presets import HIDDEN, MANY, ROBUST, preset_parameters
+from ui.preset_names import TYPED
+from ui.presets import preset_parameters
 from ui.settings import DEVICE, REPOSITORY, Settings
 
 SECONDS_BETWEEN_LOOKS = 0.2
-_PRESETS = dict(zip(PRESETS, (ROBUST, HIDDEN, MANY), strict=True))
+# So long the job list may be busy or unreadable before the command leaves its job to itself.
+SECONDS_OF_TROUBLE = 60.0
 # An idle vault locks itself, and a first look at a large original takes its time.
 _NEVER = math.inf
 
@@ -43,28 +47,36 @@ def run(given: Namespace, stop: Stop) -> dict[str, Any]:
     Raises:
         Stopped: before anything was started.
     """
+    stop.open()  # all is imported; from here on it waits for people and for large files
     try:
-        return _init(given) if given.command == INIT else _job(given, stop)
+        return _init(given, stop) if given.command == INIT else _job(given, stop)
     except IrwmError as error:
         return words.of_error(given.command, error)
 
 
-def _init(given: Namespace) -> dict[str, Any]:
+def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
     settings = _settings(given)
     if Vault.exists(settings.home):
         raise VaultExistsError(
             "there is a vault already", file=settings.home, advice=f"Use it, or set {HOME_VARIABLE} to another folder"
         )
+    backup = latest_backup(settings.home)
+    if backup is not None:
+        raise _lost(backup)
     secret = passphrase.read(stdin=given.passphrase_stdin, descriptor=given.passphrase_fd, again=True)
     check_new(secret, secret)
+    stop.close()
     Vault.create(settings.home, secret).lock()
-    return words.document(INIT, words.CREATED)
+    return answers.document(INIT, words.CREATED)
 
 
 def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
     settings = _settings(given)
     report = _report_folder(given)
     if not Vault.exists(settings.home):
+        backup = latest_backup(settings.home)
+        if backup is not None:
+            raise _lost(backup)
         raise VaultMissingError(
             "there is no vault yet",
             file=settings.home,
@@ -78,23 +90,54 @@ def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
     orphans.interrupt_dead(jobs)
     asked = _protect(given, vault, settings) if given.command == PROTECT else _examine(given, vault, jobs, settings)
     progress = Progress(sys.stderr, given.quiet)
-    stop.interrupts = False  # from here on there is something to take back
+    stop.close()
     job = asked.start(vault, jobs)
     vault.lock()
-    job = _ended(job, jobs, stop, progress)
+    try:
+        job = _ended(job, jobs, stop, progress)
+    except Exception as error:
+        progress.end()
+        if not isinstance(error, IrwmError):
+            say(answers.trace_of(error))
+        return words.of_lost(given.command, job, error)
     progress.end()
-    copied = None if report is None else _copied(files_of(job, jobs), report)
+    try:
+        copied = None if report is None else copy_report(files_of(job, jobs), report)
+    except IrwmError as error:
+        return words.of_uncopied(given.command, job, jobs, error)
     return words.of_job(given.command, job, jobs, copied)
 
 
 def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
-    """The job once it is over; it is stopped where that is asked for."""
+    """The job once it is over; it is stopped where that is asked for.
+
+    Raises:
+        RecordNotFoundError: it was taken from the list.
+        StorageError: the list cannot be used, and has not been for a while.
+    """
+    read = time.monotonic()
     while not job.is_over:
-        if stop.asked.wait(SECONDS_BETWEEN_LOOKS):
-            return runner.stop(job.id, jobs)
-        job = jobs.get(job.id)
-        progress.show(job, len(jobs.ahead(job.id)))
+        asked = stop.wait(SECONDS_BETWEEN_LOOKS)
+        try:
+            job = runner.stop(job.id, jobs) if asked else jobs.get(job.id)
+            progress.show(job, len(jobs.ahead(job.id)))
+        except RecordNotFoundError:
+            raise
+        except StorageError:  # a moment's trouble with the list is none of the job's
+            if time.monotonic() - read > SECONDS_OF_TROUBLE:
+                raise
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        else:
+            read = time.monotonic()
     return job
+
+
+def _lost(backup: Path) -> VaultMissingError:
+    return VaultMissingError(
+        "the vault of this folder is gone, but a backup of it is there",
+        file=backup,
+        advice=f"Restore it: open the app, which asks for it; or set {HOME_VARIABLE} to another folder",
+    )
 
 
 def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
@@ -139,7 +182,7 @@ def _parameters(given: Namespace, model: Path) -> irwm.Parameters:
         content = _content(_existing(given.parameters), 4 * MOST_CHARACTERS)
         return ExploreSettings.from_json(content.decode("utf-8", "replace")).parameters
     preset = given.preset or ("many" if given.recipients is not None else "robust")
-    return preset_parameters(_PRESETS[preset], irwm.open_checkpoint(model).hidden_size)
+    return preset_parameters(TYPED[preset], irwm.open_checkpoint(model).hidden_size)
 
 
 def _recipients(name: str | None) -> tuple[Recipient, ...] | None:
@@ -156,48 +199,18 @@ def _settings(given: Namespace) -> Settings:
     named = bool(os.environ.get(HOME_VARIABLE))
     for warning in check_home(settings.home, REPOSITORY, Path(tempfile.gettempdir()), allow_temp=named):
         _note(warning)
+    if settings.note is not None:
+        _note(str(settings.note))
     return settings
 
 
 def _report_folder(given: Namespace) -> Path | None:
-    """Where the report goes, looked at before the work begins.
-
-    Raises:
-        OutputExistsError: something lies there already.
-        IrwmError: it cannot be used.
-    """
+    """Where the report goes; errors as `check_free`."""
     if getattr(given, "report", None) is None:
         return None
     folder = _absolute(given.report)
-    try:
-        taken = folder if folder.is_symlink() or (folder.exists() and not folder.is_dir()) else None
-        taken = taken or next(folder.iterdir(), None)
-    except FileNotFoundError:  # it is made when there is a report
-        taken = None
-    except OSError as error:
-        raise IrwmError("the report's folder cannot be used", file=folder, found=error.strerror) from error
-    if taken is not None:
-        raise OutputExistsError(
-            "the report's folder is not empty",
-            file=folder,
-            expected="a new or empty folder",
-            found=taken.name,
-            advice="Choose another one; no report is ever written over",
-        )
+    check_free(folder)
     return folder
-
-
-def _copied(files: Sequence[Path], folder: Path) -> list[Path]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [Path(shutil.copyfile(file, folder / file.name)) for file in files]
-    except OSError as error:
-        raise IrwmError(
-            "the report is filed in its case, but it cannot be copied",
-            file=folder,
-            found=error.strerror,
-            advice="Take it from the case in the app",
-        ) from error
 
 
 def _existing(name: str) -> Path:
@@ -229,4 +242,4 @@ def _content(path: Path, most: int | None = None) -> bytes:
 
 
 def _note(warning: str) -> None:
-    print(f"Note: {warning}", file=sys.stderr)
+    say(f"Note: {warning}")

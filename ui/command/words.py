@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,40 +9,27 @@ from typing import Any
 from irwm.errors import IrwmError
 from storage.jobs import Job, Jobs
 from ui.amounts import number, size_text
+from ui.command.answers import STOPPED_SAID, document, unforeseen
 from ui.command.parser import TRACE
 from ui.jobs.child import error_parts
 from ui.jobs.results import (
     ERROR,
     FOUND,
-    INCONCLUSIVE,
     NOT_FOUND,
-    PARTS,
     STOPPED,
     WRITTEN,
     error_of,
     files_of,
+    names_somebody,
     outcome_of,
+    passed_over,
     result_of,
     state_of,
 )
 
-SCHEMA, VERSION = "irwm-command", 1
 CREATED, NAMED = "created", "named"
-EXIT = {CREATED: 0, WRITTEN: 0, FOUND: 0, NAMED: 0, NOT_FOUND: 1, ERROR: 2, INCONCLUSIVE: 3, STOPPED: 4}
 # Of whom a sentence names so many; the document names all.
 _NAMED = 5
-
-
-def document(command: str | None, outcome: str, **parts: Any) -> dict[str, Any]:
-    """The answer; `parts` are its "job", "result", "files" and "error", as far as there are any."""
-    whole = {"job": None, "result": None, "files": [], "error": None} | parts
-    return {
-        "schema": {"name": SCHEMA, "version": VERSION},
-        "command": command,
-        "outcome": outcome,
-        "exit_status": EXIT[outcome],
-        **whole,
-    }
 
 
 def of_error(command: str | None, error: IrwmError) -> dict[str, Any]:
@@ -51,14 +37,20 @@ def of_error(command: str | None, error: IrwmError) -> dict[str, Any]:
     return document(command, ERROR, error=error_parts(error))
 
 
-def of_unforeseen(command: str | None, error: Exception) -> dict[str, Any]:
-    """The answer where something went wrong that nobody foresaw. Its text is left out: it may hold anything."""
-    parts = dict.fromkeys(PARTS) | {
-        "type": type(error).__name__,
-        "problem": "an error that this app did not foresee ended the command",
-        "advice": "Please report it with the lines above",
-    }
-    return document(command, ERROR, error=parts)
+def of_lost(command: str, job: Job, error: Exception) -> dict[str, Any]:
+    """The answer where a job was started and its end could not be waited for; `job` is it as it was last seen."""
+    parts = error_parts(error) if isinstance(error, IrwmError) else unforeseen(error)
+    parts["advice"] = "The job goes on by itself: look at it, or stop it, on the page Jobs"
+    return document(command, ERROR, job=state_of(job), error=parts)
+
+
+def of_uncopied(command: str, job: Job, jobs: Jobs, error: IrwmError) -> dict[str, Any]:
+    """The answer of a job that is over and whose report could not be copied: an error, with all that the job found."""
+    answer = of_job(command, job, jobs)
+    if answer["outcome"] in (ERROR, STOPPED):  # which says more
+        return answer
+    whole = {name: answer[name] for name in ("job", "result", "files")}
+    return document(command, ERROR, **whole, error=error_parts(error))
 
 
 def of_job(command: str, job: Job, jobs: Jobs, files: Sequence[Path] | None = None) -> dict[str, Any]:
@@ -69,7 +61,7 @@ def of_job(command: str, job: Job, jobs: Jobs, files: Sequence[Path] | None = No
     """
     outcome, result = outcome_of(job), result_of(job)
     assert outcome is not None
-    if command == TRACE and outcome == FOUND:
+    if command == TRACE and outcome == FOUND and names_somebody(job):
         outcome = NAMED
     found = files_of(job, jobs) if files is None else files
     return document(
@@ -88,27 +80,23 @@ def sentence(answer: dict[str, Any]) -> str:
     if answer["error"] is not None:
         return f"Error: {_error(answer['error'])}"
     if outcome == STOPPED:
-        return "Stopped; nothing was left half-done."
+        return STOPPED_SAID
     if outcome == CREATED:
         return "The vault is made. Nobody can reset its passphrase."
     if outcome == WRITTEN:
         return _written(result)
     if "suspects" in result:
-        return _swept(result["suspects"])
+        return _swept(result)
     if outcome in (FOUND, NAMED):
         names = result["whose"]
         more = f" and {number(len(names) - _NAMED)} more" if len(names) > _NAMED else ""
         said = "Named:" if outcome == NAMED else "Found: the mark made for"
-        return f"{said} {', '.join(names[:_NAMED])}{more}."
+        nobody = "; its noise names nobody" if outcome == FOUND and answer["command"] == TRACE else ""
+        return f"{said} {', '.join(names[:_NAMED])}{more}{nobody}."
     if outcome == NOT_FOUND:
         tried = result["keys_tried"]
         return f"Not found: {number(tried)} {'key' if tried == 1 else 'keys'} tried, none of them fits."
     return "Inconclusive: this suspect supports neither answer; the report says why."
-
-
-def text(answer: dict[str, Any]) -> str:
-    """The answer as it is printed; plain ASCII, which no pipeline can garble."""
-    return json.dumps(answer, indent=2, allow_nan=False)
 
 
 def _written(result: dict[str, Any]) -> str:
@@ -124,10 +112,12 @@ def _written(result: dict[str, Any]) -> str:
     )
 
 
-def _swept(suspects: Sequence[dict[str, Any]]) -> str:
+def _swept(result: dict[str, Any]) -> str:
+    suspects = result["suspects"]
     failed = sum(row["error"] is not None for row in suspects)
     found = sum(row["verdict"] == FOUND for row in suspects)
     more = f"; {number(failed)} could not be examined" if failed else ""
+    more += "; not all of the folder was looked into" if passed_over(result) else ""
     return f"Found in {number(found)} of {number(len(suspects))} suspects{more}."
 
 

@@ -117,12 +117,7 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
     path, resolved = _resolved(typed)
     # Before anything is said about what is there: a place outside stays unknown.
     if not limits.hold(resolved):
-        raise PathRefusedError(
-            "this place is not among the folders that the app may use",
-            file=typed,
-            expected="a path below " + ", ".join(str(root) for root in limits.roots),
-            advice="move it there, or add its folder on the page Settings",
-        )
+        raise _outside(typed, limits)
     try:
         mode = resolved.stat().st_mode
     except FileNotFoundError:
@@ -151,14 +146,18 @@ def new_folder(parent: str, name: str, limits: Limits) -> Path:
     """The path of a folder that is to be made inside `parent`.
 
     Raises:
-        PathRefusedError: the name is not a plain name, or the place is refused.
+        PathRefusedError: the name is not a plain name, or the place is refused, also where a link of this name leads.
     """
     name = name.strip()
     if not name or name != Path(name).name or name in (".", "..") or not name.isprintable() or "\\" in name:
         raise PathRefusedError(
             "this is not a name for a folder", found=name, expected="one name without slashes", advice="Change it"
         )
-    return use_path(parent, limits, kind="folder") / name
+    folder = use_path(parent, limits, kind="folder") / name
+    # What has the name already may be a link, and what is written into it lands where that leads.
+    if os.path.lexists(folder) and not limits.hold(_resolved(str(folder))[1]):
+        raise _outside(str(folder), limits)
+    return folder
 
 
 def list_folder(
@@ -244,6 +243,15 @@ def _resolved(typed: str) -> tuple[Path, Path]:
         return path, path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(typed, error) from error
+
+
+def _outside(typed: str, limits: Limits) -> PathRefusedError:
+    return PathRefusedError(
+        "this place is not among the folders that the app may use",
+        file=typed,
+        expected="a path below " + ", ".join(str(root) for root in limits.roots),
+        advice="move it there, or add its folder on the page Settings",
+    )
 
 
 def _unreadable(typed: str, error: Exception) -> PathRefusedError:

@@ -20,6 +20,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.context import Context
 from ui.passphrases import LEAST_CHARACTERS, check_new
+from ui.settings import HOME, without_home
 
 MOST_CHARACTERS = 1024
 # How often an open page asks whether it has been locked meanwhile.
@@ -138,8 +139,8 @@ def wire(
 
     def refused(error: IrwmError) -> Any:
         # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
-        home = f"{sessions.home}{os.sep}"
-        parts = {name: text.replace(home, "") for name, text in notices.parts_of(error).items()}
+        told = {name: without_home(text, sessions.home) for name, text in notices.parts_of(error).items()}
+        parts = {name: text.replace(f"{HOME}{os.sep}", "") for name, text in told.items()}
         return gr.HTML(notices.error_html(parts), visible=True)
 
     def no_notice() -> Any:

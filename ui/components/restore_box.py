@@ -14,7 +14,7 @@ import gradio as gr
 from irwm.errors import IrwmError
 from storage import witness
 from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
-from storage.errors import PassphraseError, WrongPassphraseError
+from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphraseError
 from storage.vault import Vault
 from ui.amounts import number
 from ui.components import notices
@@ -24,6 +24,7 @@ from ui.components.guarded import guarded
 from ui.components.uploads import uploaded
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES
+from ui.settings import without_home
 
 INTRO = """
 A backup is a sealed copy of the vault as it was then. What was added since is not in it: keys, and with them the proof
@@ -82,7 +83,7 @@ def restore_box(context: Context) -> None:
             facts = inspect(source_of(context.settings.home, which, posted), typed or "")
             text = comparison(context.settings.home, facts)
         except IrwmError as error:
-            return _told(error), gr.Row(visible=False), ""
+            return _told(error, context.settings.home), gr.Row(visible=False), ""
         # The passphrase stays for the second button, which proves it again.
         return notices.error_html({"problem": text[0], "advice": text[1]}), gr.Row(visible=True), gr.skip()
 
@@ -103,7 +104,7 @@ def restore_box(context: Context) -> None:
             context.sessions.forget()
             aside = restore(source, home)
         except IrwmError as error:
-            return _told(error), gr.Row(visible=False), "", "", gr.skip()
+            return _told(error, home), gr.Row(visible=False), "", "", gr.skip()
         kept = f" The vault that stood here is kept as {aside.name} in the app’s folder." if aside else ""
         text = f"The backup is restored.{kept} The next unlocking writes this exchange into the audit log."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
@@ -176,7 +177,8 @@ def require_present(home: Path, passphrase: str) -> None:
     """Lets nobody replace a vault that opens who cannot open it: a passphrase that was changed may have been revoked.
 
     Raises:
-        IrwmError: the vault that stands here can be read, and this passphrase does not open it.
+        IrwmError: the vault that stands here is not damaged, and this passphrase does not open it, or it could not be
+            tried now: the vault is busy, of a newer version, or not to be touched as it lies.
     """
     if not Vault.exists(home):
         return
@@ -189,8 +191,8 @@ def require_present(home: Path, passphrase: str) -> None:
             "the vault that stands here opens, and not by this passphrase",
             advice="enter its passphrase too; if nobody knows it, move vault.sqlite3 out of the app’s folder first",
         ) from None
-    except IrwmError:
-        return  # damaged: that is what backups are for
+    except DatabaseDamagedError:
+        return  # that is what backups are for; a vault that is busy, newer or unsafe opens another time
 
 
 def _here(home: Path) -> tuple[str | None, int]:
@@ -206,7 +208,7 @@ def _here(home: Path) -> tuple[str | None, int]:
         return known, count
 
 
-def _told(error: IrwmError) -> str:
+def _told(error: IrwmError, home: Path) -> str:
     # To a browser that proved nothing: what is wrong, and never where the files lie.
-    parts = {part: text for part, text in notices.parts_of(error).items() if part != "file"}
+    parts = {part: without_home(text, home) for part, text in notices.parts_of(error).items() if part != "file"}
     return notices.error_html(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -9,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from irwm.errors import IrwmError, printable
+from ui.guard import OFFERED
 
 RECEIVED = "received"
+# What is offered lies apart, since it is no upload. Known to this process alone: see `_offered`.
+_SECRET = secrets.token_bytes(32)
 # A model's folder has a handful of files; more is a mistake.
 MOST_FILES = 200
 
@@ -62,14 +66,29 @@ def uploaded(files: Sequence[str]) -> list[Path]:
 
 def new_offer(name: str) -> Path:
     """A path under this name, in a folder of its own, from where the browser may fetch what is written to it."""
-    folder = browser_folder() / secrets.token_hex(16)
-    folder.mkdir(mode=0o700)
-    return folder / name
+    return _offered(secrets.token_hex(16)) / name
 
 
 def offer(file: Path, name: str) -> str:
-    """A copy of `file` under `name` where the browser may fetch it from."""
-    return str(shutil.copyfile(file, new_offer(name)))
+    """A copy of `file` under `name` where the browser may fetch it from; the same one while the file stays as it is."""
+    found = file.stat()
+    what = (str(file.resolve()), name, found.st_ino, found.st_size, found.st_mtime_ns)
+    path = _offered(hashlib.blake2b(repr(what).encode(), key=_SECRET).hexdigest()[:32]) / name
+    try:
+        # As good as new: what was offered is removed some hours after its last change.
+        os.utime(path)
+    except FileNotFoundError:
+        partial = path.with_name(f"{secrets.token_hex(8)}.partial")
+        shutil.copyfile(file, partial)
+        partial.replace(path)
+    return str(path)
+
+
+def _offered(token: str) -> Path:
+    # Whoever knows the whole path may fetch the file, so no part of the token can be guessed.
+    folder = browser_folder() / OFFERED / token
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def offer_text(text: str, name: str) -> str:

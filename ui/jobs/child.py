@@ -7,11 +7,13 @@ them again.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -21,6 +23,8 @@ LENGTH_BYTES = 8
 MESSAGE_BYTES = 256 * 1024 * 1024
 # Shorter texts occur by chance in a traceback.
 SHORTEST_SECRET = 6
+# Seconds between attempts to note a task's end; each attempt waits for a busy database itself.
+PAUSES = (0.5, 1, 2, 4)
 
 
 def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -71,20 +75,43 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
     try:
         wait_for_turn(jobs, job_id, reporter)
         result = _task(jobs.get(job_id).kind)(request, secrets, reporter)
-        reporter.flush()
-        jobs.finish(job_id, "done", result=result)
     except CancelledError:
-        jobs.finish(job_id, "stopped")
+        return finish(jobs, job_id, reporter, "stopped")
     except IrwmError as error:
-        reporter.flush()
         reporter.log(without(str(error), secrets))
-        jobs.finish(job_id, "failed", error=error_parts(error))
-        return 1
+        return finish(jobs, job_id, reporter, "failed", error=error_parts(error))
     except Exception as error:
         reporter.log(without(traceback.format_exc(), secrets))
-        jobs.finish(job_id, "failed", error=unexpected(error, str(jobs.log_path(job_id))))
-        return 1
-    return 0
+        return finish(jobs, job_id, reporter, "failed", error=unexpected(error, str(jobs.log_path(job_id))))
+    return finish(jobs, job_id, reporter, "done", result=result)
+
+
+def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int:
+    """Notes how the task ended, patiently: what it published must not be called failed because its row was busy.
+
+    Returns:
+        The process's exit status; not 0 too where the row could not be written, which the log then says.
+    """
+    from irwm.errors import IrwmError
+    from storage.errors import RecordValueError, StorageBusyError, StorageError, StorageFullError
+
+    with contextlib.suppress(IrwmError):
+        reporter.flush()
+    for pause in (*PAUSES, None):
+        try:
+            jobs.finish(job_id, state, **how)
+            return 1 if state == "failed" else 0
+        except RecordValueError as error:  # a result that is not plain: no patience mends it
+            reporter.log(f"The task came to its end ({state}), and what it answered cannot be kept: {error}")
+            if "result" not in how:
+                return 1
+            state, how = "failed", {"error": error_parts(error)}
+        except StorageError as error:
+            if pause is None or not isinstance(error, (StorageBusyError, StorageFullError)):
+                reporter.log(f"The task came to its end ({state}), and the job list could not be told: {error}")
+                return 1
+            time.sleep(pause)
+    return 1
 
 
 def _task(kind: str) -> Any:
@@ -113,8 +140,8 @@ def unexpected(error: Exception, log: str) -> dict[str, str]:
         }
     return {
         "type": type(error).__name__,
-        "problem": "an error that this app did not foresee ended the task; nothing was published",
-        "advice": f"the log says where it happened; please report it with {log}",
+        "problem": "an error that this app did not foresee ended the task",
+        "advice": f"what was published before stays; the log says where it happened, please report it with {log}",
     }
 
 

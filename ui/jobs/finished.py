@@ -6,14 +6,20 @@ The key is in the vault and the release is whole, so running the same request ag
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import irwm
 from irwm.checkpoint import MANIFEST_NAME, Checkpoint, read_manifest, verify_manifest
+from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
+from irwm.checkpoint.selection import SourceFile, select_files
+from irwm.embedding_bytes import NoisyRows, row_patches
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
+from irwm.insertion import check_key
 
 _ROWS_AT_ONCE = 8192
 
@@ -31,12 +37,14 @@ def finished(
         return None
     if not os.path.lexists(folder / MANIFEST_NAME):
         raise _spoilt(folder, f"no manifest ({MANIFEST_NAME}) in it")
+    selection, patched = select_files(model), _patched(model, key)
     try:
         manifest = read_manifest(folder)
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
             raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
+        _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         found = irwm.detect(copy, model, key, device=device)
     except (CancelledError, OutputExistsError):
@@ -46,7 +54,7 @@ def finished(
     if found.verdict != "found":
         raise _spoilt(folder, f"a model on which the key reads {found.verdict}")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
-    return irwm.Release(folder, _changed_rows(model, copy), manifest, (), size, found)
+    return irwm.Release(folder, _changed_rows(model, copy), manifest, selection.left_out, size, found)
 
 
 def _spoilt(folder: Path, found: str) -> OutputExistsError:
@@ -57,6 +65,72 @@ def _spoilt(folder: Path, found: str) -> OutputExistsError:
         found=found,
         advice="Move it away or delete it, then start again with the same list: only what is missing is written",
     )
+
+
+def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int]]]:
+    """The byte ranges of each shard that the key's mark changes, half-open and sorted, as `irwm.insert` patches them.
+
+    Raises:
+        KeyMismatchError: the key belongs to another original.
+    """
+    choices = check_key(model, key)
+    marked, noise = choices.marked_rows, key.noise(model, choices)
+    rows = torch.zeros(len(marked), model.hidden_size, dtype=getattr(torch, model.dtype))  # places alone, no numbers
+    patches = NoisyRows(model, noise, marked, rows).patches() if noise.coordinates else row_patches(model, marked, rows)
+    return {file: sorted((patch.start, patch.stop) for patch in items) for file, items in patches.items()}
+
+
+def _require_original(
+    files: Sequence[SourceFile],
+    patched: Mapping[Path, Sequence[tuple[int, int]]],
+    folder: Path,
+    listed: set[str],
+    cancelled: Callable[[], bool],
+) -> None:
+    """The manifest was written by whoever wrote the folder, so what a mark leaves alone is held against the original.
+
+    Raises:
+        OutputExistsError: a file more or less than a release has, or a byte differs that the mark does not change.
+        CancelledError: stopped on request.
+        CheckpointError: a file cannot be read.
+    """
+    names = {file.name for file in files}
+    if listed != names:
+        raise _spoilt(folder, f"files that no copy of this model has, or too few, first {min(listed ^ names)}")
+    for file in files:
+        if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
+            raise _spoilt(folder, f"{file.name} differs from the original's where a mark changes nothing")
+
+
+def _same_outside(
+    file: SourceFile, other: Path, ranges: Sequence[tuple[int, int]], cancelled: Callable[[], bool]
+) -> bool:
+    """Whether two files have the same bytes outside of the half-open, sorted `ranges`."""
+    with ExitStack() as stack:
+        one = stack.enter_context(open_seen(file.path, file.seen))
+        two, seen = stack.enter_context(open_regular(other))
+        if seen.size != file.seen.size:
+            return False
+        buffers = [memoryview(bytearray(min(CHUNK, seen.size))) for _ in range(2)]
+        for begin, end in _pieces(seen.size, ranges):
+            if cancelled():
+                raise CancelledError("stopped on request")
+            first, second = (buffer[: end - begin] for buffer in buffers)
+            read_into(one, file.path, begin, first)
+            read_into(two, other, begin, second)
+            # As bytes, since comparing memoryviews goes number by number.
+            if bytes(first) != bytes(second):
+                return False
+    return True
+
+
+def _pieces(size: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What lies outside of the ranges, in pieces of at most `CHUNK` bytes."""
+    begin = 0
+    for start, stop in (*ranges, (size, size)):
+        for first in range(begin, start, CHUNK):
+            yield first, min(first + CHUNK, start)
+        begin = max(begin, stop)
 
 
 def _changed_rows(model: Checkpoint, copy: Checkpoint) -> np.ndarray:

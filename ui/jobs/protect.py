@@ -2,25 +2,41 @@
 
 The key is sealed before the first byte of the release is written: a release whose key is lost can never be proved.
 What can be refused is refused before that, so that a failure leaves no key of nothing in the vault. A run that was
-ended in between is taken up by the same request: its key is used, and a copy that it finished is filed. Many recipients
-are `ui.jobs.protect_many`'s.
+ended in between is taken up by the same request, and by no other: its key is used, a copy that it finished is filed,
+and one that it filed is answered with its receipt. Many recipients are `ui.jobs.protect_many`'s.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint, preflight
 from irwm.errors import CancelledError, OutputExistsError
+from storage.records import KeyRecord
+from storage.vault import Vault
 from ui.jobs import protect_many
 from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
 from ui.jobs.finished import finished
 from ui.jobs.recipients import same_name
-from ui.jobs.releasing import issued, receipt_of, require_margin, seal, secret_of, write
+from ui.jobs.releasing import (
+    Issued,
+    alone,
+    forget_folder,
+    issued,
+    note_folder,
+    noted_folder,
+    receipt_of,
+    require_margin,
+    seal,
+    secret_of,
+    write,
+)
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
@@ -42,41 +58,100 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     device = device_of(request["device"])
     report.progress(0, 0, "Opening the original")
     model = irwm.open_checkpoint(request["model"])
+    with alone(report.home, report):
+        key_id, receipt = _released(request, model, vault, device, report)
+    return receipt | {"key_id": key_id, "utility": certificate_of(request, model, receipt, device, report)}
+
+
+def _released(
+    request: dict[str, Any], model: Checkpoint, vault: Vault, device: str, report: JobReporter
+) -> tuple[str, dict[str, Any]]:
+    """The identifier of the key and the receipt of the copy that was asked for, written or found finished."""
     params = irwm.Parameters.from_dict(request["parameters"])
     report.progress(0, 0, "Fingerprinting the embedding and deriving the key")
     owner, recipient = request["owner"], request["recipient"]
     known = issued(vault, model.fingerprint, owner, params, {same_name(recipient)})
-    record, out = known.waiting.get(same_name(recipient)), Path(request["out_dir"])
-    release = None
-    if record is not None and record.label == request["label"]:
-        # Sealed by a run that was ended: its copy may stand there, finished and never filed, or be missing.
-        key = irwm.Key.from_bytes(vault.key_bytes(record.id))
-        release = _left_behind(model, key, out, report, device)
+    out = Path(request["out_dir"])
+    folder = out.parent.resolve() / out.name
+    earlier = _Earlier(request, model, vault, known, folder, device, report)
+    filed = earlier.filed()
+    if filed is not None:
+        return filed
+    waiting, release = earlier.unfiled()
+    if waiting is not None:
+        record, key = waiting
     else:
         # Noise names a leaker only among recipients whose noise lies in one basis, which is the secret's.
         secret = secret_of(vault, known.settled if params.noise_coordinates else None)
-        key, record = irwm.generate_key(model, params, secret, owner, recipient, device=device), None
+        record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
     if release is None:
         report.progress(0, 0, "Checking the target disk and the mark's margin")
         preflight(model, out)
         require_margin(model, key, device)
-        record = record or seal(vault, model, key, request["label"])
+        if record is None:
+            # Before the key: one that is sealed without this is nobody's to take up, and costs nothing else.
+            note_folder(report.home, key.commitment, folder)
+            record = seal(vault, model, key, request["label"])
         release = write(model, key, out, progress=report.progress, cancelled=report.cancelled, device=device).release
+    assert record is not None
     marks = vault.marks_on(model.fingerprint)
     before = {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
     receipt = receipt_of(model, key, release) | before
     with contextlib.suppress(CancelledError):  # the copy stands; a Stop from here on must not cost its record
         report.progress(release.bytes_written, release.bytes_written, "Filing the receipt in the vault")
     vault.add_release(record.id, release.path, release.manifest.files, receipt)
-    return receipt | {"key_id": record.id, "utility": certificate_of(request, model, receipt, device, report)}
+    forget_folder(report.home, key.commitment)
+    return record.id, receipt
 
 
-def _left_behind(model: Checkpoint, key: irwm.Key, out: Path, report: JobReporter, device: str) -> irwm.Release | None:
-    """The finished copy of a run that was ended before it could file it; None where it has to be written."""
-    try:
-        release = finished(model, key, out.parent.resolve() / out.name, cancelled=report.cancelled, device=device)
-    except OutputExistsError:
-        return None  # somebody's own folder: `preflight` says so in the words that fit
-    if release is not None:
-        report.log(f"{out.name} was finished by an earlier run; its receipt is filed now")
-    return release
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What an earlier run of the very same request left, however far it came; another folder's is another request's."""
+
+    request: dict[str, Any]
+    model: Checkpoint
+    vault: Vault
+    known: Issued
+    folder: Path
+    device: str
+    report: JobReporter
+
+    def filed(self) -> tuple[str, dict[str, Any]] | None:
+        """The key's identifier and the receipt as filed of the copy that stands whole where this one goes."""
+        pairs = self.known.filed.get(same_name(self.request["recipient"]), ())
+        there = {record.id: release for record, release in pairs if release.path == str(self.folder)}
+        for record in self._asked_for([record for record, _ in pairs if record.id in there]):
+            copy = self._finished(self._key(record))
+            if copy is not None and dict(copy.manifest.files) == there[record.id].manifest:
+                self.report.log(f"{self.folder.name} is finished and filed already; its receipt is given once more")
+                return record.id, dict(there[record.id].receipt)
+        return None
+
+    def unfiled(self) -> tuple[tuple[KeyRecord, irwm.Key] | None, irwm.Release | None]:
+        """The key that was sealed for this folder, if there is one, and its copy, if that was finished."""
+        waiting = self.known.waiting.get(same_name(self.request["recipient"]), ())
+        home, first = self.report.home, None
+        here = [record for record in waiting if noted_folder(home, record.commitment) == str(self.folder)]
+        for record in self._asked_for(here):
+            key = self._key(record)
+            copy = self._finished(key)
+            if copy is not None:
+                self.report.log(f"{self.folder.name} was finished by an earlier run; its receipt is filed now")
+                return (record, key), copy
+            first = first or (record, key)
+        return first, None
+
+    def _asked_for(self, records: Sequence[KeyRecord]) -> list[KeyRecord]:
+        """Those with this request's recipient and note, as they were filed: a note may have been put to them later."""
+        wanted = self.request["recipient"], self.request["label"]
+        ids = {record.id for record in records}
+        return [r for r in self.vault.keys() if r.id in ids and (r.recipient, r.label) == wanted] if ids else []
+
+    def _key(self, record: KeyRecord) -> irwm.Key:
+        return irwm.Key.from_bytes(self.vault.key_bytes(record.id))
+
+    def _finished(self, key: irwm.Key) -> irwm.Release | None:
+        try:
+            return finished(self.model, key, self.folder, cancelled=self.report.cancelled, device=self.device)
+        except OutputExistsError:
+            return None  # somebody's own folder, or another copy: `preflight` says so in the words that fit

@@ -12,8 +12,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,21 +27,28 @@ from irwm.checkpoint import (
 )
 from irwm.checkpoint.cloning import ClonedFrom
 from irwm.checkpoint.partial import sync_folder
-from irwm.checkpoint.platform import try_lock, unlock_and_close
 from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, printable
-from storage.files import open_to_append
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
 from ui.jobs.finished import finished
 from ui.jobs.recipients import Recipient, checked, folder_name, same_name
-from ui.jobs.releasing import Issued, issued, receipt_of, require_margin, seal, secret_of, write
+from ui.jobs.releasing import (
+    Issued,
+    alone,
+    issued,
+    noted_folder,
+    receipt_of,
+    require_margin,
+    seal,
+    secret_of,
+    write,
+)
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
 CSV_NAME = "receipts.csv"
-LOCK_NAME = "many-recipients.lock"
 # As many receipts as a page shows; all of them are in the CSV.
 SHOWN = 50
 WRITTEN, SKIPPED, FAILED = "written", "already released", "failed"
@@ -78,7 +84,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
     recipients = checked(request["recipients"])
-    with _alone(report.home):
+    with alone(report.home):
         report.progress(0, 0, "Opening the original")
         model = irwm.open_checkpoint(request["model"])
         params = irwm.Parameters.from_dict(request["parameters"])
@@ -200,9 +206,10 @@ class _Batch:
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
         """The recipient's sealed key: the one that waits for its copy, else a new one."""
-        waiting = self.known.waiting.get(same_name(recipient.name))
-        if waiting is not None:
-            return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
+        for waiting in self.known.waiting.get(same_name(recipient.name), ()):
+            # One that was sealed for a folder of its own may have its copy there, finished and never filed.
+            if noted_folder(self.report.home, waiting.commitment) is None:
+                return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
         key = irwm.generate_key(
             self.model, self.params, secret, self.request["owner"], recipient.name, device=self.device
         )
@@ -330,21 +337,3 @@ def _made(out: Path) -> Path:
         raise PublishError("The folder for the copies cannot be made", file=out, found=error.strerror) from error
     sweep_partials(out)
     return out.resolve()
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """Keeps two runs from making two keys for one name; the system lets go of it however a run ends.
-
-    Raises:
-        OutputExistsError: another run is under way.
-    """
-    descriptor = open_to_append(home / LOCK_NAME)
-    try:
-        if not try_lock(descriptor):
-            raise OutputExistsError(
-                "Copies for many recipients are being written already", advice="Wait until that run has ended"
-            )
-        yield
-    finally:
-        unlock_and_close(descriptor)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,20 @@ from numpy.typing import NDArray
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.cloning import ClonedFrom
+from irwm.checkpoint.platform import try_lock, unlock_and_close
+from irwm.errors import OutputExistsError
 from irwm.insertion import check_key, marked_rows
+from storage.errors import StorageError
+from storage.files import open_to_append, private_folder, replace_private
 from storage.records import KeyRecord, ReleaseRecord
 from storage.vault import Vault
 from ui.jobs.recipients import same_name
+from ui.jobs.reporter import JobReporter
+
+LOCK_NAME = "many-recipients.lock"
+# One small file for each key that was sealed for one folder and whose copy is not filed yet.
+UNFILED_NAME = "unfiled"
+SECONDS_BETWEEN_LOOKS = 0.25
 
 # Rows behind "by about so much": the middle of some thousand is known to a hundredth.
 SAMPLED_ROWS = 4096
@@ -29,13 +42,15 @@ class Issued:
 
     Attributes:
         released: the release of each recipient who was issued a copy, whatever its settings; by `same_name`.
-        waiting: the key of each recipient, with these settings, that was sealed and whose copy was never finished.
+        waiting: each recipient's keys, with these settings, sealed and have no filed copy; oldest first.
+        filed: each recipient's keys with these settings and the copy that was filed for them; oldest first.
         settled: a key with these settings, whose secret the next recipients share; None for the first.
         damaged: keys and releases in the vault that do not authenticate: any may have been one of these.
     """
 
     released: Mapping[str, ReleaseRecord]
-    waiting: Mapping[str, KeyRecord]
+    waiting: Mapping[str, tuple[KeyRecord, ...]]
+    filed: Mapping[str, tuple[tuple[KeyRecord, ReleaseRecord], ...]]
     settled: KeyRecord | None
     damaged: int
 
@@ -64,13 +79,18 @@ def issued(
     by_key = {release.key_id: release for release in releases or ()}
     settings = parameters.to_dict() if parameters else None
     fitting = [key for key in own if key.parameters == settings]
+    waiting: dict[str, tuple[KeyRecord, ...]] = {}
+    filed: dict[str, tuple[tuple[KeyRecord, ReleaseRecord], ...]] = {}
+    for key in asked:
+        name = same_name(key.recipient)
+        if key.parameters == settings and key.id in by_key:
+            filed[name] = (*filed.get(name, ()), (key, by_key[key.id]))
+        elif key.parameters == settings:
+            waiting[name] = (*waiting.get(name, ()), key)
     return Issued(
         released={same_name(key.recipient): by_key[key.id] for key in asked if key.id in by_key},
-        waiting={
-            same_name(key.recipient): key
-            for key in reversed(asked)
-            if key.parameters == settings and key.id not in by_key
-        },
+        waiting=waiting,
+        filed=filed,
         settled=fitting[0] if fitting else None,
         damaged=len(keys.damaged) + (len(releases.damaged) if releases is not None else 0),
     )
@@ -107,6 +127,64 @@ def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecor
         parameters=key.parameters.to_dict(),
         label=label,
     )
+
+
+@contextlib.contextmanager
+def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
+    """Keeps two runs from making two keys for one name, or two secrets; the system lets go of it however a run ends.
+
+    Args:
+        waiting: the report of a run that waits until the other one has ended; without it that is an error.
+
+    Raises:
+        OutputExistsError: another run is under way.
+        CancelledError: stopped while waiting.
+    """
+    descriptor = open_to_append(home / LOCK_NAME)
+    try:
+        while not try_lock(descriptor):
+            if waiting is None:
+                raise OutputExistsError(
+                    "Other copies are being written already", advice="Wait until that run has ended"
+                )
+            waiting.progress(0, 0, "Waiting for another run that writes copies")
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        yield
+    finally:
+        unlock_and_close(descriptor)
+
+
+def note_folder(home: Path, commitment: str, folder: Path) -> None:
+    """Notes for which folder a key is about to be sealed: only a run into that folder may ever take it up.
+
+    Raises:
+        StorageError
+    """
+    path = _note(home, commitment)
+    try:
+        private_folder(path.parent)
+        replace_private(path, json.dumps(str(folder)).encode("ascii"))
+    except OSError as error:
+        raise StorageError("the app's own folder cannot be written", file=path, found=error.strerror) from error
+
+
+def noted_folder(home: Path, commitment: str) -> str | None:
+    """The folder that a key was sealed for; None where no run for one folder noted it."""
+    try:
+        folder = json.loads(_note(home, commitment).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return folder if isinstance(folder, str) else None
+
+
+def forget_folder(home: Path, commitment: str) -> None:
+    """The key's copy is filed: nobody will ask for its folder again."""
+    with contextlib.suppress(OSError):
+        _note(home, commitment).unlink()
+
+
+def _note(home: Path, commitment: str) -> Path:
+    return home / UNFILED_NAME / f"{commitment}.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from irwm.errors import CancelledError
-from storage.errors import StorageBusyError, StorageError
+from storage.errors import StorageBusyError, StorageError, StorageFullError
 from storage.jobs import Jobs
 
 # The page looks once a second; five writes in that time are enough for a smooth bar and cost next to nothing.
@@ -77,7 +77,7 @@ class JobReporter:
         self._written = self._clock()
         try:
             still_ours = self._jobs.progress(self._id, *pending)
-        except StorageBusyError:
+        except (StorageBusyError, StorageFullError):
             return  # a lost line of progress costs nothing
         if not still_ours:
             self._stop.set()

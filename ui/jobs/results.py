@@ -1,4 +1,7 @@
-"""What came of a job, for programs: one word, and plain JSON without a path into the app's own folder.
+"""What came of a job, for programs: one word, and plain JSON.
+
+`files_of`, and the parts of an error, may name files in the app's own folder: the command line gives them to whoever
+typed it, and the endpoints have to take them out.
 
 docs/headless.md describes every field. The command line and the programs' endpoints give the same.
 """
@@ -33,6 +36,8 @@ _KEY = (
     "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
     "trace_log10_risk", "share",
 )  # fmt: skip
+# As `ui.report.tracing` has it, whose import takes seconds.
+_TRACING = "tracing"
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
@@ -52,7 +57,8 @@ def state_of(job: Job) -> dict[str, Any]:
 def outcome_of(job: Job) -> str | None:
     """What came of a job in one word; None while it is not over.
 
-    Of a folder of suspects it is "found" where one is, else "inconclusive" where one is or could not be examined.
+    Of a folder of suspects it is "found" where one is, else "inconclusive" where one is, could not be examined, or
+    was passed over.
     """
     if not job.is_over:
         return None
@@ -65,6 +71,8 @@ def outcome_of(job: Job) -> str | None:
     if job.kind != "sweep":
         return DONE
     words = {INCONCLUSIVE if row["error"] else row["verdict"] for row in job.result.get("rows", ())}
+    if any(job.result.get(name) for name in ("refused", "too_deep", "cut")):
+        words.add(INCONCLUSIVE)
     return next((word for word in (FOUND, INCONCLUSIVE) if word in words), NOT_FOUND)
 
 
@@ -124,6 +132,20 @@ def whose(verdict: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     named = [row for row in listed if row["named"]]
     marks = named or [row for row in listed if row["verdict"] == FOUND][:1]
     return [row["recipient"] or row["owner"] for row in marks]
+
+
+def names_somebody(job: Job) -> bool:
+    """Whether the finding rests on noise that names a recipient, and not on the mark alone."""
+    result = job.result or {}
+    if job.kind == "sweep":
+        rows = [row for row in result["rows"] if not row["error"]]
+        return any(row["verdict"] == FOUND and row["rests_on"] == _TRACING and row["whose"] for row in rows)
+    return result["verdict"] == FOUND and any(row["named"] for row in result["rows"])
+
+
+def passed_over(result: Mapping[str, Any]) -> bool:
+    """Whether a folder holds what a sweep did not look into, by what `result_of` says of it."""
+    return bool(result["links_not_followed"] or result["too_deep"] or result["cut_short"])
 
 
 def files_of(job: Job, jobs: Jobs) -> list[Path]:

@@ -28,10 +28,11 @@ from ui.jobs import requests, runner
 from ui.jobs.recipients import Recipient, checked
 from ui.jobs.requests import Asked
 from ui.jobs.results import error_of, files_of, outcome_of, result_of, state_of
-from ui.presets import HIDDEN, MANY, ROBUST, preset_parameters
+from ui.preset_names import TYPED as PRESETS
+from ui.presets import preset_parameters
+from ui.settings import without_home
 
 NAMES = ("unlock", "lock", "protect", "investigate", "trace", "job", "jobs", "stop", "report")
-PRESETS = {"robust": ROBUST, "hidden": HIDDEN, "many": MANY}
 MOST_JOBS = 200
 
 
@@ -174,29 +175,28 @@ def build(context: Context) -> None:
         for name, handler in zip(NAMES, handlers, strict=True):
             # As the gate has it: each derivation takes much memory on purpose.
             slow = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if handler is unlock else {}
-            gr.api(_answering(handler), api_name=name, **slow)  # type: ignore[arg-type]
+            gr.api(_answering(handler, context.settings.home), api_name=name, **slow)  # type: ignore[arg-type]
 
 
 def without(answer: Any, home: Path) -> Any:
-    """An answer in which the app's own folder is named by its variable: where the vault lies is nobody's business."""
+    """An answer in every text of which the app's own folder is named by its variable."""
     if isinstance(answer, str):
-        for path in dict.fromkeys((str(home.resolve()), str(home))):
-            answer = answer.replace(path, "IRWM_HOME")
-        return answer
+        return without_home(answer, home)
     if isinstance(answer, dict):
         return {name: without(value, home) for name, value in answer.items()}
     return [without(value, home) for value in answer] if isinstance(answer, list) else answer
 
 
-def _answering(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler with every `IrwmError` turned into an exception of the program that called."""
+def _answering(handler: Callable[..., Any], home: Path) -> Callable[..., Any]:
+    """The handler with every `IrwmError` turned into an exception of the program that called, whoever that is."""
 
     @functools.wraps(handler)  # Gradio reads names, types and defaults from the signature
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return handler(*args, **kwargs)
         except IrwmError as error:
-            raise gr.Error(printable(str(error), 2000), title=type(error).__name__, print_exception=False) from error
+            text = printable(without_home(str(error), home), 2000)
+            raise gr.Error(text, title=type(error).__name__, print_exception=False) from error
 
     return wrapper
 

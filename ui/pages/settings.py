@@ -33,6 +33,8 @@ INTRO = """
 They hold on this computer for everybody who opens this app here. All of them take effect at once, without a restart; a
 task that was started before goes on with what it was given.
 """
+# Everything there is, and what the system only shows as files: memory of processes, devices.
+NEVER_ROOTS = ("/", "/proc", "/sys", "/dev")
 DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
 THEMES = [("As the system", "system"), ("Light", "light"), ("Dark", "dark")]
 # Gradio's switch is a class that studio's theme.js sets; the figures' colours are drawn here, so the answer is sent on.
@@ -116,10 +118,13 @@ def build(context: Context, tab: gr.Tab) -> None:
             )
             # Before anything is kept: it refuses a GPU that is not there.
             label = _label(context, chosen)
-            context.prefer(chosen)
+            if chosen == before:
+                context.prefer(chosen)
+            else:
+                # Neither without the other: nobody shall widen the folders unseen.
+                with vault.logged("settings changed", chosen.to_dict()):
+                    context.prefer(chosen)
             context.device = label
-            if chosen != before:
-                vault.log("settings changed", chosen.to_dict())
         except IrwmError as error:
             return (gr.skip(),) * 6 + (gr.skip(), gr.skip(), notices.error_html(error))
         said = notices.note_html("Saved. It holds from now on, and after a restart too.", good=True)
@@ -152,15 +157,23 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
         known: those that were set before; one of them may be missing now, as a disk that is not plugged in.
 
     Raises:
-        PreferencesError: a line names no folder.
+        PreferencesError: a line names no folder, or the whole computer, or what is no disk at all.
     """
     found = []
     for line in filter(None, (line.strip().strip('"').strip() for line in typed.splitlines())):
         try:
             path = Path(line).expanduser()
             usable = path.is_absolute() and (str(path) in known or path.is_dir())
+            everything = usable and _is_too_much(path.resolve())
         except (OSError, RuntimeError, ValueError):  # a NUL, an unknown ~user, no permission to look
-            usable = False
+            usable = everything = False
+        if everything:
+            raise PreferencesError(
+                "this folder is more than models can lie in",
+                file=line,
+                expected="a folder of this account or of a disk, not " + ", ".join(NEVER_ROOTS),
+                advice="name the folders that hold models",
+            )
         if not usable:
             raise PreferencesError(
                 "this line names no folder",
@@ -170,6 +183,12 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             )
         found.append(str(path))
     return tuple(dict.fromkeys(found))
+
+
+def _is_too_much(resolved: Path) -> bool:
+    top, *inner = map(Path, NEVER_ROOTS)
+    # The top of another drive too, where there are drives.
+    return resolved in (top, Path(resolved.anchor)) or any(each in (resolved, *resolved.parents) for each in inner)
 
 
 def fixed_html(context: Context) -> str:

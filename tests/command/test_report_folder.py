@@ -1,0 +1,68 @@
+"""A report goes into a new or empty folder, whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from irwm.errors import IrwmError, OutputExistsError
+from ui.command.report_folder import check_free, copy_report
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    (tmp_path / "case").mkdir()
+    made = [tmp_path / "case" / name for name in ("report.html", "report.json")]
+    for path in made:
+        path.write_text(path.name)
+    return made
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_all_files_are_copied(tmp_path: Path, files: list[Path], there: bool) -> None:
+    folder = tmp_path / "deep" / "report"
+    if there:
+        folder.mkdir(parents=True)
+    check_free(folder)
+    assert copy_report(files, folder) == [folder / "report.html", folder / "report.json"]
+    assert [path.read_text() for path in sorted(folder.iterdir())] == ["report.html", "report.json"]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path, files: list[Path]) -> None:
+    folder = tmp_path / "report"
+    check_free(folder)
+    folder.mkdir()
+    (folder / "report.json").write_text("somebody else's")
+    with pytest.raises(OutputExistsError):
+        copy_report(files, folder)
+    assert [path.read_text() for path in folder.iterdir()] == ["somebody else's"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_comes_into_it_at_the_last_moment_is_not_written_over(
+    tmp_path: Path, files: list[Path], there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "report"
+    if there:
+        folder.mkdir()
+    real = __import__("ui.command.report_folder", fromlist=["_copy"])._copy
+
+    def late(given: list[Path], target: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "report.json").write_text("somebody else's")
+        real(given, target)
+
+    monkeypatch.setattr("ui.command.report_folder._copy", late)
+    with pytest.raises(IrwmError, match="cannot be copied"):
+        copy_report(files, folder)
+    assert [path.read_text() for path in folder.iterdir()] == ["somebody else's"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["case", "report"]
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, files: list[Path]) -> None:
+    files.append(tmp_path / "case" / "gone.pdf")
+    with pytest.raises(IrwmError, match="cannot be copied"):
+        copy_report(files, tmp_path / "report")
+    assert [path.name for path in tmp_path.iterdir()] == ["case"]

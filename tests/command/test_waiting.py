@@ -1,0 +1,132 @@
+"""A command that waits for its job does not lose it for a moment's trouble, and says which it was if it has to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.errors import IrwmError
+from storage.backup import back_up
+from storage.errors import RecordNotFoundError, StorageBusyError
+from storage.job import Job
+from storage.vault import Vault
+from tests.command.commands import CHEAP, PASSPHRASE, Desk
+from ui.command import run as running
+from ui.command import words
+from ui.command.progress import Progress
+from ui.command.stop import Stop
+
+JOB = Job(
+    id="0" * 16, sequence=1, kind="investigate", title="t", state="running", request={}, done=0, total=0, what="",
+    created="2026-01-01T00:00:00Z", started=None, ended=None, result=None, error=None, pid=1,
+)  # fmt: skip
+ROW: dict[str, Any] = {"recipient": "Ada", "owner": "Labs", "named": False, "verdict": "found", "commitment": "c"}
+RESULT = {"verdict": "found", "rows": [ROW], "damaged": [], "case_id": "c", "run_id": "r", "keys_tried": 1}
+OVER = replace(JOB, state="done", result=RESULT)
+
+
+class List:
+    """A list of jobs that fails as often as it is told to."""
+
+    def __init__(self, errors: list[Exception], folder: Path = Path("nowhere")) -> None:
+        self.errors, self._folder = errors, folder
+
+    def get(self, _: str) -> Job:
+        if self.errors:
+            raise self.errors.pop()
+        return OVER
+
+    def ahead(self, _: str) -> list[Job]:
+        return []
+
+    def folder(self, _: str) -> Path:
+        return self._folder
+
+
+@pytest.fixture
+def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
+    monkeypatch.setattr(running, "SECONDS_BETWEEN_LOOKS", 0.0)
+    return Progress(running.sys.stderr, quiet=True)
+
+
+def test_a_busy_list_is_asked_again(progress: Progress) -> None:
+    jobs: Any = List([StorageBusyError("busy") for _ in range(3)])
+    assert running._ended(JOB, jobs, Stop(), progress) is OVER
+
+
+def test_a_stop_is_asked_for_again_too(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: Any = List([StorageBusyError("busy")])
+    monkeypatch.setattr(running.runner, "stop", lambda id, jobs: replace(jobs.get(id), state="stopped"))
+    stop = Stop()
+    stop.asked = True
+    assert running._ended(JOB, jobs, stop, progress).state == "stopped"
+
+
+def test_a_list_that_stays_busy_and_a_job_that_is_gone_are_errors(
+    progress: Progress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: Any = List([RecordNotFoundError("no such job")])
+    with pytest.raises(RecordNotFoundError):
+        running._ended(JOB, gone, Stop(), progress)
+    monkeypatch.setattr(running, "SECONDS_OF_TROUBLE", 0.0)
+    busy: Any = List([StorageBusyError("busy") for _ in range(3)])
+    with pytest.raises(StorageBusyError):
+        running._ended(JOB, busy, Stop(), progress)
+
+
+def test_a_job_that_was_lost_from_sight_is_named() -> None:
+    answer = words.of_lost("investigate", JOB, StorageBusyError("busy"))
+    assert (answer["outcome"], answer["exit_status"], answer["job"]["id"]) == ("error", 2, JOB.id)
+    assert "goes on by itself" in words.sentence(answer)
+    assert words.of_lost("investigate", JOB, ValueError("secret"))["error"]["type"] == "ValueError"
+
+
+def test_a_report_that_cannot_be_copied_keeps_job_result_and_files(tmp_path: Path) -> None:
+    jobs: Any = List([], tmp_path)
+    answer = words.of_uncopied("investigate", OVER, jobs, IrwmError("it cannot be copied"))
+    assert (answer["outcome"], answer["exit_status"], answer["job"]["state"]) == ("error", 2, "done")
+    assert (answer["result"]["verdict"], answer["error"]["problem"]) == ("found", "it cannot be copied")
+    stopped = words.of_uncopied("investigate", replace(JOB, state="stopped"), jobs, IrwmError("it cannot be copied"))
+    assert (stopped["outcome"], stopped["error"]) == ("stopped", None)
+
+
+def test_a_trace_names_only_whom_the_noise_names(tmp_path: Path) -> None:
+    jobs: Any = List([], tmp_path)
+    answer = words.of_job("trace", OVER, jobs)
+    assert (answer["outcome"], answer["exit_status"], answer["result"]["whose"]) == ("found", 0, ["Ada"])
+    assert words.sentence(answer) == "Found: the mark made for Ada; its noise names nobody."
+    noisy = replace(JOB, state="done", result=RESULT | {"rows": [ROW | {"named": True}]})
+    assert words.sentence(words.of_job("trace", noisy, jobs)) == "Named: Ada."
+    assert words.of_job("investigate", noisy, jobs)["outcome"] == "found"
+
+
+def test_a_traced_folder_names_only_whom_the_noise_names(tmp_path: Path) -> None:
+    jobs: Any = List([], tmp_path)
+    row = {"path": "s", "error": None, "verdict": "found", "rests_on": "mark", "whose": ["Ada"]}
+    overview = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": True}
+
+    def traced(rests_on: str) -> dict[str, Any]:
+        rows = [row | {"rests_on": rests_on}]
+        return words.of_job("trace", replace(OVER, kind="sweep", result=overview | {"rows": rows}), jobs)
+
+    assert (traced("mark")["outcome"], traced("tracing")["outcome"]) == ("found", "named")
+    assert words.sentence(traced("mark")) == "Found in 1 of 1 suspects; not all of the folder was looked into."
+
+
+def test_a_lost_vault_whose_backup_lies_there_is_not_begun_anew(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(tmp_path / "home", tmp_path)
+    desk.home.mkdir(mode=0o700)
+    Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+    back_up(desk.home)
+    for path in desk.home.glob("vault.sqlite3*"):
+        path.unlink()
+    for arguments in (("init",), ("protect", "model", "out", "--owner", "x")):
+        refused = desk.here(capfd, *arguments)
+        assert (refused.status, refused.answer["error"]["type"]) == (2, "VaultMissingError")
+        assert "Restore it" in refused.answer["error"]["advice"]
+    assert not Vault.exists(desk.home)

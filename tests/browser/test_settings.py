@@ -48,6 +48,10 @@ def choose(page: Page, field: str, words: str) -> None:
 def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp) -> None:
     open_tab(page, "settings")
     expect(page.locator("#set-idle input")).to_have_value("15")
+    # All that the page fills in has come: what is typed before would be replaced.
+    expect(page.locator("#set-theme").get_by_label("As the system", exact=True)).to_be_checked()
+    expect(page.locator("#settings-fixed")).to_contain_text("IRWM_HOME")
+    page.wait_for_timeout(500)
     assert not is_dark(page)
     choose(page, "set-theme", "Dark")
     page.fill("#set-idle input", "7")

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.result import ALIGNED_COSINE
+from irwm.alignment.rows import median_row
 from irwm.alignment.sample import Sample, centred, factor, row_cosines
 
 # With fewer rows the best of many columns resembles any other by chance.
@@ -60,7 +61,7 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device)
     restored, reference = a[start :: 1 + start][:, index] * sign, b[start :: 1 + start]
     scale = factor(restored, reference)
-    offsets = (theirs[:, index] * sign - scale * ours).median(dim=0).values
+    offsets = median_row(theirs[:, index] * sign - scale * ours)
     if offsets.square().mean().sqrt() < LEAST_OFFSET * restored.square().mean().sqrt():
         offsets = torch.zeros_like(offsets)
     if within is not None:

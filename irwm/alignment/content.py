@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.neighbours import Nearest, nearest, neighbourhoods
 from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
-from irwm.alignment.rows import Rows, draw, has_direction, principal_components
+from irwm.alignment.rows import Rows, draw, has_direction, median_row, principal_components
 
 # Coordinates that the first pairing compares: few stand apart clearly, more tell more rows apart. Tried in turn.
 SEED_COORDINATES = (16, 48, 8)
@@ -33,9 +33,12 @@ MOST_ROWS = 16384
 # Share of the rows that the first fit relies on, the most distinctive ones.
 FIRST_SHARE = 0.1
 ROUNDS = 12
-# By this round a search that will succeed has paired this share of what can be paired; rows that have nothing in
-# common reach 0.17 (and 0.27 in the end, as the fit adapts to its own pairs).
-HOPELESS_ROUND, HOPELESS_SHARE = 4, 0.25
+# After this round a search goes on only where pairs that a fit has not seen resemble each other, in components that
+# paired none of them, this many standard errors more than rows that are not paired. Rows that have nothing in common
+# reach 3; of the searches that succeed on the attacks in tests/ the slowest is at 1.7 a round earlier and at 41 here.
+HOPELESS_ROUND, HOPELESS_ERRORS = 5, 5.0
+# With fewer pairs there is nothing to judge by.
+FEWEST_JUDGED = 16
 # A round that adds fewer pairs than this share of the rows is the last, once the fit rests on this share of the pairs.
 LEAST_PROGRESS, SETTLED_SHARE = 0.005, 0.9
 # Neighbourhoods need every row against every other; beyond these multiplications they would take minutes.
@@ -61,7 +64,8 @@ def components_of(model: Rows) -> torch.Tensor:
 
 
 def candidates(suspect: Rows, model: Rows, components: torch.Tensor) -> Iterator[NDArray[np.int64]]:
-    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; one for each way of starting.
+    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; one for each way of starting that
+    leads somewhere.
 
     Args:
         components: `components_of(model)`.
@@ -72,9 +76,12 @@ def candidates(suspect: Rows, model: Rows, components: torch.Tensor) -> Iterator
     values, usable = model.project(components[:, :k], ids)
     if int(usable.sum()) < 2 * k or suspect.count < 2 * k:
         return
-    ours = _Sought(ids, values, usable, model.level(ids))
+    ours, suspect = _Sought(ids, values, usable, model.level(ids)), suspect.held()
     for start in _starts(suspect, model, ours, components):
-        best, mutual = _pair(suspect, ours, components[:, :k], start, model.count)
+        near = _paired(suspect, ours, components[:, :k], components[:, k : 2 * k], start)
+        if near is None:
+            continue
+        best, mutual = near.best.cpu().numpy(), near.mutual.cpu().numpy()
         rows = np.full(model.count, -1)
         rows[ids[mutual]] = best[mutual]
         yield rows
@@ -107,23 +114,26 @@ def _every(ours: _Sought) -> int:
     return max(1, len(ours.ids) // ROWS_SOUGHT)
 
 
-def _pair(
-    suspect: Rows, ours: _Sought, basis: torch.Tensor, near: Nearest, model_count: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """For each of our rows the number of the best of theirs, and whether they chose each other."""
+def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Tensor, near: Nearest) -> Nearest | None:
+    """For each of our rows the best of theirs and whether they chose each other; None where a start leads nowhere.
+
+    Args:
+        basis, unseen: (d, k) the leading components, which pair rows, and (d, k') the next ones, which judge the pairs.
+        near: the first pairing, of every `_every`-th row.
+    """
     every = _every(ours)
     some, values, usable = ours.rows[::every], ours.values[::every], ours.usable[::every]
     first = torch.where(near.mutual, near.margin, near.margin - near.margin.max())
     pairs = torch.argsort(first, descending=True)[: max(int(FIRST_SHARE * len(values)), 2 * values.shape[1])]
-    before, possible = 0, len(values) * min(1.0, suspect.count / model_count)
+    before = 0
     for turn in range(ROUNDS):
         turned, there, theirs_usable = _turned(suspect, some, basis, near.best, pairs)
         near = nearest(turned, values - there, theirs_usable, usable)
         found = int(near.mutual.sum())
         if not found or (found - before < LEAST_PROGRESS * len(values) and len(pairs) >= SETTLED_SHARE * before):
             break
-        if turn == HOPELESS_ROUND and found < HOPELESS_SHARE * possible:
-            break
+        if turn == HOPELESS_ROUND and _errors_above_chance(suspect, some, unseen, near) < HOPELESS_ERRORS:
+            return None
         before = found
         # More of the pairs from turn to turn, the doubtful ones last.
         kept = max(int(found * (turn + 2) / (ROUNDS / 2)), 2 * values.shape[1])
@@ -131,7 +141,24 @@ def _pair(
     if every > 1:
         turned, there, theirs_usable = _turned(suspect, some, basis, near.best, pairs)
         near = nearest(turned, ours.values - there, theirs_usable, ours.usable)
-    return near.best.cpu().numpy(), near.mutual.cpu().numpy()
+    return near
+
+
+def _errors_above_chance(suspect: Rows, ours: torch.Tensor, unseen: torch.Tensor, near: Nearest) -> float:
+    """How many standard errors more alike mutual pairs are than rows that are no pair, where nothing has paired them.
+
+    A fit to every other pair turns the rest onto components that took no part in the pairing.
+    """
+    mutual = near.mutual.nonzero()[:, 0]
+    a, b = suspect.level(near.best[mutual].cpu().numpy()), ours[mutual]
+    good = has_direction(a) & has_direction(b)
+    if int(good.sum()) < FEWEST_JUDGED:
+        return 0.0
+    a, b = _unit(a[good] - median_row(a[good])), _unit(b[good] - median_row(b[good])) @ unseen
+    turned, b = a[1::2] @ procrustes(a[::2], b[::2]), b[1::2]
+    cosine = torch.nn.functional.cosine_similarity
+    excess = cosine(turned, b, dim=1) - cosine(turned.roll(1, dims=0), b, dim=1)
+    return float(excess.mean() / excess.std().clamp_min(1e-12) * len(excess) ** 0.5)
 
 
 def _turned(
@@ -148,7 +175,7 @@ def _turned(
     if not len(a):  # nothing to fit to, so nothing will be mutual
         nothing = torch.zeros(suspect.count, basis.shape[1], device=basis.device)
         return nothing, basis[0], torch.zeros(suspect.count, dtype=torch.bool, device=basis.device)
-    here, there = a.median(dim=0).values, b.median(dim=0).values
+    here, there = median_row(a), median_row(b)
     # Unit lengths: a planted long row among the pairs must not turn everything its way.
     turn = procrustes(_unit(a - here), _unit(b - there) @ basis)
     values, usable = suspect.project(turn)
@@ -161,5 +188,5 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
 
 def _sizes(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
     """Coordinates about their median without their signs, in units of their own median size."""
-    sizes = (values - values[usable].median(dim=0).values).abs()
-    return sizes / sizes[usable].median(dim=0).values.clamp_min(1e-12)
+    sizes = (values - median_row(values[usable])).abs()
+    return sizes / median_row(sizes[usable]).clamp_min(1e-12)

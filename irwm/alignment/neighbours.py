@@ -10,8 +10,13 @@ import torch
 
 from irwm.alignment.rows import Rows, has_direction
 
-# Entries of a block of similarities held at once; 256 MB of float32.
-_BLOCK = 1 << 26
+# Entries of a block of similarities held at once. On a CPU it stays in the cache, since each is read three times;
+# a GPU is served better by large blocks.
+_BLOCK = {"cpu": 1 << 19, "other": 1 << 26}
+# Rows of a block at least: a product of fewer is slow.
+_FEWEST_AT_ONCE = 64
+# The best of a block are sought among the best of groups of this many.
+_GROUP = 64
 # Nearest neighbours whose cosines tell a row: fewer are shared by too many rows, more reach into the crowd.
 NEIGHBOURS = 24
 
@@ -31,14 +36,12 @@ def nearest(
     theirs_usable: torch.Tensor,
     ours_usable: torch.Tensor,
     by_distance: bool = False,
-    with_margin: bool = True,
 ) -> Nearest:
     """Nearest neighbours by cosine, or by Euclidean distance, in blocks of bounded memory.
 
     Args:
         theirs, ours: (m, k) and (n, k) float32.
         theirs_usable, ours_usable: (m,) and (n,) bool; the others are no one's neighbour.
-        with_margin: whether the second best is looked for; it costs more than the best.
     """
     if by_distance:
         # -|a - b|^2 up to what is common to a row of ours: the same order as a distance, from one product.
@@ -47,34 +50,53 @@ def nearest(
     else:
         right, bias = torch.nn.functional.normalize(theirs, dim=1), torch.zeros(len(theirs), device=theirs.device)
         left = torch.nn.functional.normalize(ours, dim=1)
-    bias = torch.where(theirs_usable, bias, -torch.inf)
+    # Whole groups, two at least; what fills them up is no one's neighbour.
+    filler = max(2 * _GROUP, -(-len(theirs) // _GROUP) * _GROUP) - len(theirs)
+    bias = torch.nn.functional.pad(torch.where(theirs_usable, bias, -torch.inf), (0, filler), value=-torch.inf)
+    right = torch.nn.functional.pad(right, (0, 0, 0, filler)).T.contiguous()
     count = len(ours)
     best = torch.zeros(count, dtype=torch.int64, device=ours.device)
     value, margin = torch.zeros(count, device=ours.device), torch.zeros(count, device=ours.device)
-    offer = torch.full((len(theirs),), -torch.inf, device=ours.device)  # the best that each of theirs was offered
-    step = max(1, _BLOCK // len(theirs))
+    offer = torch.full((len(bias),), -torch.inf, device=ours.device)  # the best that each of theirs was offered
+    step = _rows_at_once(len(bias), ours.device)
+    # One for all blocks: fetching fresh memory takes longer than reading what was computed.
+    memory = torch.empty(min(step, count), len(bias), device=ours.device)
     for start in range(0, count, step):
-        block = torch.addmm(bias, left[start : start + step], right.T)
+        block = memory[: min(step, count - start)]
+        torch.addmm(bias, left[start : start + step], right, out=block)
         if by_distance:  # each of ours has its own constant, without which its offers do not compare with another's
             block -= left[start : start + step].square().sum(dim=1, keepdim=True)
-        if by_distance or with_margin:
-            top, index = block.topk(min(2, block.shape[1]), dim=1)
-        else:
-            top, index = block.max(dim=1, keepdim=True)
-        best[start : start + step], value[start : start + step] = index[:, 0], top[:, 0]
+        first, second, index = _two_best(block)
+        best[start : start + step], value[start : start + step] = index, first
         if by_distance:  # the ratio test: how much nearer than the second
-            margin[start : start + step] = (-top[:, -1]).clamp_min(0).sqrt() / (-top[:, 0]).clamp_min(1e-12).sqrt()
+            margin[start : start + step] = (-second).clamp_min(0).sqrt() / (-first).clamp_min(1e-12).sqrt()
         else:
-            margin[start : start + step] = top[:, 0] - top[:, -1]
+            margin[start : start + step] = first - second
         usable = ours_usable[start : start + step]
         if usable.any():
             offer = torch.maximum(offer, (block if usable.all() else block[usable]).amax(dim=0))
     mutual = (value >= offer[best]) & ours_usable
     # Of equal rows that offer the same, one is enough.
     numbers = torch.arange(count, device=ours.device)
-    first = torch.full((len(theirs),), count, device=ours.device)
-    first.scatter_reduce_(0, best[mutual], numbers[mutual], "amin")
-    return Nearest(best, margin, mutual & (first[best] == numbers))
+    first_of = torch.full((len(bias),), count, device=ours.device)
+    first_of.scatter_reduce_(0, best[mutual], numbers[mutual], "amin")
+    return Nearest(best, margin, mutual & (first_of[best] == numbers))
+
+
+def _two_best(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(n,) each row's greatest value, its second greatest, and the number of the greatest.
+
+    A `topk` of whole rows takes as long as the product that made them; that of groups is a few percent of it.
+    """
+    grouped = block.view(len(block), -1, _GROUP)
+    tops, groups = grouped.amax(dim=2).topk(2, dim=1)
+    inside, numbers = grouped[torch.arange(len(block), device=block.device), groups[:, 0]].topk(2, dim=1)
+    return inside[:, 0], torch.maximum(inside[:, 1], tops[:, 1]), groups[:, 0] * _GROUP + numbers[:, 0]
+
+
+def _rows_at_once(width: int, device: torch.device) -> int:
+    """How many rows of similarities to `width` others are held at once."""
+    return max(_FEWEST_AT_ONCE, _BLOCK["cpu" if device.type == "cpu" else "other"] // width)
 
 
 @lru_cache(maxsize=2)
@@ -89,7 +111,7 @@ def neighbourhoods(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     values = values / values.norm(dim=1, keepdim=True).clamp_min(1e-12)
     count = min(NEIGHBOURS, max(1, len(values) - 1))
     found = torch.zeros(len(values), count, device=values.device)
-    step = max(1, _BLOCK // len(values))
+    step = _rows_at_once(len(values), values.device)
     for start in range(0, len(values), step):
         block = values[start : start + step] @ values.T
         block.diagonal(offset=start).fill_(-2.0)  # not itself

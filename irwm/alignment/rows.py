@@ -6,7 +6,7 @@ arithmetic that follows depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +20,8 @@ from irwm.keystream import derive, permutations
 SAMPLE_ROWS = 4096
 MOST_PRECISE_COLUMNS = 1024
 _ROWS_PER_READ = 8192
+# Entries that are kept in memory for a search that reads all rows dozens of times.
+MOST_HELD = 1 << 27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +33,15 @@ class Rows:
         length: what they are divided by, the median length of sampled rows; 1 where that is none.
         row_constants: whether `level` takes each row's mean off, where the model does not notice it.
         device: where rows are put.
+        kept: all level rows, zeros where they are unusable, and which are usable, for a search that reads them again
+            and again; None where they are read from the file each time.
     """
 
     source: Checkpoint
     length: float
     row_constants: bool
     device: str
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def count(self) -> int:
@@ -52,11 +57,15 @@ class Rows:
 
     def level(self, ids: NDArray[np.int64]) -> torch.Tensor:
         """The same, less each row's own mean where that carries nothing."""
+        if self.kept is not None:
+            return self.kept[0][torch.as_tensor(ids, device=self.device)]
         rows = self.read(ids)
         return rows - rows.mean(dim=1, keepdim=True) if self.row_constants else rows
 
     def project(self, basis: torch.Tensor, ids: NDArray[np.int64] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, k) float32 level rows @ basis, in blocks, 0 where a row is unusable; and (n,) bool which are usable."""
+        if ids is None and self.kept is not None:
+            return self.kept[0] @ basis, self.kept[1]
         ids = np.arange(self.count) if ids is None else ids
         values = torch.zeros(len(ids), basis.shape[1], device=self.device)
         usable = torch.zeros(len(ids), dtype=torch.bool, device=self.device)
@@ -66,6 +75,14 @@ class Rows:
             values[start : start + len(rows)][good] = rows[good] @ basis
             usable[start : start + len(rows)] = good
         return values, usable
+
+    def held(self) -> Rows:
+        """The same rows with all of them in memory, where that takes no more than half a gigabyte."""
+        if self.kept is not None or self.count * self.width > MOST_HELD:
+            return self
+        rows = self.level(np.arange(self.count))
+        usable = has_direction(rows)
+        return replace(self, kept=(torch.where(usable[:, None], rows, 0), usable))
 
 
 @lru_cache(maxsize=4)  # an original is met again with every tensor and every key that is tried
@@ -80,7 +97,7 @@ def rows_of(source: Checkpoint, row_constants: bool, device: str) -> Rows:
 def centre_of(rows: Rows) -> torch.Tensor:
     """(d,) float32, the median of sampled level rows."""
     sample = rows.level(draw(rows.count))
-    return sample[has_direction(sample)].median(dim=0).values
+    return median_row(sample[has_direction(sample)])
 
 
 def draw(count: int, wanted: int = SAMPLE_ROWS) -> NDArray[np.int64]:
@@ -96,6 +113,15 @@ def has_direction(rows: torch.Tensor) -> torch.Tensor:
     return torch.isfinite(rows).all(dim=1) & (rows.amax(dim=1) > rows.amin(dim=1))
 
 
+def median_row(rows: torch.Tensor) -> torch.Tensor:
+    """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers."""
+    if rows.device.type != "cpu":
+        return rows.median(dim=0).values
+    # By selection within contiguous columns: a third of the time.
+    middle = (len(rows) - 1) // 2
+    return torch.from_numpy(np.partition(rows.T.contiguous().numpy(), middle, axis=1)[:, middle].copy())
+
+
 def working_dtype(d: int) -> torch.dtype:
     """float64 where it costs nothing; at d = 4096 float32 halves minutes and gigabytes and still leaves four digits."""
     return torch.float64 if d <= MOST_PRECISE_COLUMNS else torch.float32
@@ -108,7 +134,7 @@ def principal_components(rows: torch.Tensor) -> torch.Tensor:
     """
     if not len(rows):
         return torch.eye(rows.shape[1], device=rows.device)
-    deviations = rows - rows.median(dim=0, keepdim=True).values
+    deviations = rows - median_row(rows)
     deviations /= deviations.norm(dim=1, keepdim=True).clamp_min(1e-12)  # in place: it is a quarter of a gigabyte
     deviations = deviations.to(working_dtype(rows.shape[1]))
     _, vectors = torch.linalg.eigh(deviations.T @ deviations)

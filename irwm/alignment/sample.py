@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.alignment.rows import SAMPLE_ROWS, Rows, draw, working_dtype
+from irwm.alignment.rows import SAMPLE_ROWS, Rows, draw, median_row, working_dtype
 
 # Rows that are enough for a median of ratios of entries, of which each has hundreds.
 FACTOR_ROWS = 2048
@@ -81,7 +81,7 @@ def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None =
 
 def centred(rows: torch.Tensor) -> torch.Tensor:
     """Rows less their median row: trained embeddings share one, and it would make unrelated rows look alike."""
-    return rows - rows.median(dim=0, keepdim=True).values
+    return rows - median_row(rows)
 
 
 def row_cosines(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.float64]:

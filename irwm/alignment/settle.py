@@ -44,7 +44,7 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment, components: torch.T
         here, there = ours_usable.nonzero()[:, 0], theirs_usable.nonzero()[:, 0]
         if not len(here) or not len(there):
             break
-        near = nearest(theirs[there], ours[here], theirs_usable[there], ours_usable[here], with_margin=False)
+        near = nearest(theirs[there], ours[here], theirs_usable[there], ours_usable[here])
         cosines = torch.nn.functional.cosine_similarity(theirs[there][near.best], ours[here], dim=1)
         if turn == 0 and near.mutual.any():
             least = LEAST_SHARE * float(cosines[near.mutual].median())

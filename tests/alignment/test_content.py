@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import irwm
+import irwm.neutral
 from irwm.alignment.content import candidates, components_of
 from irwm.alignment.neighbours import nearest, neighbourhoods
-from irwm.alignment.rows import rows_of
+from irwm.alignment.rows import median_row, rows_of
 from irwm.attacks.equivalence import apply, read_state, write_state
 
 
@@ -53,6 +54,30 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
     found = match >= 0
     assert found.sum() > 0.95 * (where >= 0).sum()
     assert (match[found] == where[found]).mean() > 0.99
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Path, tmp_path: Path, seed: int) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    stranger = irwm.open_checkpoint(irwm.neutral.write_neutral(model, tmp_path / "x", seed, most_rows=4096))
+    theirs, ours = (rows_of(each, False, "cpu") for each in (stranger, model))
+    assert not list(candidates(theirs, ours, components_of(ours)))
+
+
+def test_held_rows_are_those_of_the_file(phi3_path: Path) -> None:
+    rows = rows_of(irwm.open_checkpoint(phi3_path), True, "cpu")
+    held, ids = rows.held(), np.array([5, 3, 3, 4000])
+    assert held.kept is not None
+    assert torch.equal(held.level(ids), rows.level(ids))
+    basis = components_of(rows)[:, :7]
+    for ours, theirs in zip(held.project(basis), rows.project(basis), strict=True):
+        assert torch.allclose(ours.float(), theirs.float(), atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 100])
+def test_the_median_row_is_the_lower_median(n: int) -> None:
+    rows = torch.randn(n, 7, generator=torch.Generator().manual_seed(n))
+    assert torch.equal(median_row(rows), rows.median(dim=0).values)
 
 
 def test_a_neighbourhood_does_not_depend_on_coordinates_order_or_length(phi3_path: Path, tmp_path: Path) -> None:

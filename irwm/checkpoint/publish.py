@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,30 +21,15 @@ from irwm.checkpoint.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.checkpoint.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
 from irwm.checkpoint.patches import Replacement, checked_patches, overlay
+from irwm.checkpoint.refusals import REFUSALS, no_room, refusal
 from irwm.checkpoint.selection import SourceFile, select_files
-from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
+from irwm.errors import CancelledError, OutputExistsError, PublishError
 
 Progress = Callable[[int, int, str], None]
 
 # Files take whole blocks, folders and the manifest some more.
 _BLOCK = 4096
 _RESERVE = 1024 * 1024
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-# What a rename onto a folder with content, or onto a file, says.
-_TAKEN = {errno.ENOTEMPTY, errno.ENOTDIR}
-_REFUSALS = {
-    errno.EROFS: ("The target disk is read-only", "Choose another folder"),
-    errno.EACCES: ("This user may not write there", "Change the folder's permissions or choose another one"),
-    errno.EPERM: ("This user may not write there", "Change the folder's permissions or choose another one"),
-    errno.ENAMETOOLONG: ("A name is longer than the target disk allows", "Choose a shorter name"),
-    errno.EFBIG: ("A file is larger than the target disk allows", "Choose a disk without that limit; FAT has one"),
-    errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
-    errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
-    errno.EEXIST: (
-        "Two files have one name on the target disk",
-        "It does not tell upper from lower case; rename one of them or choose another disk",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +90,7 @@ def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Prefl
     touched = _embedding_files(source)
     each, same = _needed(selection.files), _room([file for file in selection.files if file.path not in touched])
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        problem, advice = _REFUSALS[errno.EACCES]
+        problem, advice = REFUSALS[errno.EACCES]
         raise PublishError(problem, file=out.parent, advice=advice)
     clones = clones_in(out.parent) if copies > 1 else None
     needed = each + (copies - 1) * (each - (same if clones else 0))
@@ -112,7 +98,7 @@ def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Prefl
         _require_room(out.parent, out, needed)
         free = shutil.disk_usage(out.parent).free
     except OSError as error:
-        raise _refusal(error, out, needed) from error
+        raise refusal(error, out, needed) from error
     return Preflight(out, needed, free, selection.left_out, each, same, clones)
 
 
@@ -176,9 +162,10 @@ def publish(
             needed = _needed(to_copy)
             _require_room(partial.path, out, needed)
             written = dict(cloned)
-            for file in to_copy:
-                target = _place(partial.path, file)
-                written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter)
+            with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
+                for file in to_copy:
+                    target = _place(partial.path, file)
+                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, hasher)
             _require_unchanged(selection.files)
             digests = {file.name: written[file.name].digest for file in selection.files}
             for folder in _folders(partial.path, digests):
@@ -190,7 +177,7 @@ def publish(
             _write_file(partial.path / MANIFEST_NAME, text)
             partial.publish()
     except OSError as error:
-        raise _refusal(error, out, needed) from error
+        raise refusal(error, out, needed) from error
     return Published(
         path=out,
         manifest=Manifest(out / MANIFEST_NAME, digests),
@@ -299,27 +286,35 @@ class _Meter:
             self._shown = self._done
 
 
-def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter) -> _Written:
-    """Copies one file with its patches laid over it, fsynced."""
+def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter, hasher: Executor) -> _Written:
+    """Copies one file with its patches laid over it, fsynced.
+
+    SHA-256 takes about as long as the disk, so `hasher` takes it of one piece while the next is read and written.
+    """
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(min(CHUNK, file.seen.size)))
+    buffers = [memoryview(bytearray(min(CHUNK, file.seen.size))) for _ in range(2)]
+    hashing: Future[None] | None = None
     first = 0
     with open_seen(file.path, file.seen) as reader:
         writer = os.open(target, WRITE_FLAGS, 0o666)
         try:
             meter.poll()
-            for begin in range(0, file.seen.size, CHUNK):
+            for number, begin in enumerate(range(0, file.seen.size, CHUNK)):
                 if begin:
                     meter.poll()
-                piece = buffer[: min(CHUNK, file.seen.size - begin)]
+                piece = buffers[number % 2][: min(CHUNK, file.seen.size - begin)]
                 read_into(reader, file.path, begin, piece)
                 first = overlay(piece, begin, patches, first)
-                digest.update(piece)
+                if hashing is not None:  # in order, and before the other buffer is read into again
+                    hashing.result()
+                hashing = hasher.submit(digest.update, piece)
                 _write_all(writer, piece)
                 meter.advance(len(piece), file.name)
             os.fsync(writer)
             seen = FileState.of(os.fstat(writer))
         finally:
+            if hashing is not None:
+                hashing.result()
             os.close(writer)
     return _Written(digest.hexdigest(), seen)
 
@@ -357,35 +352,4 @@ def _require_unchanged(files: Sequence[SourceFile]) -> None:
 def _require_room(folder: Path, out: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise _no_room(out, needed, free)
-
-
-def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
-    return DiskSpaceError(
-        "There is not enough room on the target disk",
-        file=out,
-        expected=f"{_size(needed)} free ({needed} bytes)",
-        found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
-        advice="Free some space or choose another disk; nothing of the release was kept",
-    )
-
-
-def _size(count: int) -> str:
-    """A number of bytes in the unit that suits it."""
-    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
-
-
-def _refusal(error: OSError, out: Path, needed: int) -> PublishError:
-    """The typed error for what the target disk said; the partial folder is gone by now."""
-    if error.errno in _TAKEN:
-        return OutputExistsError("Something else took the output folder's name meanwhile", file=out)
-    if error.errno in _NO_ROOM:
-        return _no_room(out, needed, None)
-    problem, advice = _REFUSALS.get(
-        error.errno or 0, ("The target disk refused to write the release", "Check the disk")
-    )
-    return PublishError(problem, file=error.filename or out, found=error.strerror, advice=advice)
+        raise no_room(out, needed, free)

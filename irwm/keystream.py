@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-_ZERO_NONCE = bytes(16)
 # A ChaCha20 block has 64 bytes; the first bytes of what the library calls the nonce are the block's number.
 _WORDS_IN_BLOCK = 16
+# Words that are sorted at once: few enough to stay in the cache.
+_WORDS_AT_ONCE = 1 << 18
 
 
 def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
@@ -23,13 +24,12 @@ def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=info).derive(secret)
 
 
-def words(stream_key: bytes, count: int) -> NDArray[np.uint64]:
-    """The first `count` little-endian uint64 words of the ChaCha20 keystream under `stream_key`.
+def words(stream_key: bytes, count: int, first: int = 0) -> NDArray[np.uint64]:
+    """`count` little-endian uint64 words of the ChaCha20 keystream under `stream_key`, from word `first` on.
 
     The nonce is zero: every purpose has its own key, so no key meets two nonces.
     """
-    encryptor = Cipher(algorithms.ChaCha20(stream_key, _ZERO_NONCE), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8")
+    return words32(stream_key, 2 * first, 2 * count).view("<u8")
 
 
 def words32(stream_key: bytes, first: int, count: int) -> NDArray[np.uint32]:
@@ -45,7 +45,30 @@ def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:
     Ties among 64-bit words (odds below size^2 / 2^65) fall to the lower index, so the result is defined for every
     stream. `v[permutation]` is the paper's row vector times its permutation matrix.
     """
-    return np.argsort(words(stream_key, count * size).reshape(count, size), axis=1, kind="stable")
+    orders = np.empty((count, size), dtype=np.int64)
+    rows = max(1, _WORDS_AT_ONCE // max(size, 1))
+    for first in range(0, count, rows):
+        some = min(rows, count - first)
+        orders[first : first + some] = stable_orders(words(stream_key, some * size, first * size).reshape(some, size))
+    return orders
+
+
+def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """(n, d) the stable argsort of every row of `numbers` (n, d), in a quarter of the time of `np.argsort`.
+
+    Each number's lowest bits make room for its own place, so that sorting the numbers themselves, for which processors
+    have instructions, sorts the places too. Where two agree in all other bits the row is sorted again the long way.
+    """
+    size = numbers.shape[1]
+    bits = np.uint64(max(size - 1, 1).bit_length())
+    places = np.uint64((1 << int(bits)) - 1)
+    packed = (numbers & ~places) | np.arange(size, dtype=np.uint64)
+    packed.sort(axis=1)
+    rest = packed >> bits
+    unsure = (rest[:, 1:] == rest[:, :-1]).any(axis=1)
+    orders = (packed & places).astype(np.int64)
+    orders[unsure] = np.argsort(numbers[unsure], axis=1, kind="stable")
+    return orders
 
 
 def null_permutations(seed: int, count: int, size: int) -> NDArray[np.int64]:

@@ -165,8 +165,33 @@ def a_key(**changes) -> Key:
     return Key(**(values | changes))
 
 
+@given(
+    st.integers(1, 40).flatmap(
+        lambda d: st.lists(
+            st.lists(st.one_of(st.integers(0, 70), st.integers(0, 2**64 - 1)), min_size=d, max_size=d),
+            min_size=1,
+            max_size=5,
+        )
+    )
+)
+def test_orders_are_stable_argsorts_whatever_numbers_agree(rows: list[list[int]]) -> None:
+    """Small numbers agree in all but their lowest bits, which the fast way gives to the places."""
+    numbers = np.array(rows, dtype=np.uint64)
+    assert np.array_equal(keystream.stable_orders(numbers), np.argsort(numbers, axis=1, kind="stable"))
+
+
+def test_permutations_do_not_depend_on_how_many_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = np.argsort(keystream.words(bytes(32), 9 * 1000).reshape(9, 1000), axis=1, kind="stable")
+    for at_once in (1, 2500, 1 << 18):
+        monkeypatch.setattr(keystream, "_WORDS_AT_ONCE", at_once)
+        assert np.array_equal(keystream.permutations(bytes(32), 9, 1000), whole)
+    assert keystream.permutations(bytes(32), 0, 7).shape == (0, 7)
+    assert keystream.permutations(bytes(32), 2, 1).tolist() == [[0], [0]]
+
+
 def test_the_keystream_is_rfc_8439_and_rfc_5869() -> None:
     assert keystream.words(bytes(32), 40).tolist() == plain_chacha20(bytes(32), 40)
+    assert keystream.words(bytes(32), 30, 10).tolist() == plain_chacha20(bytes(32), 40)[10:]
     # RFC 5869, test case 1, first 32 bytes of OKM.
     okm = keystream.derive(bytes([11]) * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)))
     assert okm.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"

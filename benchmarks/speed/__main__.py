@@ -1,0 +1,93 @@
+"""Measure what was promised, and write docs/speed.
+
+    python -m benchmarks.speed [--only CLAIM ...] [--folder FOLDER] [--repeats 3] [--quick] [--write]
+
+Models of the geometry of Llama-3-8B are made up in FOLDER (6 GB; room for two more copies is needed), by default a
+temporary folder. With --write results are kept in docs/speed and the page is written from all that lie there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.speed import detection, geometry, growth, insertion, interface, keys, page, peers  # noqa: E402
+from benchmarks.speed.claim import Bench, Figure  # noqa: E402
+
+CLAIMS: dict[str, ModuleType] = {
+    module.NAME: module for module in (insertion, detection, keys, interface, peers, growth)
+}
+OUT = ROOT / "docs" / "speed"
+_QUICK = geometry.Geometry(rows=3000, columns=512, inner=1024, heads=4, key_heads=2, layers=1)
+
+
+def main() -> None:
+    options = _options()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        size = _QUICK if options.quick else geometry.LLAMA_8B
+        bench = Bench(folder, 1 if options.quick else options.repeats, size, options.quick, cores)
+        for name in options.only or CLAIMS:
+            module = CLAIMS[name]
+            bench.say(module.TITLE)
+            result = module.measure(bench)
+            for figure in module.figures(result):
+                print(_line(figure), flush=True)
+            for text in module.details(result):
+                print(text, flush=True)
+            if options.write:
+                OUT.mkdir(exist_ok=True)
+                kept = {"about": _about(bench, name), "result": result}
+                (OUT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if options.write:
+        print(page.write(OUT, CLAIMS))
+
+
+def _line(figure: Figure) -> str:
+    return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (asked: {figure.asked})"
+
+
+def _about(bench: Bench, name: str) -> dict[str, Any]:
+    processor = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
+        processor = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+        flags = next(line for line in lines if line.startswith("flags")).split()
+        processor += ", with SHA instructions" if "sha_ni" in flags else ", without SHA instructions"
+    except (OSError, StopIteration):
+        pass
+    packages = ", ".join(f"{each} {version(each)}" for each in ("torch", "numpy", "safetensors", "gradio"))
+    return {
+        "command": f"python -m benchmarks.speed --only {name} --write",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {packages}",
+        "repeats": bench.repeats,
+    }
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=CLAIMS, help="these claims; all where none is given")
+    parser.add_argument("--folder", type=Path, help="where the models are made, on the disk to measure; kept")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="the smallest sizes, to see that everything runs")
+    parser.add_argument("--write", action="store_true", help="write docs/speed")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

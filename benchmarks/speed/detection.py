@@ -1,0 +1,107 @@
+"""Detection on a suspect of 8B geometry: undisguised, and rotated with its rows reordered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.speed.claim import GIB, MIB, SECRET, Bench, Figure, median, seconds
+from benchmarks.speed.task import measured
+
+NAME, TITLE = "detection", "Detection"
+MOST_SECONDS, MOST_MEMORY = 3.0, 1.5 * GIB
+MOST_DISGUISED_SECONDS, MOST_DISGUISED_MEMORY = 120.0, 4 * GIB
+# Headers, config and the index, beyond the rows and the layer-0 tensors.
+MOST_SURPLUS = 1.05
+
+
+def detect(model: str, suspect: str, key: str) -> dict[str, Any]:
+    """From the files to the verdict, with the key as the vault gives it; bytes asked of each side's files."""
+    import irwm
+    from benchmarks.speed.counting import counted
+
+    with counted() as bytes_of:
+        original, other = irwm.open_checkpoint(model), irwm.open_checkpoint(suspect)
+        found = irwm.detect(other, original, irwm.Key.from_bytes(bytes.fromhex(key)))
+    return {
+        "verdict": found.verdict, "count": found.count, "undone": list(found.alignment.undone),
+        "suspect_bytes": bytes_of(suspect), "model_bytes": bytes_of(model),
+    }  # fmt: skip
+
+
+def prepare(model: str) -> dict[str, Any]:
+    """The key's bytes, and what a detection has to look at: rows of key and sample once, layer 0's q, k and norm."""
+    import numpy as np
+
+    import irwm
+    from irwm.alignment.rows import draw
+
+    original = irwm.open_checkpoint(model)
+    key = irwm.generate_key(original, secret=SECRET)
+    choices = key.choices()
+    rows = np.unique(
+        np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens, draw(original.vocab_size)))
+    )
+    layout = original.layout
+    norm = layout.input_norm.weight if layout.input_norm else None
+    small = [ref for ref in (layout.q, layout.k, norm) if ref is not None]
+    table = original.tensors[layout.embedding.name]
+    needed = rows.size * table.nbytes // original.vocab_size + sum(original.tensors[ref.name].nbytes for ref in small)
+    return {"key": key.to_bytes().hex(), "needed": int(needed), "embedding": table.nbytes}
+
+
+STEPS = {"detect": detect, "prepare": prepare}
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    model = str(bench.model())
+    about = measured(NAME, "prepare", bench.threads, model=model)
+    key = about.pop("key")
+    result: dict[str, Any] = {"needed": about["needed"], "embedding": about["embedding"]}
+    for name, path, times in (("plain", bench.release(), bench.repeats), ("disguised", bench.disguised(), 1)):
+        result[name] = []
+        for _ in range(times):
+            result[name].append(measured(NAME, "detect", bench.threads, model=model, suspect=str(path), key=key))
+            bench.say(f"  {name}: {result[name][-1]}")
+    return result
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    plain, disguised, needed = result["plain"], result["disguised"], result["needed"]
+    asked, took = max(run["suspect_bytes"] for run in plain), median(plain, "seconds")
+    return [
+        Figure(
+            "detection on an undisguised suspect, after the imports",
+            f"below {MOST_SECONDS:.0f} s",
+            seconds(plain),
+            took < MOST_SECONDS and all(run["verdict"] == "found" for run in plain),
+        ),
+        Figure(
+            "bytes read of the suspect, against the rows and the q and k that are needed",
+            f"at most {MOST_SURPLUS} ×",
+            f"{asked / needed:.2f} ×: {asked / MIB:.0f} of {needed / MIB:.0f} MiB",
+            asked <= MOST_SURPLUS * needed,
+        ),
+        Figure("peak memory", "below 1.5 GiB", _peak(plain), max(r["peak"] for r in plain) < MOST_MEMORY),
+        Figure(
+            "detection on a suspect that is rotated, scaled and has its rows reordered, without a tokenizer",
+            f"below {MOST_DISGUISED_SECONDS:.0f} s",
+            seconds(disguised, digits=1),
+            median(disguised, "seconds") < MOST_DISGUISED_SECONDS and disguised[0]["verdict"] == "found",
+        ),
+        Figure("peak memory of that", "below 4 GiB", _peak(disguised), disguised[0]["peak"] < MOST_DISGUISED_MEMORY),
+    ]
+
+
+def details(result: dict[str, Any]) -> list[str]:
+    plain = result["plain"]
+    return [
+        f"Of the original {max(run['model_bytes'] for run in plain) / MIB:.0f} MiB are read: its embedding "
+        f"({result['embedding'] / MIB:.0f} MiB) is hashed whole, since a key is bound to all of it. Starting Python "
+        f"and importing took {median(plain, 'started'):.1f} s more. The kernel's count of all that the process read "
+        f"(`rchar`) was {max(run['read'] for run in plain) / MIB:.0f} MiB.",
+        "Undone on the disguised suspect: " + "; ".join(result["disguised"][0]["undone"]) + ".",
+    ]
+
+
+def _peak(runs: list[dict[str, Any]]) -> str:
+    return f"{max(run['peak'] for run in runs) / MIB:.0f} MiB"

@@ -1,0 +1,63 @@
+"""docs/speed/README.md from the results that lie beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.reproduce.figures import ACCENT, MARKERS, WARM, grid, legend, save
+from benchmarks.reproduce.page import table
+from benchmarks.speed.growth import exponent
+
+INTRODUCTION = """\
+# Speed and memory
+
+Written by `make bench` (`python -m benchmarks.speed --write`) from the JSON files beside it, none of it by hand.
+Every measured step is a process of its own; what is compared alternates within one run. Values are medians, with the
+range in brackets. The models are made up, of the geometry of Llama-3-8B (128 256 × 4 096, 8 of its 32 layers).
+"""
+
+
+def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
+    """The page, of every claim that has a result."""
+    lines = [INTRODUCTION]
+    for name, module in claims.items():
+        file = out / f"{name}.json"
+        if not file.is_file():
+            continue
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        result, about = kept["result"], kept["about"]
+        lines += [f"## {module.TITLE}", "", f"`{about['command']}`, {about['date']}: {about['machine']}.", ""]
+        figures = module.figures(result)
+        if figures:
+            rows = [(f.what, f.asked, f.reached, "yes" if f.met else f"no. {f.why}".strip()) for f in figures]
+            lines += [*table(("what", "asked", "reached", "met"), rows), ""]
+        for text in module.details(result):
+            lines += [text, ""]
+        if name == "growth":
+            save(_curves(result), out / "growth.svg")
+            lines += ["![Seconds of insertion and detection over each axis, on logarithmic axes](growth.svg)", ""]
+    path = out / "README.md"
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    return path
+
+
+def _curves(result: dict[str, Any]) -> Any:
+    figure, ((*axes,),) = grid(1, len(result), "Seconds over each axis", width=2.6)
+    for panel, (axis, points) in zip(axes, result.items(), strict=True):
+        for what, label, colour, marker in (
+            ("insert", "insertion", WARM, MARKERS[1]), ("detect", "detection", ACCENT, MARKERS[0]),
+        ):  # fmt: skip
+            values = [point["value"] for point in points]
+            panel.plot(values, [point[what] for point in points], color=colour, marker=marker, label=label)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xlabel(axis)
+        slopes = [exponent(points, what) for what in ("insert", "detect")]
+        panel.set_title(f"exponents {slopes[0]:.2f} and {slopes[1]:.2f}")
+    axes[0].set_ylabel("seconds")
+    legend(figure, axes[0])
+    return figure

@@ -1,0 +1,118 @@
+"""Time and memory of the whole question "is it ours?" beside published methods, on one pair of checkpoints.
+
+AWM and HuRef are the re-implementations of `benchmarks.peers` from their papers; the Cisco kit runs as its own program
+where PROVENANCEKIT names it. The pair is the demo model and its release, the smallest case, in which what a method
+costs to start counts; and a made-up Llama of hidden size 1024, in which its arithmetic does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import geometry
+from benchmarks.speed.claim import MIB, SECRET, Bench, Figure, median
+from benchmarks.speed.task import ROOT, measured
+
+NAME, TITLE = "peers", "Beside published methods"
+SIZE = geometry.Geometry.of_columns(1024, 32_000, layers=4)
+
+
+def ours(model: str, suspect: str, key: str) -> dict[str, Any]:
+    """Open both, align, detect: whose it is, and whether one comes from the other."""
+    import irwm
+
+    original = irwm.open_checkpoint(model)
+    found = irwm.detect(irwm.open_checkpoint(suspect), original, irwm.Key.from_bytes(bytes.fromhex(key)))
+    return {"says": f"{found.verdict}, {found.lineage.status}"}
+
+
+def peer(method: str, model: str, suspect: str) -> dict[str, Any]:
+    """A peer's own decision."""
+    import importlib
+
+    score = importlib.import_module(f"benchmarks.peers.{method}").score(Path(model), Path(suspect))
+    return {"says": score.says if score.says != "cannot run" else f"cannot run: {score.reason}"}
+
+
+def prepare(model: str, out: str) -> dict[str, Any]:
+    import irwm
+
+    original = irwm.open_checkpoint(model)
+    key = irwm.generate_key(original, secret=SECRET)
+    if not Path(out).exists():
+        irwm.insert(original, key, out)
+    return {"key": key.to_bytes().hex()}
+
+
+STEPS = {"ours": ours, "peer": peer, "prepare": prepare}
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    pairs = {"demo": ROOT / "assets" / "demo"}
+    if not bench.quick:
+        large = bench.folder / "peers-original"
+        if not large.exists():
+            geometry.write(large, SIZE)
+        pairs["1024 columns, 4 layers"] = large
+    result: dict[str, Any] = {}
+    for name, model in pairs.items():
+        out = bench.folder / f"peers-{model.name}-release"
+        key = measured(NAME, "prepare", bench.threads, model=str(model), out=str(out))["key"]
+        pair = {"model": str(model), "suspect": str(out)}
+        runs: dict[str, list[dict[str, Any]]] = {"irwm": [], "awm": [], "huref": []}
+        for _ in range(bench.repeats):
+            for method, made in runs.items():
+                made.append(measured(NAME, "ours", bench.threads, key=key, **pair) if method == "irwm"
+                            else measured(NAME, "peer", bench.threads, method=method, **pair))  # fmt: skip
+        if os.environ.get("PROVENANCEKIT"):
+            runs["cisco"] = [_program(model, out) for _ in range(bench.repeats)]
+        result[name] = runs
+        bench.say(f"  {name}: {runs}")
+    return result
+
+
+def _program(model: Path, suspect: Path) -> dict[str, Any]:
+    """The kit as a program of its own, its peak memory as the system counts it for ended children."""
+    import subprocess
+
+    command = [os.environ["PROVENANCEKIT"], "compare", str(model), str(suspect), "--json", "--no-cache"]
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    began = time.perf_counter()
+    with subprocess.Popen(command, env=offline, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    took = time.perf_counter() - began
+    said = "ran" if process.returncode == 0 else f"cannot run: status {process.returncode}"
+    return {"seconds": took, "started": 0.0, "peak": 1024 * usage.ru_maxrss, "says": said}
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    made = []
+    for pair, runs in result.items():
+        whole = {method: median(each, "seconds") + median(each, "started") for method, each in runs.items()}
+        peak = {method: max(run["peak"] for run in each) for method, each in runs.items()}
+        for method in runs:
+            if method == "irwm" or runs[method][0]["says"].startswith("cannot run"):
+                continue
+            times, memory = whole[method] / whole["irwm"], peak[method] / peak["irwm"]
+            made.append(
+                Figure(
+                    f"{method} on {pair}, against ours, from the process's start",
+                    "slower and larger than ours",
+                    f"{times:.1f} × the time, {memory:.1f} × the memory ({whole[method]:.1f} s, "
+                    f"{peak[method] / MIB:.0f} MiB; ours {whole['irwm']:.1f} s, {peak['irwm'] / MIB:.0f} MiB)",
+                    times > 1 and memory > 1,
+                )
+            )
+    return made
+
+
+def details(result: dict[str, Any]) -> list[str]:
+    said = {f"{method} on {pair}: {runs[0]['says']}" for pair, each in result.items() for method, runs in each.items()}
+    return [
+        "Ours answers two questions at once, whose copy it is and whether one comes from the other; the peers the "
+        "second alone. " + "; ".join(sorted(said)) + "."
+    ]

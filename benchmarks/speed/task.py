@@ -1,0 +1,81 @@
+"""One measured step in a process of its own: `python -m benchmarks.speed.task MODULE NAME JSON`.
+
+Prints one JSON object: what the step said, and beside it its seconds on the clock and of the processor, from after the
+imports to its end; the process's peak resident memory; and the bytes that it asked files for meanwhile (`rchar` of
+/proc/PID/io, which counts what the page cache answers too, so that a second run is no better than the first).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_MODULES = "benchmarks.speed"
+
+
+def measured(module: str, name: str, threads: int | None = None, **arguments: Any) -> dict[str, Any]:
+    """The step `name` of `benchmarks.speed.module`, in a process of its own.
+
+    Returns:
+        What it said, with `seconds`, `cpu`, `started` (seconds from the process's start to the step's), `peak` (bytes)
+        and `read` (bytes).
+    """
+    began = time.time()
+    command = [sys.executable, "-m", f"{_MODULES}.task", module, name, json.dumps(arguments | {"_began": began})]
+    environment = dict(os.environ)
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def forget(*folders: Path) -> None:
+    """Have the system drop the folders' files from its cache, as far as it lets go of them."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for folder in folders:
+        for file in (each for each in folder.rglob("*") if each.is_file()):
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _peak() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+def _read() -> int | None:
+    try:
+        return int(Path("/proc/self/io").read_text(encoding="ascii").split("rchar:")[1].split()[0])
+    except OSError:
+        return None
+
+
+def main() -> None:
+    module, name, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    began = arguments.pop("_began")
+    step = importlib.import_module(f"{_MODULES}.{module}").STEPS[name]
+    started, before, clock, worked = time.time() - began, _read(), time.perf_counter(), time.process_time()
+    said = step(**arguments) or {}
+    seconds, cpu, after = time.perf_counter() - clock, time.process_time() - worked, _read()
+    read = after - before if after is not None and before is not None else None
+    took = {"seconds": seconds, "cpu": cpu, "started": started, "peak": _peak(), "read": read}
+    print(json.dumps(took | said))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ WORKERS ?= 2
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
 
-.PHONY: run test every reproduce fuzz screenshots lint clean
+.PHONY: run test every reproduce bench fuzz screenshots lint clean
 run: $(VENV)/.app
 	$(BIN)/python app.py
 
@@ -28,6 +28,13 @@ MODELS ?=
 EXTRA ?=
 reproduce: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(MODELS) $(EXTRA)
+
+# What was promised of speed and memory, on made-up models of 8B geometry (20 GB of disk), written to docs/speed: about
+# half an hour. BENCH="--only insertion --folder /mnt/disk --write", BENCH=--quick ...
+BENCH ?= --write
+bench: $(VENV)/.dev
+	sh tools/need_tools.sh chromium
+	$(BIN)/python -m benchmarks.speed $(BENCH)
 
 # Every parser fuzzed for MINUTES each; `make test` gives them seconds.
 fuzz: $(VENV)/.dev

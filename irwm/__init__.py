@@ -8,20 +8,29 @@ detection means. `checkpoint` opens and publishes files, `families` knows where 
 `attacks` are what a thief would do, `attacks.equivalence` without changing what the model computes.
 
 Everything here is pure: no pages, no database, no clock, no global random state.
+
+What is offered here is imported when it is first used: a process that opens a vault, waits for its turn or parses a
+stranger's file needs neither torch nor the seconds and the memory that it takes.
 """
 
-from irwm import attacks
-from irwm.alignment import Alignment, align
-from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint
-from irwm.detection import detect, detect_each
-from irwm.errors import IrwmError
-from irwm.finding import Finding, Reading
-from irwm.insertion import Release, insert
-from irwm.keys import Key, decoy_key, generate_key
-from irwm.lineage import Lineage
-from irwm.parameters import Parameters
-from irwm.probability import random_user_probability, success_probability, wrong_user_probability
-from irwm.tracing import Trace, Tracing, trace
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irwm import attacks
+    from irwm.alignment import Alignment, align
+    from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint
+    from irwm.detection import detect, detect_each
+    from irwm.errors import IrwmError
+    from irwm.finding import Finding, Reading
+    from irwm.insertion import Release, insert
+    from irwm.keys import Key, decoy_key, generate_key
+    from irwm.lineage import Lineage
+    from irwm.parameters import Parameters
+    from irwm.probability import random_user_probability, success_probability, wrong_user_probability
+    from irwm.tracing import Trace, Tracing, trace
 
 __version__ = "0.1.0"
 
@@ -51,3 +60,51 @@ __all__ = [
     "trace",
     "wrong_user_probability",
 ]
+
+# Where each of them lives.
+_HOMES = {
+    "Alignment": "alignment",
+    "Checkpoint": "checkpoint",
+    "Finding": "finding",
+    "IrwmError": "errors",
+    "Key": "keys",
+    "Lineage": "lineage",
+    "Manifest": "checkpoint",
+    "Parameters": "parameters",
+    "Reading": "finding",
+    "Release": "insertion",
+    "Trace": "tracing",
+    "Tracing": "tracing",
+    "align": "alignment",
+    "decoy_key": "keys",
+    "detect": "detection",
+    "detect_each": "detection",
+    "generate_key": "keys",
+    "insert": "insertion",
+    "open_checkpoint": "checkpoint",
+    "random_user_probability": "probability",
+    "success_probability": "probability",
+    "trace": "tracing",
+    "wrong_user_probability": "probability",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or a module of this package."""
+    if name in _HOMES:
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    else:
+        try:
+            found = import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":  # the module is there and lacks something else
+                raise
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

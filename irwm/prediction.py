@@ -23,7 +23,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtr, chdtri
-from scipy.stats import rankdata
 
 from irwm import statistic as stat
 from irwm.basis import Basis
@@ -286,6 +285,8 @@ class Rehearsal:
         marked = marked_values(rows, self.permuted, self.row_orders, self.scale_used)
         lengths = np.concatenate([np.square(each - other).sum(axis=1) for each in (marked, one)])
         # Ties, as between rows that do not differ at all, count half: ranks by their mean.
+        from scipy.stats import rankdata  # a second to import, and needed here alone
+
         ranks = rankdata(lengths)[: len(rows)]
         return float((ranks.sum() / len(rows) - (len(rows) + 1) / 2) / len(rows))
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import irwm
 
 ROOT = Path(__file__).parents[1]
 # Floor of every package, from the ground up; a module imports only from its own floor's package or a lower floor.
@@ -104,3 +108,24 @@ def test_each_library_stays_in_its_place(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_a_module_holds_one_idea(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize("module", ["storage", "storage.vault", "storage.jobs", "irwm.errors", "ui.settings"])
+def test_what_needs_no_tensors_starts_without_torch(module: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", f"import {module}, sys; print('torch' in sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.strip() == "False"
+
+
+def test_the_front_door_opens_every_room_and_no_other() -> None:
+    assert set(irwm._HOMES) | {"attacks"} == set(irwm.__all__)
+    for name in irwm.__all__:
+        assert getattr(irwm, name) is not None
+        assert name in dir(irwm)
+    assert irwm.lineage.__name__ == "irwm.lineage"
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        irwm.nothing_of_the_kind  # noqa: B018
+    with pytest.raises(ImportError):
+        from irwm import nothing_else_either  # noqa: F401

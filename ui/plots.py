@@ -15,7 +15,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
-from scipy.stats import beta as beta_law
+from scipy.special import betaincinv
 
 from irwm.finding import Reading
 from irwm.parameters import Parameters
@@ -178,7 +178,7 @@ def sorted_ranks(
     if n:
         order = np.argsort(np.where(np.isfinite(s.ranks), s.ranks, np.inf), kind="stable")[:n]
         i = np.arange(1, n + 1)
-        low, high = (np.maximum(beta_law.ppf(q, i, n + 1 - i), floor) for q in (0.025, 0.975))
+        low, high = (np.maximum(betaincinv(i, n + 1 - i, q), floor) for q in (0.025, 0.975))
         mean = i / (n + 1)
         x = i.tolist()
         fig.add_scatter(x=x, y=high.tolist(), mode="lines", line={"width": 0}, showlegend=False, hoverinfo="skip")

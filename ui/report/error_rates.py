@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta as beta_law
+from scipy.special import betaincinv
 
 from irwm import Finding
 from irwm.decoys import Decoys
@@ -120,8 +120,8 @@ def share_below(risks: np.ndarray, level: float) -> dict[str, Any]:
 def clopper_pearson(k: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The exact interval for a share of which k of n were seen."""
     tail = (1 - confidence) / 2
-    low = 0.0 if k == 0 else float(beta_law.ppf(tail, k, n - k + 1))
-    high = 1.0 if k == n else float(beta_law.ppf(1 - tail, k + 1, n - k))
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
     return low, high
 
 

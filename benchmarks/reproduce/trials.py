@@ -24,6 +24,7 @@ from irwm.attacks.trial import Trial, try_attack
 from irwm.finding import Finding
 from irwm.utility import Reference, Utility, reference
 from irwm.verdict import log10_risk
+from ui.jobs.executors import end_with_parent
 
 BETAS = (0.01, 0.1, 0.2)
 # The paper's rate, and those at which models of this size learn.
@@ -94,13 +95,18 @@ def side_by_side(
             yield each, function(each)
         return
     # Threads of torch do not survive a fork, so workers are started anew.
-    with ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (threads,)) as pool:
         running = {pool.submit(function, each): each for each in arguments}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(threads: int) -> None:
+    end_with_parent()
+    torch.set_num_threads(threads)
 
 
 def carry_out(spec: Spec) -> Record:

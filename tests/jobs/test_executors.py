@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,3 +147,40 @@ def submit_what_ends_its_worker(report: JobReporter, *, after_stop: bool) -> Non
             report.cancel()
         assert executor is not None
         executor.submit(os._exit, 9).result()
+
+
+POOL = """
+import os, sys, time
+from ui.jobs import executors
+if __name__ == "__main__":
+    executors.cores = lambda: 2
+    with executors.executor_for(10**12, "", None) as pool:
+        print(*{pool.submit(os.getpid).result() for _ in range(4)}, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
+def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
+    """They were given recipients' noise keys; a pool of its own accord would keep them for ever."""
+    script = tmp_path / "pool.py"
+    script.write_text(POOL, encoding="ascii")
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        workers = [int(word) for word in process.stdout.readline().split()]
+        assert workers
+        process.kill()
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in workers if is_running(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return False

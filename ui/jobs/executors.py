@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -51,7 +52,7 @@ def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Exe
         yield None
         return
     with _one_thread_each():
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_one_thread)
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
         try:
             yield pool
         except BrokenProcessPool as error:
@@ -120,7 +121,24 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _one_thread() -> None:
+def end_with_parent() -> None:
+    """Have this worker end once the process that started it is gone, however that one ended.
+
+    A pool's workers wait for ever for one that was killed, with the keys that they were given in their memory.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _start_worker() -> None:
     import torch
 
+    end_with_parent()
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """Measure what was promised, and write docs/speed.
 
-    python -m benchmarks.speed [--only CLAIM ...] [--folder FOLDER] [--repeats 3] [--quick] [--write]
+    python -m benchmarks.speed [--only CLAIM ...] [--folder FOLDER] [--repeats 3] [--quick] [--write] [--out docs/speed]
 
 Models of the geometry of Llama-3-8B are made up in FOLDER (6 GB; room for two more copies is needed), by default a
 temporary folder. With --write results are kept in docs/speed and the page is written from all that lie there.
@@ -50,11 +50,11 @@ def main() -> None:
             for text in module.details(result):
                 print(text, flush=True)
             if options.write:
-                OUT.mkdir(exist_ok=True)
+                options.out.mkdir(parents=True, exist_ok=True)
                 kept = {"about": _about(bench, name), "result": result}
-                (OUT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                (options.out / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if options.write:
-        print(page.write(OUT, CLAIMS))
+        print(page.write(options.out, CLAIMS))
 
 
 def _line(figure: Figure) -> str:
@@ -85,7 +85,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where the models are made, on the disk to measure; kept")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="the smallest sizes, to see that everything runs")
-    parser.add_argument("--write", action="store_true", help="write docs/speed")
+    parser.add_argument("--write", action="store_true", help="keep the results and write the page")
+    parser.add_argument("--out", type=Path, default=OUT, help="where to write them")
     return parser.parse_args()
 
 

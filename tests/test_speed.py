@@ -1,0 +1,58 @@
+"""The benchmarks of `make bench` run, and docs/speed says what its own results say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed import page
+from benchmarks.speed.__main__ import CLAIMS, OUT
+from benchmarks.speed.claim import Figure
+from benchmarks.speed.growth import exponent
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write", "--only", "detection", "insertion"]
+    command += ["--folder", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "bytes read of the suspect" in said
+    found = json.loads((tmp_path / "out" / "detection.json").read_text())["result"]
+    assert {run["verdict"] for run in (*found["plain"], *found["disguised"])} == {"found"}
+    # Every row once: what is read of the suspect is what a detection has to look at, and its headers.
+    assert found["plain"][0]["suspect_bytes"] < 1.1 * found["needed"]
+    assert found["plain"][0]["read"] >= found["plain"][0]["suspect_bytes"] + found["plain"][0]["model_bytes"]
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "## Insertion" in text
+    assert "## Detection" in text
+    assert not (tmp_path / "models" / "copy").exists()
+
+
+@pytest.mark.skipif(not OUT.is_dir(), reason="not measured yet")
+def test_the_page_is_what_its_results_say(tmp_path: Path) -> None:
+    for file in OUT.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert page.write(tmp_path, CLAIMS).read_text(encoding="utf-8") == (OUT / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
+    points = [{"value": n, "seconds": 3.0 * n**1.5} for n in (10, 40, 90, 500)]
+    assert exponent(points, "seconds") == pytest.approx(1.5)
+
+
+def test_a_figure_that_is_missed_is_said_with_its_reason(tmp_path: Path) -> None:
+    class Missed:
+        TITLE = "Missed"
+        figures = staticmethod(lambda result: [Figure("x", "below 1 s", "2 s", False, "The disk is slow")])
+        details = staticmethod(lambda result: [])
+
+    (tmp_path / "missed.json").write_text(
+        json.dumps({"about": dict.fromkeys(("command", "date", "machine"), ""), "result": {}})
+    )
+    text = page.write(tmp_path, {"missed": Missed}).read_text(encoding="utf-8")  # type: ignore[dict-item]
+    assert "| x | below 1 s | 2 s | no. The disk is slow |" in text

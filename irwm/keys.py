@@ -290,14 +290,33 @@ def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
     Raises:
         KeyMismatchError: another geometry, other rows, or another layer 0: any of what the key's equations rest on.
     """
+    check_rows(key, choices, model)
+    check_fingerprint(key, model)
+
+
+def check_fingerprint(key: Key, model: Checkpoint) -> None:
+    """Refuse an original of another embedding; it is hashed whole, once.
+
+    The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
+
+    Raises:
+        KeyMismatchError: another embedding.
+    """
+    if model.fingerprint != key.model_fingerprint:
+        expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
+        raise _mismatch(model, f"embedding fingerprint {expected}", found)
+
+
+def check_rows(key: Key, choices: Choices, model: Checkpoint) -> None:
+    """The part of `check_original` that is quickly done: geometry, the key's rows and layer 0.
+
+    Raises:
+        KeyMismatchError: one of them is another.
+    """
     check_geometry(key, model)
     digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
     if digest != key.rows_digest:
         raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
-    # The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
-    if model.fingerprint != key.model_fingerprint:
-        expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
-        raise _mismatch(model, f"embedding fingerprint {expected}", found)
     layer0 = layer0_digest(model)
     if layer0 != key.layer0_digest:
         expected, found = f"layer 0 with digest {key.layer0_digest[:16]}", f"layer 0 with digest {layer0[:16]}"

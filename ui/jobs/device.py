@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from irwm.errors import IrwmError
 
 
@@ -13,6 +11,10 @@ def device_of(wanted: str) -> str:
     Raises:
         IrwmError: a GPU is asked for and there is none.
     """
+    if wanted == "cpu":
+        return wanted  # without the quarter of a gigabyte that asking torch takes: tasks wait their turn with it
+    import torch
+
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():

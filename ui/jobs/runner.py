@@ -35,7 +35,7 @@ GRACE_SECONDS = 1.5
 # How many of the newest jobs are looked through for one that is still running.
 LOOK_BACK = 200
 LOCK_NAME = "starting.lock"
-# Each waits in a process of its own, of some 300 MB.
+# Each waits in a process of its own, of 80 MB or, with a GPU to ask for, some 300 MB.
 MOST_WAITING = 16
 # The task gets what it needs by pipe; whatever else looks like a secret is not its business.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)

@@ -127,9 +127,8 @@ def _tasks(
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(tried))
     for key in keys:
         check_geometry(key, model)
-    chosen = [(key, key.choices()) for key in keys]
-    for key, choices in chosen:
-        check_rows(key, choices, model)
+    for key in keys:
+        check_rows(key, key.choices(), model)
     # Hashing a large original takes as long as all else, and the alignment needs no digest.
     with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
         hashing = hasher.submit(getattr, model, "fingerprint")
@@ -138,7 +137,8 @@ def _tasks(
     for key in keys:
         check_fingerprint(key, model)
     null: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
-    for key, choices in chosen:
+    for key in keys:
+        choices = key.choices()  # again: those of a thousand keys of a large model would take gigabytes
         if len(null) != key.parameters.permutations:
             null = null_permutations(seed, key.parameters.permutations, model.hidden_size)
         placed = [each.placed(choices) for each in readings]

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.alignment.places import Places
 from irwm.alignment.result import Alignment, Step
 from irwm.alignment.search import Attempt, Search, unaligned
 from irwm.alignment.wording import EMBEDDING, EXTREME_ROWS
@@ -69,7 +70,12 @@ def misplaced(
     """
     if not alignment.aligned or alignment.settled:
         return False
-    return Search(suspect, model, device).misplaced(alignment, tokens) > FEW_MISPLACED
+    return _places(suspect, model, alignment, device).misplaced(tokens) > FEW_MISPLACED
+
+
+@lru_cache(maxsize=_KEPT)
+def _places(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str) -> Places:
+    return Search(suspect, model, device).places(alignment)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
 from irwm.alignment.content import candidates, components_of
+from irwm.alignment.places import IN_PLACE_SHARE, Places
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
     FEWEST_ROWS_PER_COORDINATE,
@@ -20,7 +21,7 @@ from irwm.alignment.rotation import (
     by_procrustes,
     leading_count,
 )
-from irwm.alignment.rows import SAMPLE_ROWS, centre_of, rows_of
+from irwm.alignment.rows import SAMPLE_ROWS, rows_of
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.settle import settle
 from irwm.alignment.tokens import by_tokenizer
@@ -32,8 +33,6 @@ from irwm.families import Layout, TensorRef
 FEWEST_ROWS = 16
 # More sampled rows than this share resembling nothing means that rows were moved, not only changed.
 MOVED_SHARE = 0.02
-# A row that keeps less than this share of the median similarity stands in the wrong place.
-IN_PLACE_SHARE = 0.4
 # With fewer compared rows the absence of a resemblance means little.
 TELLING_ROWS = 256
 # An embedding with more zeros than this was pruned until little of it is left; models so treated hardly work.
@@ -224,29 +223,9 @@ class Search:
         offsets = again.offsets * self._suspect.length
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
-    def misplaced(self, alignment: Alignment, tokens: NDArray[np.int64]) -> int:
-        """How many of the given tokens' rows do not resemble the original's where the alignment puts them; all of them
-        where a name alone puts one anywhere but at its own id.
-
-        Names are hearsay: no key is bound to a tokenizer, and whoever shows the original could write into it, after
-        the key was made, which rows it reads and which are "gone".
-        """
-        if alignment.settled:
-            return 0
-        if (alignment.rows[tokens] != self.by_id[tokens]).any():
-            return int(tokens.size)
-        tokens = tokens[alignment.rows[tokens] >= 0]
-        if not tokens.size:
-            return 0
-        mean = centre_of(self._model).double().cpu().numpy() * self._model.length
-        ours = self._model.source.embedding(tokens).double().numpy()
-        theirs = self._suspect.source.embedding(alignment.rows[tokens]).double().numpy()
-        usable = np.isfinite(theirs).all(axis=1) & (np.ptp(np.nan_to_num(theirs), axis=1) > 0)
-        a = alignment.restore(theirs[usable], ours[usable]) / alignment.scale - mean
-        b = ours[usable] - mean
-        lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-        cosines = (a * b).sum(axis=1) / np.maximum(lengths, 1e-300)
-        return int((cosines < IN_PLACE_SHARE * min(alignment.similarity, float(np.median(cosines)))).sum())
+    def places(self, alignment: Alignment) -> Places:
+        """What tells whether rows stand where the alignment says."""
+        return Places(self._suspect, self._model, alignment, self.by_id)
 
     def _true_scale(self, scale: float) -> float:
         return scale * self._suspect.length / self._model.length

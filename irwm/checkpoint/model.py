@@ -198,7 +198,7 @@ class Checkpoint:
         if isinstance(entry, PackedTensor) and not entry.by_rows:  # its rows are not to be had one by one
             return read_tensor(entry, numbers).to(device, torch.float32)
         result = torch.empty((numbers.numel(), *entry.shape[1:]), dtype=torch.float32, device=device)
-        kept = self._kept.setdefault(entry.name, KeptRows(entry))
+        kept = self._kept.setdefault(ref.name, KeptRows(entry))  # not by its own name, which views share
         step = max(1, _BLOCK // max(4 * math.prod(entry.shape[1:]), 1))
         for begin in range(0, numbers.numel(), step):
             block = numbers[begin : begin + step]

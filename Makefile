@@ -29,8 +29,8 @@ EXTRA ?=
 reproduce: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(MODELS) $(EXTRA)
 
-# What was promised of speed and memory, on made-up models of 8B geometry (20 GB of disk), written to docs/speed: about
-# half an hour. BENCH="--only insertion --folder /mnt/disk --write", BENCH=--quick ...
+# What was promised of speed and memory, on made-up models of 8B geometry (some 25 GB of disk), written to docs/speed.
+# BENCH="--only insertion --folder /mnt/disk --write", BENCH=--quick ...
 BENCH ?= --write
 bench: $(VENV)/.dev
 	sh tools/need_tools.sh chromium

@@ -9,8 +9,8 @@ detection means. `checkpoint` opens and publishes files, `families` knows where 
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 
-What is offered here is imported when it is first used: a process that opens a vault, waits for its turn or parses a
-stranger's file needs neither torch nor the seconds and the memory that it takes.
+What is offered here is imported when it is first used: a process that only opens a vault needs neither torch nor the
+seconds and the memory that it takes.
 """
 
 from __future__ import annotations

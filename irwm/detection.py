@@ -129,7 +129,7 @@ def _tasks(
         check_geometry(key, model)
     for key in keys:
         check_rows(key, key.choices(), model)
-    # Hashing a large original takes as long as all else, and the alignment needs no digest.
+    # Hashing a large original takes seconds, and the alignment needs no digest.
     with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
         hashing = hasher.submit(getattr, model, "fingerprint")
         readings = [_Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]

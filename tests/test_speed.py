@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed import page
+from benchmarks.speed import interface, page
 from benchmarks.speed.__main__ import CLAIMS, OUT
 from benchmarks.speed.claim import Figure
 from benchmarks.speed.growth import exponent
@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write", "--only", "detection", "insertion"]
+    command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write"]
+    command += ["--only", "insertion", "detection", "keys", "peers", "growth"]
     command += ["--folder", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "bytes read of the suspect" in said
@@ -28,8 +29,11 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     assert found["plain"][0]["suspect_bytes"] < 1.1 * found["needed"]
     assert found["plain"][0]["read"] >= found["plain"][0]["suspect_bytes"] + found["plain"][0]["model_bytes"]
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "## Insertion" in text
-    assert "## Detection" in text
+    for name in ("insertion", "detection", "keys", "peers", "growth"):
+        assert f"## {CLAIMS[name].TITLE}" in text
+    assert "--quick" in text, "a quick run must not pass for a whole one"
+    assert "3000 × 512, 1 layers" in text
+    assert (tmp_path / "out" / "growth.svg").stat().st_size > 1000
     assert not (tmp_path / "models" / "copy").exists()
 
 
@@ -38,6 +42,14 @@ def test_the_page_is_what_its_results_say(tmp_path: Path) -> None:
     for file in OUT.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     assert page.write(tmp_path, CLAIMS).read_text(encoding="utf-8") == (OUT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+def test_the_vaults_page_is_timed_in_a_browser() -> None:
+    timed = interface._vault(60)
+    assert timed["count"] == 60
+    assert len(timed["took"]) == 3
+    assert all(0 < seconds < 60 for seconds in timed["took"].values())
 
 
 def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
@@ -52,7 +64,7 @@ def test_a_figure_that_is_missed_is_said_with_its_reason(tmp_path: Path) -> None
         details = staticmethod(lambda result: [])
 
     (tmp_path / "missed.json").write_text(
-        json.dumps({"about": dict.fromkeys(("command", "date", "machine"), ""), "result": {}})
+        json.dumps({"about": dict.fromkeys(("command", "date", "machine", "model"), ""), "result": {}})
     )
     text = page.write(tmp_path, {"missed": Missed}).read_text(encoding="utf-8")  # type: ignore[dict-item]
     assert "| x | below 1 s | 2 s | no. The disk is slow |" in text

@@ -2,8 +2,9 @@
 
     python -m benchmarks.speed [--only CLAIM ...] [--folder FOLDER] [--repeats 3] [--quick] [--write] [--out docs/speed]
 
-Models of the geometry of Llama-3-8B are made up in FOLDER (6 GB; room for two more copies is needed), by default a
-temporary folder. With --write results are kept in docs/speed and the page is written from all that lie there.
+Models of the geometry of Llama-3-8B are made up in FOLDER, by default a temporary one: an original, its release, a
+disguised copy and one more at a time, of some 6 GB each. With --write results are kept in docs/speed and the page is
+written from all that lie there.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         pass
     packages = ", ".join(f"{each} {version(each)}" for each in ("torch", "numpy", "safetensors", "gradio"))
     return {
-        "command": f"python -m benchmarks.speed --only {name} --write",
+        "command": f"python -m benchmarks.speed --only {name}{' --quick' if bench.quick else ''} --write",
+        "model": f"{bench.size.rows} × {bench.size.columns}, {bench.size.layers} layers",
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {packages}",
         "repeats": bench.repeats,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-_BLOCK = 8192
+from benchmarks.alignment_scale import BLOCK, synthetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,11 @@ class Geometry:
 LLAMA_8B = Geometry()
 
 
-def embedding(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
-    """(rows, columns) bfloat16."""
-    generator = torch.Generator().manual_seed(seed)
-    spread = 0.02 * torch.arange(1, columns + 1).float() ** -0.3
-    made = torch.empty(rows, columns, dtype=torch.bfloat16)
-    for start in range(0, rows, _BLOCK):
-        block = torch.randn(min(_BLOCK, rows - start), columns, generator=generator)
-        made[start : start + _BLOCK] = (block * block.abs().sqrt() * spread).bfloat16()
-    return made
-
-
 def write(folder: Path, geometry: Geometry, table: torch.Tensor | None = None, seed: int = 0) -> Path:
     """A folder with config and shards: the embedding in one of its own, each layer in one, the head in the last."""
     folder.mkdir(parents=True)
     d, g = geometry.columns, geometry
-    table = embedding(g.rows, d, seed) if table is None else table
+    table = synthetic(g.rows, d) if table is None else table
     generator = torch.Generator().manual_seed(1 + seed)
 
     def noise(*shape: int) -> torch.Tensor:
@@ -105,6 +94,6 @@ def rotated_and_reordered(table: torch.Tensor, seed: int = 2) -> torch.Tensor:
     turn = torch.linalg.qr(torch.randn(columns, columns, generator=generator)).Q
     order = torch.randperm(rows, generator=generator)
     made = torch.empty_like(table)
-    for start in range(0, rows, _BLOCK):
-        made[start : start + _BLOCK] = (1.7 * table[order[start : start + _BLOCK]].float() @ turn).bfloat16()
+    for start in range(0, rows, BLOCK):
+        made[start : start + BLOCK] = (1.7 * table[order[start : start + BLOCK]].float() @ turn).bfloat16()
     return made

@@ -111,7 +111,7 @@ def _vault(count: int) -> dict[str, Any]:
     from tests.browser.studio import open_tab
     from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app
 
-    new = NewKey(b"key", "Example Labs", "", "demo", "ab" * 32, "llama", "", {"positions": 50})
+    new = NewKey(b"key", "Example Labs", "", "demo", "ab" * 32, "llama", "cd" * 32, {"positions": 50})
     with (
         tempfile.TemporaryDirectory(dir=Path.home()) as temporary,
         start_app(Path(temporary)) as app,
@@ -122,7 +122,7 @@ def _vault(count: int) -> dict[str, Any]:
         page.goto(app.url)
         pass_the_gate(page)
         vault = Vault.open(app.home)
-        vault.unlock("umbrella-quartz-lantern-tide")
+        vault.unlock(PASSPHRASE)
         vault.add_keys(replace(new, recipient=f"Recipient {n:05}", commitment=f"{n:064x}"[::-1]) for n in range(count))
         vault.lock()
         took = {}
@@ -131,7 +131,7 @@ def _vault(count: int) -> dict[str, Any]:
         expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 1:05}")
         took["the page itself"] = time.perf_counter() - began
         began = time.perf_counter()
-        page.click("#vault-keys-on")
+        page.click("#vault-keys-forth")
         expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 51:05}")
         took["the next fifty"] = time.perf_counter() - began
         began = time.perf_counter()

@@ -139,5 +139,5 @@ def details(result: dict[str, Any]) -> list[str]:
     tries = [str(number) for run in result["search"][:1] for number in run["tries"]]
     return [
         f"Tries of the condition search: {', '.join(tries)}. Hashing the original's embedding, once, took "
-        f"{seconds(result['generate'], 'hash')}; a separate run is counted from the process's start, and with it.",
+        f"{seconds(result['generate'], 'hash')}; a separate run is counted from the process's start, but without it.",
     ]

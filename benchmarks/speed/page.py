@@ -17,7 +17,7 @@ INTRODUCTION = """\
 
 Written by `make bench` (`python -m benchmarks.speed --write`) from the JSON files beside it, none of it by hand.
 Every measured step is a process of its own; what is compared alternates within one run. Values are medians, with the
-range in brackets. The models are made up, of the geometry of Llama-3-8B (128 256 × 4 096, 8 of its 32 layers).
+range in brackets. The models are made up: Llama-3-8B has 128256 × 4096 and 32 layers.
 """
 
 
@@ -30,7 +30,12 @@ def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
             continue
         kept = json.loads(file.read_text(encoding="utf-8"))
         result, about = kept["result"], kept["about"]
-        lines += [f"## {module.TITLE}", "", f"`{about['command']}`, {about['date']}: {about['machine']}.", ""]
+        lines += [
+            f"## {module.TITLE}",
+            "",
+            f"`{about['command']}`, {about['date']}: {about['machine']}. Model: {about['model']}.",
+            "",
+        ]
         figures = module.figures(result)
         if figures:
             rows = [(f.what, f.asked, f.reached, "yes" if f.met else f"no. {f.why}".strip()) for f in figures]

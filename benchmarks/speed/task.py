@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alignment_scale import peak
+
 ROOT = Path(__file__).resolve().parents[2]
 _MODULES = "benchmarks.speed"
 
@@ -50,14 +52,6 @@ def forget(*folders: Path) -> None:
                 os.close(descriptor)
 
 
-def _peak() -> int | None:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-    except OSError:
-        return None
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def _read() -> int | None:
     try:
         return int(Path("/proc/self/io").read_text(encoding="ascii").split("rchar:")[1].split()[0])
@@ -73,7 +67,7 @@ def main() -> None:
     said = step(**arguments) or {}
     seconds, cpu, after = time.perf_counter() - clock, time.process_time() - worked, _read()
     read = after - before if after is not None and before is not None else None
-    took = {"seconds": seconds, "cpu": cpu, "started": started, "peak": _peak(), "read": read}
+    took = {"seconds": seconds, "cpu": cpu, "started": started, "peak": peak(), "read": read}
     print(json.dumps(took | said))
 
 

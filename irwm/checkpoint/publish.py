@@ -289,7 +289,7 @@ class _Meter:
 def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter, hasher: Executor) -> _Written:
     """Copies one file with its patches laid over it, fsynced.
 
-    SHA-256 takes about as long as the disk, so `hasher` takes it of one piece while the next is read and written.
+    `hasher` takes the SHA-256 of one piece while that one is written and the next is read.
     """
     digest = hashlib.sha256()
     buffers = [memoryview(bytearray(min(CHUNK, file.seen.size))) for _ in range(2)]

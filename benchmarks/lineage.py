@@ -53,7 +53,7 @@ def outcome(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key) -> 
     found = irwm.detect(suspect, model, key)
     sample = sample_pairs(rows_of(suspect, False, "cpu"), rows_of(model, False, "cpu"), np.arange(model.vocab_size))
     a, b = centred(sample.theirs), centred(sample.ours)
-    leading = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])))
+    leading = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])[0]))
     agreement = attention(suspect, model, found.alignment)
     tokens = np.random.default_rng(0).permutation(np.arange(300, model.vocab_size))[: 64 + 512]
     scores = [invariant(m, tokens[:64], tokens[64:]).numpy() for m in (suspect, model)]

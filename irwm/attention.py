@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
+from irwm.alignment.rows import draw, sample_size
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
 from irwm.invariant import invariant
@@ -68,14 +69,16 @@ def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, devi
     leading = int(LEADING_SHARE * len(ours))
     left, right = left[:, leading:].T, right[leading:].T
     reduced = left @ ours @ right
-    shifts = range(1, DECOYS + 1)
-    decoys = [_cosine(left @ np.roll(theirs, shift, axis=1) @ right, reduced) for shift in shifts]
-    return Attention(_cosine(left @ theirs @ right, reduced), np.array(decoys))
+    theirs = left @ theirs
+    decoys = [_cosine(np.roll(theirs, shift, axis=1) @ right, reduced) for shift in range(1, DECOYS + 1)]
+    return Attention(_cosine(theirs @ right, reduced), np.array(decoys))
 
 
 def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
-    """Tokens whose rows hold usable numbers in both, in a fixed random order."""
+    """Tokens whose rows hold usable numbers in both, in a fixed random order; of the alignment's sample, whose rows
+    were read already."""
     order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/attention-sample"), 1, model.vocab_size)[0]
+    order = order[np.isin(order, draw(model.vocab_size, sample_size(model.hidden_size)))]
     order = order[alignment.rows[order] >= 0][: 2 * (QUERY_TOKENS + REFERENCE_TOKENS)]
     if not order.size:
         return order

@@ -32,11 +32,11 @@ from scipy.special import gammaincc
 
 from irwm import keystream
 from irwm import statistic as stat
+from irwm.aligned import restored_rows
 from irwm.alignment import with_embedding
 from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
 from irwm.condition import well_conditioned
-from irwm.detection import restored_rows
 from irwm.errors import ConditionError
 from irwm.finding import Finding
 from irwm.invariant import invariant

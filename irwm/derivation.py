@@ -44,7 +44,7 @@ class Derivation:
     def marked_rows(
         self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        rest = np.setdiff1d(pool.usable(), np.concatenate((query, reference)))
+        rest = pool.usable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
         order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
         return rest[order[:count]]

@@ -67,4 +67,6 @@ def _digest(model: Checkpoint, ref: TensorRef | None, *, first_row: bool = False
         ref = replace(ref, rows=(start, start + 1))
     values = model.read(ref).contiguous().numpy()
     shape = b"".join(size.to_bytes(8, "little") for size in values.shape)
-    return hashlib.sha256(shape + values.astype("<f4", copy=False).tobytes()).hexdigest()
+    digest = hashlib.sha256(shape)
+    digest.update(values.astype("<f4", copy=False).data)
+    return digest.hexdigest()

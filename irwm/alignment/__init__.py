@@ -6,7 +6,7 @@ cosine similarity with signs and offsets, `rotation` by orthogonal Procrustes). 
 stands in the `Alignment`; a suspect that does not resemble the original "cannot be aligned", which is not a bad match.
 """
 
-from irwm.alignment.pipeline import align, alignments, borne_out, misplaced, settled, with_embedding
+from irwm.alignment.pipeline import align, alignments, begin, borne_out, misplaced, settled, with_embedding
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment, Step
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Step",
     "align",
     "alignments",
+    "begin",
     "borne_out",
     "misplaced",
     "settled",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.result import ALIGNED_COSINE
 from irwm.alignment.rows import median_row
-from irwm.alignment.sample import Sample, centred, factor, row_cosines
+from irwm.alignment.sample import Sample, centred, column_cosines, factor, row_cosines
 
 # With fewer rows the best of many columns resembles any other by chance.
 FEWEST_ROWS_TO_MATCH = 256
@@ -58,16 +58,27 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     columns, signs, uniqueness, matched = _match(a[::2], b[::2])
     # Scored on rows that the matching has not seen: the best of many columns resembles any other by chance.
     start = 1 if matched else 0
-    index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device)
-    restored, reference = a[start :: 1 + start][:, index] * sign, b[start :: 1 + start]
+    index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device, dtype=a.dtype)
+    moved = matched and not (np.array_equal(columns, np.arange(columns.size)) and (signs > 0).all())
+    put = (lambda rows: rows[:, index] * sign) if moved else (lambda rows: rows)  # a gather costs more than all else
+    restored, reference = put(a[start :: 1 + start]), b[start :: 1 + start]
     scale = factor(restored, reference)
-    offsets = median_row(theirs[:, index] * sign - scale * ours)
-    if offsets.square().mean().sqrt() < LEAST_OFFSET * restored.square().mean().sqrt():
-        offsets = torch.zeros_like(offsets)
+    offsets = _offsets(put(theirs) - scale * ours, LEAST_OFFSET * float(restored.square().mean().sqrt()))
     if within is not None:
         restored, reference = restored @ within.to(restored.dtype), reference @ within.to(reference.dtype)
-    cosines, decoys = row_cosines(restored, reference), row_cosines(restored.roll(1, dims=0), reference)
+    cosines, decoys = row_cosines(restored, reference)
     return Columns(columns, signs, offsets.cpu().numpy(), uniqueness, scale, cosines, decoys)
+
+
+def _offsets(apart: torch.Tensor, least: float) -> torch.Tensor:
+    """(d,) the median of what stands between two models' rows, zeros where it is `least` at most."""
+    # A median lies within one deviation of the mean, so that most models need no median.
+    mean = apart.mean(dim=0)
+    bound = mean.abs() + (apart.square().mean(dim=0) - mean.square()).clamp_min(0).sqrt()
+    if bound.square().mean().sqrt() < least:
+        return torch.zeros_like(mean)
+    offsets = median_row(apart)
+    return torch.zeros_like(offsets) if offsets.square().mean().sqrt() < least else offsets
 
 
 def _match(theirs: torch.Tensor, ours: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64], float, bool]:
@@ -77,7 +88,7 @@ def _match(theirs: torch.Tensor, ours: torch.Tensor) -> tuple[NDArray[np.int64],
     """
     d = ours.shape[1]
     columns, signs = np.arange(d), np.ones(d)
-    in_place = torch.nn.functional.cosine_similarity(theirs, ours, dim=0).cpu().numpy()
+    in_place = column_cosines(theirs, ours)
     open_ = np.flatnonzero(in_place < ALIGNED_COSINE)
     if open_.size > FEW_COLUMNS * d:
         open_ = np.arange(d)  # so many have moved that another may stand where it resembles by chance

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,7 +19,14 @@ from numpy.typing import NDArray
 
 from irwm.alignment.neighbours import Nearest, nearest, neighbourhoods
 from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
-from irwm.alignment.rows import Rows, draw, has_direction, median_row, principal_components
+from irwm.alignment.rows import (
+    Rows,
+    draw,
+    has_direction,
+    leading_coordinates_of,
+    median_row,
+    principal_components_of,
+)
 
 # Coordinates that the first pairing compares: few stand apart clearly, more tell more rows apart. Tried in turn.
 SEED_COORDINATES = (16, 48, 8)
@@ -28,8 +34,6 @@ SEED_COORDINATES = (16, 48, 8)
 MOST_COORDINATES = 96
 # Rows of the original that are paired while the fit is sought; a fit of 96 coordinates needs no more.
 ROWS_SOUGHT = 4096
-# Rows that give the directions of the principal components.
-MOST_ROWS = 16384
 # Share of the rows that the first fit relies on, the most distinctive ones.
 FIRST_SHARE = 0.1
 ROUNDS = 12
@@ -55,29 +59,20 @@ class _Sought:
     rows: torch.Tensor
 
 
-@lru_cache(maxsize=2)
-def components_of(model: Rows) -> torch.Tensor:
-    """(d, d) float32, the original's principal components, most varied first."""
-    sample = model.level(draw(model.count, MOST_ROWS))
-    good = has_direction(sample)
-    return principal_components(sample if good.all() else sample[good]).flip(1).float()
-
-
-def candidates(suspect: Rows, model: Rows, components: torch.Tensor) -> Iterator[NDArray[np.int64]]:
+def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
     """(s,) the suspect's row for each sampled row of `model` that found one, else -1; one for each way of starting that
-    leads somewhere.
-
-    Args:
-        components: `components_of(model)`.
-    """
+    leads somewhere."""
     k = min(leading_count(model.width), MOST_COORDINATES)
     wide = max(suspect.width, model.width)
     ids = draw(model.count, max(ROWS_SOUGHT, ROWS_PER_COORDINATE * wide))
-    values, usable = model.project(components[:, :k], ids)
+    components = principal_components_of(model)
+    everything, good = leading_coordinates_of(model)
+    numbers = torch.as_tensor(ids, device=everything.device)
+    values, usable = everything[numbers, :k], good[numbers]
     if int(usable.sum()) < 2 * k or suspect.count < 2 * k:
         return
     ours, suspect = _Sought(ids, values, usable, model.level(ids)), suspect.held()
-    for start in _starts(suspect, model, ours, components):
+    for start in _starts(suspect, model, ours):
         near = _paired(suspect, ours, components[:, :k], components[:, k : 2 * k], start)
         if near is None:
             continue
@@ -87,13 +82,14 @@ def candidates(suspect: Rows, model: Rows, components: torch.Tensor) -> Iterator
         yield rows
 
 
-def _starts(suspect: Rows, model: Rows, ours: _Sought, components: torch.Tensor) -> Iterator[Nearest]:
+def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
     """First pairings of every `_every`-th sought row, the likeliest to succeed first."""
     most = min(max(SEED_COORDINATES), suspect.width, model.width)
-    theirs, usable = suspect.project(components_of(suspect)[:, :most])
+    theirs, usable = suspect.project(principal_components_of(suspect)[:, :most])
     if int(usable.sum()) < 2 * most:
         return  # next to nothing is left in its rows
-    theirs, all_ours = _sizes(theirs, usable), _sizes(*model.project(components[:, :most]))
+    everything, good = leading_coordinates_of(model)
+    theirs, all_ours = _sizes(theirs, usable), _sizes(everything[:, :most], good)
 
     def paired(theirs: torch.Tensor, all_ours: torch.Tensor, usable: torch.Tensor) -> Nearest:
         every = _every(ours)

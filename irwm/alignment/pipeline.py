@@ -58,6 +58,16 @@ def alignments(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> t
     return tuple(sorted(fitting or found, key=lambda each: -_similarity(each)))[: len(fitting) or 1]
 
 
+def begin(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> None:
+    """What every alignment of the two begins with, a second at most, for whoever waits for something else meanwhile."""
+    assert _search(suspect, model, device).likeliest is not None
+
+
+@lru_cache(maxsize=1)
+def _search(suspect: Checkpoint, model: Checkpoint, device: str) -> Search:
+    return Search(suspect, model, device)
+
+
 def misplaced(
     suspect: Checkpoint, model: Checkpoint, alignment: Alignment, tokens: NDArray[np.int64], device: str = "cpu"
 ) -> bool:
@@ -152,7 +162,7 @@ def _of_size(suspect: Checkpoint, model: Checkpoint) -> bool:
 
 
 def _aligned(suspect: Checkpoint, model: Checkpoint, device: str, tensors: int) -> Alignment:
-    search = Search(suspect, model, device)
+    search = _search(suspect, model, device)
     best: Attempt | None = None
     telling, nearly_equal = False, 0.0
     for way in (search.same_coordinates, search.rotated, search.moved_rows):
@@ -168,7 +178,7 @@ def _aligned(suspect: Checkpoint, model: Checkpoint, device: str, tensors: int) 
         why = f"the suspect's rows have {suspect.hidden_size} coordinates, the original's have {model.hidden_size}"
         return unaligned(suspect.layout.embedding, search.by_id, model.hidden_size, why)
     exhausted = telling and suspect.layout.names_known
-    return replace(best.alignment, rows=search.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
+    return replace(search.fitted(best), rows=search.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
 
 
 def _similarity(alignment: Alignment) -> float:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.result import Alignment
-from irwm.alignment.rows import Rows, centre_of
+from irwm.alignment.rows import Rows, centre_of, has_direction
 
 # A row that keeps less than this share of the median similarity stands in the wrong place.
 IN_PLACE_SHARE = 0.4
+# Few enough that what is made of them stays in the cache.
+_ROWS_AT_ONCE = 256
 
 
 class Places:
@@ -41,12 +44,20 @@ class Places:
         """(n,) cosine of each token's row with the original's, both about the original's median row."""
         new = np.unique(tokens[~self._known[tokens]])
         if new.size:
-            ours = self._model.source.embedding(new).double().numpy()
-            theirs = self._suspect.source.embedding(self._alignment.rows[new]).double().numpy()
-            usable = np.isfinite(theirs).all(axis=1) & (np.ptp(np.nan_to_num(theirs), axis=1) > 0)
-            a = self._alignment.restore(theirs[usable], ours[usable]) / self._alignment.scale - self._mean
-            b = ours[usable] - self._mean
-            lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-            self._cosines[new[usable]] = (a * b).sum(axis=1) / np.maximum(lengths, 1e-300)
+            for start in range(0, new.size, _ROWS_AT_ONCE):
+                some = new[start : start + _ROWS_AT_ONCE]
+                theirs = self._suspect.source.embedding(self._alignment.rows[some])
+                self._cosines[some] = self._between(theirs, self._model.source.embedding(some))
             self._known[new] = True
         return self._cosines[tokens]
+
+    def _between(self, theirs: torch.Tensor, ours: torch.Tensor) -> NDArray[np.float64]:
+        """(n,) the cosine of each of their rows, put into our coordinates, with ours; NaN where it has none."""
+        usable = has_direction(theirs).numpy()
+        originals = ours[usable].double().numpy()
+        a = self._alignment.restore(theirs[usable].double().numpy(), originals) / self._alignment.scale - self._mean
+        b = originals - self._mean
+        lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        cosines = np.full(len(theirs), np.nan)
+        cosines[usable] = np.einsum("ij,ij->i", a, b) / np.maximum(lengths, 1e-300)
+        return cosines

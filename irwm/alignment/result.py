@@ -108,6 +108,12 @@ class Alignment:
         """Rows of the original that the suspect lacks."""
         return int((self.rows < 0).sum())
 
+    @property
+    def in_place(self) -> bool:
+        """Whether every column stands where the original's does, neither flipped nor shifted."""
+        here = self.rotation is None and (self.signs == 1).all() and not self.offsets.any()
+        return bool(here and (self.columns == np.arange(self.columns.size)).all())
+
     def restore(self, rows: NDArray[np.float64], originals: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The suspect's rows (n, d) in the original's coordinates.
 
@@ -118,7 +124,7 @@ class Alignment:
         """
         if self.rotation is not None:
             return rows @ self.rotation
-        restored = rows[:, self.columns] * self.signs - self.offsets
+        restored = rows if self.in_place else rows[:, self.columns] * self.signs - self.offsets
         if self.row_constants and originals is not None:
             with np.errstate(invalid="ignore"):
                 # The median, because a mark moves a few entries far.

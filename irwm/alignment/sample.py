@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.alignment.rows import SAMPLE_ROWS, Rows, draw, median_row, working_dtype
+from irwm.alignment.rows import Rows, draw, has_direction, is_finite, median_row, sample_size, working_dtype
 
-# Rows that are enough for a median of ratios of entries, of which each has hundreds.
-FACTOR_ROWS = 2048
+# Rows that are enough for a median of ratios of entries, of which each has hundreds, and entries that are enough.
+FACTOR_ROWS, FACTOR_ENTRIES = 2048, 1 << 20
 # A row this many times longer than the median one was planted or broken; it would drown every column it touches.
 EXTREME_LENGTH = 20.0
+# Below this length, in units of the typical row, there is no direction.
+SMALLEST = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,16 +37,16 @@ class Sample:
     extreme: int
 
 
-def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: int = SAMPLE_ROWS) -> Sample:
-    """Rows of both models for at most `wanted` tokens that `rows` (s,) has a place for."""
+def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: int | None = None) -> Sample:
+    """Rows of both models for at most `wanted` tokens, by default `sample_size`, that `rows` (s,) has a place for."""
     present = np.flatnonzero(rows >= 0)
-    tokens = present[draw(present.size, wanted)]
+    tokens = present[draw(present.size, sample_size(model.width) if wanted is None else wanted)]
     dtype = working_dtype(max(suspect.width, model.width))
     theirs = suspect.read(rows[tokens]).to(dtype)
-    finite = torch.isfinite(theirs).all(dim=1)
+    finite = is_finite(theirs)
     usual = _usual_length(theirs, finite)
     # A constant row, such as pruning leaves, has no direction to compare.
-    keep = finite & usual & (theirs.amax(dim=1) > theirs.amin(dim=1))
+    keep = usual & has_direction(theirs)
     ours = model.read(tokens).to(dtype)
     if not keep.all():  # else two copies of a quarter of a gigabyte each, at d = 4096, would be for nothing
         theirs, ours = theirs[keep], ours[keep]
@@ -68,7 +70,7 @@ def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None =
 
     The median over our larger entries, because pruning takes the small ones and noise does not move a median.
     """
-    every = max(1, len(ours) // FACTOR_ROWS)
+    every = max(1, len(ours) // min(FACTOR_ROWS, max(1, FACTOR_ENTRIES // ours.shape[1])))
     theirs, ours = theirs[::every], ours[::every]
     theirs = theirs if turn is None else theirs @ turn
     size = ours.abs()
@@ -84,6 +86,22 @@ def centred(rows: torch.Tensor) -> torch.Tensor:
     return rows - median_row(rows)
 
 
-def row_cosines(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.float64]:
-    """(n,) cosine of each row of `a` with the same row of `b`."""
-    return torch.nn.functional.cosine_similarity(a, b, dim=1).double().cpu().numpy()
+def row_cosines(a: torch.Tensor, b: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n,) cosine of each row of `a` with the same row of `b`, and the same with the row before it: a wrong row."""
+    # As products of rows: `cosine_similarity` first writes two normalised copies.
+    lengths = a.norm(dim=1).clamp_min(SMALLEST), b.norm(dim=1).clamp_min(SMALLEST)
+    same = _row_products(a, b) / (lengths[0] * lengths[1])
+    wrong = torch.cat((_row_products(a[-1:], b[:1]), _row_products(a[:-1], b[1:])))
+    wrong /= lengths[0].roll(1, dims=0) * lengths[1]
+    return same.double().cpu().numpy(), wrong.double().cpu().numpy()
+
+
+def column_cosines(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.float64]:
+    """(d,) cosine of each column of `a` with the same column of `b`."""
+    sums = torch.ones(1, len(a), dtype=a.dtype, device=a.device)  # a product runs along the rows, as memory does
+    product, ours, theirs = ((sums @ (left * right))[0] for left, right in ((a, b), (a, a), (b, b)))
+    return (product / (ours.sqrt().clamp_min(SMALLEST) * theirs.sqrt().clamp_min(SMALLEST))).double().cpu().numpy()
+
+
+def _row_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.bmm(a[:, None, :], b[:, :, None])[:, 0, 0]

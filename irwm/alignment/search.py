@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
-from irwm.alignment.content import candidates, components_of
+from irwm.alignment.content import candidates
 from irwm.alignment.places import IN_PLACE_SHARE, Places
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
@@ -20,8 +20,9 @@ from irwm.alignment.rotation import (
     best_rotation,
     by_procrustes,
     leading_count,
+    turned_alike,
 )
-from irwm.alignment.rows import SAMPLE_ROWS, rows_of
+from irwm.alignment.rows import SAMPLE_ROWS, principal_components_of, rows_of
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.settle import settle
 from irwm.alignment.tokens import by_tokenizer
@@ -37,6 +38,11 @@ MOVED_SHARE = 0.02
 TELLING_ROWS = 256
 # An embedding with more zeros than this was pruned until little of it is left; models so treated hardly work.
 MOST_ZEROS = 0.5
+# Median cosine of held-out rows in the leading components, where it is larger than in the minor ones, below which a
+# rotation is not fitted to rows that only their ids pair. Rows that have nothing in common stay within 0.02 of 0.
+LEAST_TURNED_ALIKE = 0.1
+# Share of the rows wanted for a rotation with which it is as good as it gets.
+ENOUGH_ROWS = 0.9
 # Rows that are nearly the original's: no unrelated row of 64 coordinates or more comes near this cosine.
 NEARLY_EQUAL = 0.9
 
@@ -97,27 +103,32 @@ class Search:
             return ((BY_TOKENIZER, named),)
         return ((BY_TOKENIZER, named), (BY_ID, self.by_id))
 
-    @cached_property
-    def _components(self) -> torch.Tensor:
-        return components_of(self._model)
-
     @property
     def _minor(self) -> torch.Tensor:
-        return self._components[:, leading_count(self._model.width) :]
+        return principal_components_of(self._model)[:, leading_count(self._model.width) :]
 
     def same_coordinates(self) -> Iterator[Attempt]:
         """Rows by tokenizer or id, columns reordered, flipped and shifted at most."""
-        for way, rows in self._pairings:
+        yield from self.likeliest
+        for way, rows in self._pairings[1:]:
             yield from self._by_columns(rows, way)
+
+    @cached_property
+    def likeliest(self) -> tuple[Attempt, ...]:
+        """The attempt that nearly every suspect needs no other than: rows where they are said to be, no rotation."""
+        way, rows = self._pairings[0]
+        return tuple(self._by_columns(rows, way))
 
     def rotated(self) -> Iterator[Attempt]:
         """Rows by tokenizer or id, coordinates rotated."""
         for way, rows in self._pairings:
-            yield from self._by_rotation(rows, way)
+            # The fit of a large rotation takes seconds, and an id says little.
+            if way != BY_ID or self._turns_alike(rows):
+                yield from self._by_rotation(rows, way)
 
     def moved_rows(self) -> Iterator[Attempt]:
         """Rows by content, coordinates reordered or rotated."""
-        for rows in candidates(self._suspect, self._model, self._components):
+        for rows in candidates(self._suspect, self._model):
             yield from self._by_columns(rows, BY_CONTENT)
             yield from self._by_rotation(rows, BY_CONTENT)
 
@@ -166,8 +177,8 @@ class Search:
             columns=np.arange(d),
             signs=np.ones(d),
             offsets=np.zeros(d),
-            rotation=fit.matrix,
-            scale=self._true_scale(fit.scale),
+            rotation=np.eye(sample.theirs.shape[1], d),  # fitted where it is scored well enough, since it takes long
+            scale=float("nan"),
             uniqueness=1.0,
             cosines=fit.cosines,
             decoy_cosines=fit.decoy_cosines,
@@ -176,24 +187,46 @@ class Search:
         )
         yield Attempt(alignment, sample, way)
 
+    def _turns_alike(self, rows: NDArray[np.int64]) -> bool:
+        """Whether rows so paired can be turned to be alike at all: in the leading components, which are the first that
+        any two related models, and often unrelated ones, have in common."""
+        sample = sample_pairs(self._suspect, self._model, rows, self._rows_for_rotation)
+        if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
+            return False
+        return turned_alike(sample, principal_components_of(self._model)) >= LEAST_TURNED_ALIKE
+
+    def fitted(self, attempt: Attempt) -> Alignment:
+        """The attempt's alignment with its rotation fitted to all of its rows; scored was that of every other row."""
+        if attempt.alignment.rotation is None:
+            return attempt.alignment
+        matrix, scale = best_rotation(attempt.sample)
+        return replace(attempt.alignment, rotation=matrix, scale=self._true_scale(scale))
+
     def finished(self, attempt: Attempt) -> Alignment:
         """A fitting attempt with the place of every row and what was undone."""
-        alignment, way = attempt.alignment, attempt.way
+        alignment, way = self.fitted(attempt), attempt.way
         share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
         if way == BY_CONTENT or share < 1 - MOVED_SHARE:
-            return self.settled(alignment, way == BY_CONTENT, attempt.sample.extreme)
+            fitted_rows = len(attempt.sample.ours)
+            return self.settled(alignment, way == BY_CONTENT, attempt.sample.extreme, fitted_rows)
         return self._said(alignment, way, share, attempt.sample.extreme)
 
-    def settled(self, alignment: Alignment, guessed: bool = False, extreme: int = 0) -> Alignment:
+    def settled(self, alignment: Alignment, guessed: bool = False, extreme: int = 0, fitted_rows: int = 0) -> Alignment:
         """The same with every row where its content says, whatever its id and name.
 
         Args:
             guessed: whether the alignment's own places of rows came from a first look at their content only.
+            extreme: rows left out for their length.
+            fitted_rows: rows behind the alignment's rotation.
         """
         before = alignment.rows
-        settled = settle(self._suspect, self._model, alignment, self._components)
+        settled = settle(self._suspect, self._model, alignment)
         share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
-        alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
+        alignment = replace(alignment, rows=settled, settled=True, matched=share)
+        # A fit to nearly as many rows as are wanted, which chose each other, gets no better and takes seconds.
+        enough = guessed and alignment.rotation is not None and fitted_rows >= ENOUGH_ROWS * self._rows_for_rotation
+        if not enough:
+            alignment = self._refitted(alignment)
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)
         # Rows that resemble nothing stay at their id, unless another row is there or the names speak against it.
@@ -211,7 +244,7 @@ class Search:
 
     def _refitted(self, alignment: Alignment) -> Alignment:
         """The same fit to more and better pairs than the attempt had; the scores stay those of unseen rows."""
-        wanted = SAMPLE_ROWS if alignment.rotation is None else self._rows_for_rotation
+        wanted = None if alignment.rotation is None else self._rows_for_rotation
         sample = sample_pairs(self._suspect, self._model, alignment.rows, wanted)
         if len(sample.ours) < FEWEST_ROWS:
             return alignment

@@ -6,18 +6,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.alignment.certain import certain_pairs
 from irwm.alignment.neighbours import nearest
 from irwm.alignment.result import Alignment
-from irwm.alignment.rows import Rows, centre_of
+from irwm.alignment.rows import (
+    LEADING_COORDINATES,
+    Rows,
+    centre_of,
+    leading_coordinates_of,
+    principal_components_of,
+)
 
 # A pair of rows counts where its cosine is at least this share of the median pair's.
 LEAST_SHARE = 0.5
-# Leading components in which all rows are compared; enough to tell near-duplicates apart.
-MOST_COORDINATES = 256
 PASSES = 4
+# More pairs than these take seconds to compare; those that are certain are found first.
+MOST_COMPARED = 1 << 29
 
 
-def settle(suspect: Rows, model: Rows, alignment: Alignment, components: torch.Tensor) -> NDArray[np.int64]:
+def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64]:
     """(s,) int64, the suspect's row for every row of the original, -1 where it is gone.
 
     Rows are paired by mutual nearest neighbours in the original's leading principal components, and kept where the
@@ -25,11 +32,11 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment, components: torch.T
 
     Args:
         alignment: how the suspect's coordinates become the original's; its own rows are not used.
-        components: the original's principal components, most varied first.
     """
-    basis = components[:, :MOST_COORDINATES]
+    basis = principal_components_of(model)[:, :LEADING_COORDINATES]  # enough to tell near-duplicates apart
     mean = centre_of(model) @ basis
-    ours, ours_usable = model.project(basis)
+    ours, ours_usable = leading_coordinates_of(model)
+    ours_usable = ours_usable.clone()
     theirs, theirs_usable = suspect.project(_their_basis(alignment, basis))
     theirs = (theirs - _their_shift(alignment, suspect, basis)) / _unit(alignment, suspect, model) - mean
     ours = ours - mean
@@ -39,6 +46,17 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment, components: torch.T
     blank = min(len(ours_blank), len(theirs_blank))
     rows[ours_blank[:blank]] = theirs_blank[:blank]
     least = 0.0
+    if len(ours) * len(theirs) > MOST_COMPARED:
+        here, there = ours_usable.nonzero()[:, 0], theirs_usable.nonzero()[:, 0]
+        certain = certain_pairs(theirs[there], ours[here])
+        here, there = here[certain >= 0], there[certain[certain >= 0]]
+        cosines = torch.nn.functional.cosine_similarity(theirs[there], ours[here], dim=1)
+        if len(here):
+            least = LEAST_SHARE * float(cosines.median())
+        kept = cosines >= least
+        rows[here[kept]] = there[kept]
+        ours_usable[here[kept]] = False
+        theirs_usable[there[kept]] = False
     for turn in range(PASSES):
         # A row whose favourite chose another is paired among what is left, so that near-duplicates all find a place.
         here, there = ours_usable.nonzero()[:, 0], theirs_usable.nonzero()[:, 0]
@@ -46,7 +64,7 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment, components: torch.T
             break
         near = nearest(theirs[there], ours[here], theirs_usable[there], ours_usable[here])
         cosines = torch.nn.functional.cosine_similarity(theirs[there][near.best], ours[here], dim=1)
-        if turn == 0 and near.mutual.any():
+        if turn == 0 and not least and near.mutual.any():
             least = LEAST_SHARE * float(cosines[near.mutual].median())
         kept = near.mutual & (cosines >= least)
         rows[here[kept]] = there[near.best[kept]]

@@ -10,9 +10,9 @@ import torch
 
 import irwm
 import irwm.neutral
-from irwm.alignment.content import candidates, components_of
+from irwm.alignment.content import candidates
 from irwm.alignment.neighbours import nearest, neighbourhoods
-from irwm.alignment.rows import median_row, rows_of
+from irwm.alignment.rows import median_row, principal_components_of, rows_of
 from irwm.attacks.equivalence import apply, read_state, write_state
 
 
@@ -50,7 +50,7 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
     write_state(state, tmp_path / "x")
     where = np.asarray(state.token_ids)
     theirs, ours = (rows_of(irwm.open_checkpoint(path), False, "cpu") for path in (tmp_path / "x", phi3_path))
-    match = next(candidates(theirs, ours, components_of(ours)))
+    match = next(candidates(theirs, ours))
     found = match >= 0
     assert found.sum() > 0.95 * (where >= 0).sum()
     assert (match[found] == where[found]).mean() > 0.99
@@ -61,7 +61,7 @@ def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Pa
     model = irwm.open_checkpoint(phi3_path)
     stranger = irwm.open_checkpoint(irwm.neutral.write_neutral(model, tmp_path / "x", seed, most_rows=4096))
     theirs, ours = (rows_of(each, False, "cpu") for each in (stranger, model))
-    assert not list(candidates(theirs, ours, components_of(ours)))
+    assert not list(candidates(theirs, ours))
 
 
 def test_held_rows_are_those_of_the_file(phi3_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_held_rows_are_those_of_the_file(phi3_path: Path) -> None:
     held, ids = rows.held(), np.array([5, 3, 3, 4000])
     assert held.kept is not None
     assert torch.equal(held.level(ids), rows.level(ids))
-    basis = components_of(rows)[:, :7]
+    basis = principal_components_of(rows)[:, :7]
     for ours, theirs in zip(held.project(basis), rows.project(basis), strict=True):
         assert torch.allclose(ours.float(), theirs.float(), atol=1e-5)
 

@@ -149,3 +149,55 @@ def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tm
     alignment = irwm.align(irwm.open_checkpoint(ruined), irwm.open_checkpoint(phi3_path))
     assert not alignment.aligned
     assert irwm.lineage.lineage(alignment).status == "cannot tell"
+
+
+@pytest.fixture
+def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an 8B model is aligned with, on a small one: held coordinates, Newton's polar factor, certain pairs."""
+    from irwm.alignment import content, rotation, rows, settle
+
+    monkeypatch.setattr(rows, "MOST_HELD", 1000)
+    monkeypatch.setattr(rows, "HELD_COORDINATES", 96)
+    monkeypatch.setattr(rows, "MOST_PRECISE_COLUMNS", 16)
+    monkeypatch.setattr(rotation, "MOST_BY_SVD", 16)
+    monkeypatch.setattr(settle, "MOST_COMPARED", 1)
+    monkeypatch.setattr(content, "MOST_MULTIPLICATIONS", 0.0)
+    for cached in (rows.principal_components_of, rows.leading_coordinates_of):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.usefixtures("as_if_large")
+def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_path: Path, noise: float) -> None:
+    steps = ["rotate", ("rescale", {"factor": 1.7}), "reorder_tokens"]
+    suspect, where = disguised(phi3_path, tmp_path / "x", steps)
+    if noise:
+        file = next((tmp_path / "x").glob("*.safetensors"))
+        tensors = load_file(file)
+        name = suspect.layout.embedding.name
+        table = tensors[name].float()
+        generator = torch.Generator().manual_seed(0)
+        tensors[name] = (table + noise * table.std() * torch.randn(table.shape, generator=generator)).to(
+            tensors[name].dtype
+        )
+        save_file(tensors, file, metadata={"format": "pt"})
+        suspect = irwm.open_checkpoint(tmp_path / "x")
+    model = irwm.open_checkpoint(phi3_path)
+    alignment = irwm.align(suspect, model)
+    assert alignment.aligned
+    assert alignment.rotation is not None
+    found = alignment.rows >= 0
+    assert found.mean() > 0.99
+    assert (alignment.rows[found] == where[found]).mean() > 0.999
+    drawn = np.flatnonzero(found)[:500]
+    ids = drawn[model.embedding(drawn).double().norm(dim=1).numpy() > 0]  # tokens that were never used have zero rows
+    assert len(ids) > 400
+    restored = alignment.restore(suspect.embedding(alignment.rows[ids]).double().numpy()) / alignment.scale
+    ours = model.embedding(ids).double().numpy()
+    apart = np.linalg.norm(restored - ours, axis=1) / np.linalg.norm(ours, axis=1)
+    assert np.median(apart) < 0.02 + 1.2 * noise
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_path: Path, phi3_path: Path) -> None:
+    assert not irwm.align(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path)).aligned

@@ -7,7 +7,7 @@ document; nothing typed is lost. Hiding protects nothing, though: every handler 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +114,9 @@ def wire(
     """
     sessions = context.sessions
     names = [str(tab.id) for tab, _ in pages]
-    # How often it was opened so far, and the page in front: what comes into view is told the one by the other.
-    count, front = gr.State(0), gr.State(names[0])
+    # How often it was opened so far. What comes into view is told; the pages behind it are not: one event that had all
+    # their states for outputs would make each of them change in the browser, skipped or not, and so fill all at once.
+    count = gr.State(0)
 
     def state(request: gr.Request, opened: int) -> tuple[Any, ...]:
         """What the gate, the desk and the lock button become for this browser, now."""
@@ -134,8 +135,7 @@ def wire(
 
     def arrive(is_dark: bool, request: gr.Request) -> Any:
         tab = request.query_params.get("tab") if request.query_params else None
-        asked = (gr.Tabs(selected=tab), tab) if tab in names else (gr.skip(), names[0])
-        return *state(request, 0), is_dark, *asked
+        return *state(request, 0), is_dark, gr.Tabs(selected=tab) if tab in names else gr.skip()
 
     def refused(error: IrwmError) -> Any:
         # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
@@ -174,23 +174,19 @@ def wire(
             return (gr.skip(),) * len(places)
         return state(request, was_visible)
 
-    def tell_front(count: int, shown: str) -> Any:
-        return [count if name == shown else gr.skip() for name in names]
-
-    def come_to_front(name: str) -> Callable[[int], tuple[str, int]]:
-        return lambda count: (name, count)
+    def come_to_front(count: int) -> int:
+        return count
 
     places = [gate.first_box, gate.again_box, outside, desk, lock, count]
     blocks.load(
         arrive,
         gate.dark,
-        [*places, context.dark, tabs, front],
+        [*places, context.dark, tabs],
         js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
         **PRIVATE,
     )
-    count.change(tell_front, [count, front], [own for _, own in pages], **PRIVATE)
     for tab, own in pages:
-        tab.select(come_to_front(str(tab.id)), count, [front, own], **PRIVATE)
+        tab.select(come_to_front, count, own, **PRIVATE)
     # One at a time: each derivation takes much memory on purpose, and guesses should not slow the pages.
     slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]

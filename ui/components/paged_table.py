@@ -57,9 +57,10 @@ class PagedTable:
     where: gr.HTML
     damaged: gr.HTML
     empty: gr.HTML
-    table: gr.Dataframe
+    table: gr.HTML
     page: gr.State
     none_yet: str
+    headers: tuple[str, ...]
 
     def wire(
         self, context: Context, find: Find, fill: Sequence[Any], also: Sequence[gr.components.Component] = ()
@@ -91,7 +92,7 @@ class PagedTable:
                 ),
                 gr.HTML(damage_html(found.damaged), visible=bool(found.damaged)),
                 gr.HTML(nothing, visible=not found.total),
-                gr.Dataframe(found.rows, visible=found.total > 0),
+                gr.HTML(table_html(self.headers, found.rows, self.several), visible=found.total > 0),
                 *found.also,
             )
 
@@ -118,13 +119,10 @@ class PagedTable:
         self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **PRIVATE)
 
 
-def paged_table(
-    *, headers: list[str], label: str, info: str, one: str, several: str, none_yet: str, elem_id: str
-) -> PagedTable:
+def paged_table(*, headers: list[str], info: str, one: str, several: str, none_yet: str, elem_id: str) -> PagedTable:
     """Builds the table at this place of the page.
 
     Args:
-        label: of the table; "Search" with `several` is the field's.
         info: what the search looks into.
         one, several: what a row is, as in "1 key", "2 keys".
         none_yet: HTML in the table's place while there are no rows at all.
@@ -148,8 +146,22 @@ def paged_table(
         )
     where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
     empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")
-    table = gr.Dataframe(headers=headers, interactive=False, wrap=True, label=label, elem_id=elem_id, visible=False)
-    return PagedTable(one, several, box, words, back, forth, where, damaged, empty, table, gr.State(0), none_yet)
+    # Not a Dataframe: the browser takes a second or two to draw fifty rows of one.
+    table = gr.HTML(visible=False, elem_id=elem_id)
+    page, names = gr.State(0), tuple(headers)
+    return PagedTable(one, several, box, words, back, forth, where, damaged, empty, table, page, none_yet, names)
+
+
+def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: str) -> str:
+    """The rows of one page as a plain table."""
+    cells = [Markup("").join(Markup("<td>{}</td>").format(printable(cell, 500)) for cell in row) for row in rows]
+    return str(
+        Markup('<table class="case-table" aria-label="{}"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>').format(
+            several.capitalize(),
+            Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in headers),
+            Markup("").join(Markup("<tr>{}</tr>").format(row) for row in cells),
+        )
+    )
 
 
 def where_html(page: int, total: int, one: str, several: str, *, found: bool) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
+from irwm.devices import on_device
 from irwm.errors import CancelledError
 from ui.jobs.reporter import JobReporter
 
@@ -76,7 +77,10 @@ def _measured(original: Path, release: Path, rows: int, device: str, report: Job
         try:
             from irwm.utility import certify  # transformers takes seconds to load
 
-            found.append(certify(original, release, rows, device=device, progress=note).to_dict())
+            measured, _ = on_device(
+                lambda place: certify(original, release, rows, device=place, progress=note).to_dict(), device
+            )
+            found.append(measured)
         except Exception as error:
             found.append(error)
 

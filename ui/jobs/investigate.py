@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import irwm
+from irwm.devices import on_device
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for
@@ -39,7 +40,9 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     suspect = irwm.open_checkpoint(request["suspect"], base=original)  # which only an adapter needs
     keys = Keys.chosen(vault, request, original.fingerprint, report)
     with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
-        examined = examine(suspect, original, keys, request, device, executor, report)
+        examined, device = on_device(
+            lambda place: examine(suspect, original, keys, request, place, executor, report), device, report.log
+        )
     document = examined.document(
         suspect,
         original,

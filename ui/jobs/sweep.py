@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.devices import on_device
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
 from storage.files import replace_private
 from ui.candidates import SweepFolderError, candidates
@@ -91,12 +92,13 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             began = time.monotonic()
             try:
                 suspect = irwm.open_checkpoint(path, base=original)
-                examined = examine(suspect, original, keys, request, device, executor, inner)
+                look = partial(examine, suspect, original, keys, request, executor=executor, report=inner)
+                examined, used = on_device(look, device, report.log)
                 document = examined.document(
                     suspect,
                     original,
                     case=case_lines(request, filing.examiner),
-                    extra={"Device": device, "Seconds": f"{time.monotonic() - began:.1f}", "Found at": name},
+                    extra={"Device": used, "Seconds": f"{time.monotonic() - began:.1f}", "Found at": name},
                     report=inner,
                     stamp_of=partial(earliest_timestamp, vault),
                     seen_of=known_since(vault, filing.case_id, filing.seen_utc),

@@ -308,7 +308,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     original.chosen.change(look_again, [suspect.chosen, uploaded, original.chosen], suspect_card, **last)
     about_original = [original_card, *keys.shown, start, known, results]
     original.chosen.change(look_at_original, original.chosen, about_original, **last)
-    keys.words.change(search, [keys.words, known], keys.summary, **last)
+    # What an officer types, not what another original empties the field of: that one says itself which keys fit.
+    keys.words.input(search, [keys.words, known], keys.summary, **last)
     sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
     settings = [title, note, seen, examiner, statistic, invariant, seed]
     start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)

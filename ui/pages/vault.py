@@ -54,7 +54,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         chosen = commitment_box(context)
         with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
             open_key_box(context, chosen)
-    looks = [context.opened.change, tab.select, refresh.click]
+    looks = [tab.select, refresh.click]  # it is selected too when it is in front and the vault is opened
     with gr.Accordion("Signing identity", open=False, elem_id="signing"):
         identity_box(context, looks)
     with gr.Accordion("Audit log", open=False, elem_id="audit"):
@@ -139,7 +139,6 @@ def _table(headers: list[str], one: str, info: str, none_yet: str) -> PagedTable
     several = f"{one}s"
     return paged_table(
         headers=headers,
-        label=several.capitalize(),
         info=info,
         one=one,
         several=several,

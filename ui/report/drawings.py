@@ -111,6 +111,11 @@ def _drawn(text: str) -> str:
                 [handle for handle, _ in legend], [name for _, name in legend], loc="outside lower left", ncols=3,
                 frameon=False, fontsize=7, labelcolor=LIGHT.quiet, handlelength=1.8, columnspacing=1.6, borderpad=0.2,
             )  # fmt: skip
+        # Laid out by itself: `savefig` would draw everything once more for it.
+        engine = figure.get_layout_engine()
+        if engine is not None:
+            engine.execute(figure)
+            figure.set_layout_engine("none")
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from irwm import keystream
@@ -45,8 +44,10 @@ class Basis:
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        mixed = scipy.fft.dct(rows * outer, norm="ortho", axis=1)
-        return np.asarray(scipy.fft.dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
+        from scipy.fft import dct  # a quarter of a second that keys for one owner do not need
+
+        mixed = dct(rows * outer, norm="ortho", axis=1)
+        return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
 
     def out_of(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, d) rows e_i B_i^T: back from the basis."""
@@ -54,8 +55,10 @@ class Basis:
             return rows
         outer, inner = self.signs(tokens)
         mixed = np.empty(rows.shape)
-        mixed[:, self.order] = scipy.fft.idct(rows, norm="ortho", axis=1) * inner
-        return np.asarray(scipy.fft.idct(mixed, norm="ortho", axis=1)) * outer
+        from scipy.fft import idct
+
+        mixed[:, self.order] = idct(rows, norm="ortho", axis=1) * inner
+        return np.asarray(idct(mixed, norm="ortho", axis=1)) * outer
 
     def signs(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         """(n, d) 1 or -1 twice, the diagonals of D_i and D'_i of the tokens i (n,)."""

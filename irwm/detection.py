@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irwm import statistic as stat
-from irwm.alignment import Alignment, alignments, misplaced, settled, with_embedding
-from irwm.attention import attention
+from irwm.aligned import Aligned, holds_embedding, restored_rows
+from irwm.alignment import Alignment, alignments, begin
 from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
 from irwm.condition import permute_rows
+from irwm.devices import NOT_ENOUGH, on_device
 from irwm.errors import CheckpointError, ParameterError
 from irwm.finding import FOUND, Finding, Reading
 from irwm.invariant import InvariantError
-from irwm.invariant import invariant as compute_invariant
-from irwm.keys import Choices, Key, check_derivation, check_fingerprint, check_geometry, check_rows
+from irwm.keys import Choices, Key
 from irwm.keystream import null_permutations
-from irwm.lineage import CANNOT_TELL, Lineage, lineage
+from irwm.original import check_derivation, check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.parameters import Parameters, chance_of_counting
 from irwm.probability import LN10, binomial_tail_log, fisher_log10
+from irwm.side_by_side import in_order
 from irwm.verdict import judge, log10_risk
 
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
-BORROWED = Lineage(
-    CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
-)
 
 
 def detect(
@@ -54,7 +50,8 @@ def detect(
         suspect: the checkpoint under examination.
         model: the unmarked original that the key was generated from.
         key: the key; its parameters decide beta, rho and the number of permutations.
-        device: where the invariant and the null are computed.
+        device: where the alignment, the invariant and the null are computed; where a GPU has not the memory for it, on
+            the processor, which the finding's warnings say.
         seed: seed of the public permutations; the same seed gives the same ranks on every machine.
         statistic: "joint" (default), "sum" (the paper's) or "difference".
         invariant: whose A is used, "original" (default) or "suspect" (the paper's).
@@ -87,8 +84,17 @@ def detect_each(
     """
     _check_way(statistic, invariant)
     tried = len(keys) if keys_tried is None else keys_tried
-    for tasks in _tasks(suspect, model, keys, device, seed, tried):
-        yield max((task.finding(statistic, invariant) for task in tasks), key=_strength)
+    tasks_on = lru_cache(maxsize=2)(lambda place: _tasks(suspect, model, keys, place, seed, tried))
+    _, place = on_device(tasks_on, device)
+
+    def found(key: Key) -> Finding:
+        def read(on: str) -> Finding:
+            return max((task.finding(statistic, invariant) for task in tasks_on(on)(key)), key=_strength)
+
+        finding, used = on_device(read, place)
+        return finding if used == device else replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
+
+    yield from in_order(found, keys, place)
 
 
 def detect_ways(
@@ -106,7 +112,7 @@ def detect_ways(
     """
     for statistic, invariant in ways:
         _check_way(statistic, invariant)
-    (tasks,) = _tasks(suspect, model, [key], device, seed, keys_tried)
+    tasks = _tasks(suspect, model, [key], device, seed, keys_tried)(key)
     return {way: max((task.finding(*way) for task in tasks), key=_strength) for way in ways}
 
 
@@ -121,68 +127,56 @@ def _check_way(statistic: str, invariant: str) -> None:
 
 def _tasks(
     suspect: Checkpoint, model: Checkpoint, keys: Sequence[Key], device: str, seed: int, tried: int
-) -> Iterator[tuple[_Task, ...]]:
-    """For each key, a task for each tensor that may be the suspect's embedding."""
+) -> Callable[[Key], tuple[_Task, ...]]:
+    """What gives for each of the keys a task for each tensor that may be the suspect's embedding."""
     if tried < 1:
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(tried))
     for key in keys:
         check_geometry(key, model)
-    for key in keys:
-        check_rows(key, key.choices(), model)
-    # Hashing a large original takes seconds, and the alignment needs no digest.
-    with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
+    with ThreadPoolExecutor(2, "irwm-sha256") as hasher:
+        # Hashing a large original takes seconds, and the alignment needs no digest. But with another original than the
+        # keys', which is known as soon as their rows are hashed, it could take minutes; only its beginning goes ahead.
+        checking = [hasher.submit(check, keys, model) for check in (_check_rows, _check_layer0)]
         hashing = hasher.submit(getattr, model, "fingerprint")
-        readings = [_Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
+        begin(suspect, model, device)
+        for check in checking:
+            check.result()
+        readings = [Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
         hashing.result()
     for key in keys:
         check_fingerprint(key, model)
-    null: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
-    for key in keys:
-        choices = key.choices()  # again: those of a thousand keys of a large model would take gigabytes
-        if len(null) != key.parameters.permutations:
-            null = null_permutations(seed, key.parameters.permutations, model.hidden_size)
+    null = lru_cache(maxsize=1)(lambda count: null_permutations(seed, count, model.hidden_size))
+
+    def tasks(key: Key) -> tuple[_Task, ...]:
+        choices = (
+            key.choices()
+        )  # not those of all keys at once: of a thousand keys of a large model they take gigabytes
         placed = [each.placed(choices) for each in readings]
-        yield tuple(_Task(each, model, key, choices, null, device, seed, tried, len(readings)) for each in placed)
+        orders = null(key.parameters.permutations)
+        return tuple(_Task(each, model, key, choices, orders, device, seed, tried, len(readings)) for each in placed)
+
+    return tasks
+
+
+def _check_rows(keys: Sequence[Key], model: Checkpoint) -> None:
+    for key in keys:
+        check_rows(key, model)
+
+
+def _check_layer0(keys: Sequence[Key], model: Checkpoint) -> None:
+    for key in keys:
+        check_layer0(key, model)
 
 
 def _strength(finding: Finding) -> tuple[bool, float]:
     return finding.verdict == FOUND, -log10_risk(finding.reading)
 
 
-@dataclass(frozen=True, eq=False)
-class _Aligned:
-    """A suspect with one of its tensors taken for the embedding, aligned."""
-
-    suspect: Checkpoint
-    model: Checkpoint
-    alignment: Alignment
-    lineage: Lineage
-    device: str
-
-    @classmethod
-    def of(cls, suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str) -> _Aligned:
-        suspect = with_embedding(suspect, alignment.embedding)
-        if not holds_embedding(suspect):
-            return cls(suspect, model, alignment, BORROWED, device)
-        agreement = attention(suspect, model, alignment, device) if alignment.aligned else None
-        return cls(suspect, model, alignment, lineage(alignment, agreement), device)
-
-    def placed(self, choices: Choices) -> _Aligned:
-        """The same with all rows looked for, if those that a key reads were moved; the same for any order of keys."""
-        tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
-        return self._settled if misplaced(self.suspect, self.model, self.alignment, tokens, self.device) else self
-
-    @cached_property
-    def _settled(self) -> _Aligned:
-        alignment = settled(self.suspect, self.model, self.alignment, self.device)
-        return _Aligned.of(self.suspect, self.model, alignment, self.device)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
     """One key on one aligned suspect."""
 
-    aligned: _Aligned
+    aligned: Aligned
     model: Checkpoint
     key: Key
     choices: Choices
@@ -215,11 +209,11 @@ class _Task:
             warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         tokens = self.choices.query_tokens, self.choices.reference_tokens
         noise = self.key.noise(self.model, self.choices)
-        own = compute_invariant(self.model, *tokens, device=self.device, added=noise.added(self.model)).cpu().numpy()
+        own = self.aligned.own_invariant(*tokens, noise.added(self.model))
         check_derivation(self.key, self.choices, own, self.model)
         theirs = None
         try:
-            theirs, stood_in = _suspect_invariant(self.suspect, self.alignment, self.choices, own, self.device)
+            theirs, stood_in = self.aligned.suspect_invariant(*tokens, own)
             warnings += stood_in
         except InvariantError as error:
             if "not finite" in error.problem and "constant" not in error.problem:
@@ -228,34 +222,41 @@ class _Task:
                 warnings += (f"the paper's own reading is not possible: {error.problem}",)
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
-        paper = self._read("sum", "suspect", rows, theirs, noise.basis) if theirs is not None else None
-        if (statistic, invariant) == ("sum", "suspect") and paper is not None:
-            reading = paper
-        elif invariant == "original":
-            reading = self._read(statistic, invariant, rows, own, noise.basis)
-        elif theirs is not None:
-            reading = self._read(statistic, invariant, rows, theirs, noise.basis)
-        else:
-            reading = self._unread(statistic, invariant)
-        return self._conclude(reading, paper, faults, warnings)
+        a_m = {"original": own} | ({"suspect": theirs} if theirs is not None else {})
+        ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
+        readings = self._read(ways, a_m, rows, noise.basis)
+        reading = readings.get((statistic, invariant)) or self._unread(statistic, invariant)
+        return self._conclude(reading, readings.get(("sum", "suspect")), faults, warnings)
 
     def _read(
-        self, statistic: str, invariant: str, rows: NDArray[np.float64], a_m: NDArray[np.float64], basis: Basis
-    ) -> Reading:
-        permuted = permute_rows(a_m, self.choices.constraint_permutations)
-        order, scale = self.choices.row_permutations, self.key.scale
-        marked = self.choices.marked_rows
+        self,
+        ways: Sequence[tuple[str, str]],
+        a_m: Mapping[str, NDArray[np.float64]],
+        rows: NDArray[np.float64],
+        basis: Basis,
+    ) -> dict[tuple[str, str], Reading]:
+        """A reading for each pair of statistic and invariant; what is linear in the rows shares one null."""
+        order, marked, scale = self.choices.row_permutations, self.choices.marked_rows, self.key.scale
         rows = basis.into(rows, marked)
-        if statistic == "difference":
-            originals = basis.into(self.model.embedding(marked).double().numpy(), marked)
-            observed, null = stat.difference(rows, originals, permuted, order, scale, self.null, self.device)
-        else:
-            weights = stat.joint_map(permuted, scale) if statistic == "joint" else stat.sum_map(permuted, scale)
+        values: dict[tuple[str, str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        maps = {}
+        for statistic, invariant in ways:
+            permuted = permute_rows(a_m[invariant], self.choices.constraint_permutations)
+            if statistic == "difference":
+                originals = basis.into(self.model.embedding(marked).double().numpy(), marked)
+                found = stat.difference(rows, originals, permuted, order, scale, self.null, self.device)
+                values[statistic, invariant] = found
+            else:
+                make = stat.joint_map if statistic == "joint" else stat.sum_map
+                maps[statistic, invariant] = make(permuted, scale)
+        if maps:
             shuffled = stat.normalised(np.take_along_axis(rows, order, axis=1))
-            observed = stat.lengths(weights, shuffled)
-            null = stat.null_lengths(weights, shuffled, self.null, self.device)
-            null[~np.isfinite(observed)] = np.nan
-        return reading_of(statistic, invariant, observed, null, self.key.parameters)
+            nulls = stat.null_lengths_of(list(maps.values()), shuffled, self.null, self.device)
+            for (way, weights), null in zip(maps.items(), nulls, strict=True):
+                observed = stat.lengths(weights, shuffled)
+                null[~np.isfinite(observed)] = np.nan
+                values[way] = observed, null
+        return {way: reading_of(*way, *values[way], self.key.parameters) for way in ways}
 
     def _unread(self, statistic: str, invariant: str) -> Reading:
         """A reading of nothing, where the suspect gives nothing to read."""
@@ -310,43 +311,6 @@ def reading_of(
         log10_p_count=binomial_tail_log(count, int(usable.size), chance_of_counting(params)) / LN10,
         log10_p=fisher_log10(usable),
     )
-
-
-def restored_rows(
-    suspect: Checkpoint, model: Checkpoint, alignment: Alignment, marked: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(l, d) rows of the suspect in the original's coordinates, NaN where gone, and the ids that are gone."""
-    where = alignment.rows[marked]
-    rows = np.full((marked.size, model.hidden_size), np.nan)
-    here = where >= 0
-    if here.any():
-        originals = model.embedding(marked[here]).double().numpy()
-        rows[here] = alignment.restore(suspect.embedding(where[here]).double().numpy(), originals)
-    return rows, marked[where < 0]
-
-
-def _suspect_invariant(
-    suspect: Checkpoint, alignment: Alignment, choices: Choices, own: NDArray[np.float64], device: str
-) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """A of the suspect (t, d); entries of lost tokens are the original's, and that is said."""
-    query, reference = alignment.rows[choices.query_tokens], alignment.rows[choices.reference_tokens]
-    q, r = np.flatnonzero(query >= 0), np.flatnonzero(reference >= 0)
-    gone = query.size + reference.size - q.size - r.size
-    if not gone:
-        return compute_invariant(suspect, query, reference, device=device).cpu().numpy(), ()
-    said = (f"{gone} of the invariant's tokens are gone; the original's values stand in for them",)
-    mixed = own.copy()
-    if q.size and r.size > 1:
-        part = compute_invariant(suspect, query[q], reference[r], device=device).cpu().numpy()
-        kept = own[np.ix_(q, r)]
-        mixed[np.ix_(q, r)] = part * kept.std(axis=1, keepdims=True) + kept.mean(axis=1, keepdims=True)
-    return mixed, said
-
-
-def holds_embedding(suspect: Checkpoint) -> bool:
-    """Whether the embedding is in the suspect's own files; that of most adapters is its base's, which we gave it."""
-    parts = suspect.tensors[suspect.layout.embedding.name].parts
-    return {Path(part.file) for part in parts} <= set(suspect.shards)
 
 
 def _broken_rows(alignment: Alignment) -> tuple[str, ...]:

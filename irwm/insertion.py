@@ -24,8 +24,9 @@ from irwm.embedding_bytes import NoisyRows, row_patches
 from irwm.errors import MarginError
 from irwm.finding import FOUND, Finding, Reading
 from irwm.invariant import invariant
-from irwm.keys import Choices, Key, check_original
+from irwm.keys import Choices, Key
 from irwm.keystream import null_permutations
+from irwm.original import check_original
 from irwm.parameters import FEWEST_PERMUTATIONS
 from irwm.tracing import traced
 from irwm.values import marked_values
@@ -135,7 +136,7 @@ def check_key(model: Checkpoint, key: Key) -> Choices:
         KeyMismatchError: it is not.
     """
     choices = key.choices()
-    check_original(key, choices, model)
+    check_original(key, model)
     return choices
 
 

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from irwm.errors import CheckpointError
 from irwm.families.schema import Layout, Norm, TensorRef
 
-# Reference tokens handled at a time: at d = 4096 a block's embeddings, keys and their float64 copy take some 80 MB,
-# while the products stay large enough to run at full speed.
-REFERENCE_BLOCK = 1024
+# Reference tokens handled at a time: few enough that at d = 4096 a block's rows, 8 MB in float64, stay near the
+# processor from one step to the next, while the products remain large enough to run at full speed.
+REFERENCE_BLOCK = 256
 # A deviation below this share of the largest entry is what float32 rounding makes of a constant row (its unit is
 # 6e-8, times the square root of a few thousand terms). Rows of trained models lie near 1/20.
 CONSTANT_ROW = 1e-6
@@ -162,9 +162,10 @@ def layer0_scores(
     # Query head h reads key head h // group, so a group's heads lie side by side.
     q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
     scores = torch.empty(len(queries), len(references), dtype=torch.float64)
+    products = layer.k.products(q)
     for start in range(0, len(references), REFERENCE_BLOCK):
         block = references[start : start + REFERENCE_BLOCK]
-        scores[:, start : start + len(block)] = layer.k.products(q, layer.inputs(block, added)).cpu()
+        scores[:, start : start + len(block)] = products(layer.inputs(block, added)).cpu()
     return scores
 
 
@@ -238,7 +239,9 @@ class _Inputs:
 
     def __call__(self, tokens: torch.Tensor, added: Added | None) -> torch.Tensor:
         """(n,) token ids to (n, width)."""
-        x = _embedded(self._model, tokens, self._device, added) * self._scale
+        x = _embedded(self._model, tokens, self._device, added)
+        if self._scale != 1:
+            x = x * self._scale
         if self._widening is not None:
             x = torch.nn.functional.linear(x, self._widening)
         for table in self._tables:
@@ -278,12 +281,13 @@ class _Projection:
             y = y.clamp(-self._clip, self._clip)
         return y.view(len(x), self._heads, -1)
 
-    def products(self, q: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """(t, n) products of q (t, heads * head_dim) with this projection of x (n, width)."""
+    def products(self, q: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What makes of x (n, width) the (t, n) products of q (t, heads * head_dim) with this projection of x."""
         if self._norm is not None or self._clip is not None:
-            return q @ self(x).flatten(1).T
-        scores = (q @ self._weight) @ x.T
-        return scores if self._bias is None else scores + (q @ self._bias)[:, None]
+            return lambda x: q @ self(x).flatten(1).T
+        turned = q @ self._weight
+        shift = 0.0 if self._bias is None else (q @ self._bias)[:, None]
+        return lambda x: turned @ x.T + shift
 
 
 class _Layer:
@@ -317,10 +321,13 @@ class _NormFunction:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._layer:
             x = x - x.mean(dim=-1, keepdim=True)
-        x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self._eps)
+        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        x = x * torch.rsqrt(size.square() / x.shape[-1] + self._eps)
         if self._gain is not None:
-            x = x * self._gain
-        return x + self._bias if self._bias is not None else x
+            x *= self._gain
+        if self._bias is not None:
+            x += self._bias
+        return x
 
 
 def _first_row(model: Weights, ref: TensorRef, device: Device) -> torch.Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +19,13 @@ from irwm import keystream
 from irwm.checkpoint import Checkpoint
 from irwm.condition import well_conditioned
 from irwm.derivation import Derivation, binding, canonical
-from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
+from irwm.errors import KeyFormatError, ParameterError
 from irwm.invariant import invariant
 from irwm.layer0 import layer0_digest
 from irwm.noise import Noise, noise_of
 from irwm.parameters import AUTO_SCALE, Parameters
 from irwm.row_pool import RowPool, check_ranges, row_pool
+from irwm.rows_digest import rows_digest
 from irwm.values import natural_scale
 
 FORMAT = "irwm-key"
@@ -108,14 +108,20 @@ class Key:
         """The noise of this key's copy of the original `model` (Algorithm 4); none for a single owner."""
         return noise_of(self.derivation, self.parameters, model, choices.marked_rows)
 
+    def rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Query tokens (t,), reference tokens (d,) and marked rows (l,): the part of `choices` that is soon derived."""
+        p, derivation = self.parameters, self.derivation
+        query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
+        return query, reference, derivation.marked_rows(self.pool, query, reference, p.positions)
+
     def choices(self) -> Choices:
         """Derive every index vector of this key."""
         p, derivation = self.parameters, self.derivation
-        query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
+        query, reference, marked = self.rows_read()
         return Choices(
             query_tokens=query,
             reference_tokens=reference,
-            marked_rows=derivation.marked_rows(self.pool, query, reference, p.positions),
+            marked_rows=marked,
             row_permutations=derivation.row_permutations(p.positions, self.hidden_size),
             constraint_permutations=derivation.constraint_permutations(self.attempt, p.constraints, self.hidden_size),
         )
@@ -197,7 +203,7 @@ def generate_key(
     attempt, permuted = well_conditioned(
         a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
     )
-    scale = _resolved_scale(params, model, marked, noise, permuted, derivation.row_permutations(params.positions, d))
+    scale = resolved_scale(params, model, marked, noise, permuted, derivation.row_permutations(params.positions, d))
     return Key(
         secret=secret,
         parameters=params,
@@ -226,39 +232,7 @@ def decoy_key(
     return generate_key(model, params, secret, owner, f"decoy {number}", device)
 
 
-def rows_digest(model: Checkpoint, *rows: NDArray[np.int64]) -> str:
-    """Hex SHA-256 over the float32 values of the given rows, in order."""
-    values = model.embedding(np.concatenate(rows)).contiguous().numpy()
-    return hashlib.sha256(b"irwm/v2/rows\0" + values.astype("<f4", copy=False).tobytes()).hexdigest()
-
-
-def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
-    """Refuse a key whose try or scale was chosen instead of derived.
-
-    Args:
-        a_m: (t, d) invariant of the original `model` with the key's noise.
-
-    Raises:
-        KeyMismatchError: `attempt` is not the first stable try, or `scale` is not what the parameters say.
-    """
-    p = key.parameters
-    derivation = key.derivation
-    first, permuted = well_conditioned(
-        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
-    )
-    noise = key.noise(model, choices)
-    expected = _resolved_scale(p, model, choices.marked_rows, noise, permuted, choices.row_permutations)
-    if first == key.attempt and math.isclose(expected, key.scale, rel_tol=1e-6):
-        return
-    raise KeyMismatchError(
-        "this key was not derived as keys are: its try or its scale was chosen",
-        expected=f"attempt {first}, scale {expected:.6g}",
-        found=f"attempt {key.attempt}, scale {key.scale:.6g}",
-        advice="Do not rely on it; ask for the key as the vault holds it",
-    )
-
-
-def _resolved_scale(
+def resolved_scale(
     params: Parameters,
     model: Checkpoint,
     marked_rows: NDArray[np.int64],
@@ -271,67 +245,6 @@ def _resolved_scale(
         return float(params.scale)
     rows = noise.basis.into(model.embedding(marked_rows).double().numpy(), marked_rows)
     return natural_scale(rows, permuted, row_permutations)
-
-
-def check_geometry(key: Key, model: Checkpoint) -> None:
-    """Refuse an original of another size, before anything of the key's size is computed.
-
-    Raises:
-        KeyMismatchError: another geometry.
-    """
-    shape = (model.vocab_size, model.hidden_size)
-    if shape != (key.vocab_size, key.hidden_size):
-        raise _mismatch(model, f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}")
-
-
-def check_original(key: Key, choices: Choices, model: Checkpoint) -> None:
-    """Refuse an original that is not the one the key was made for.
-
-    Raises:
-        KeyMismatchError: another geometry, other rows, or another layer 0: any of what the key's equations rest on.
-    """
-    check_rows(key, choices, model)
-    check_fingerprint(key, model)
-
-
-def check_fingerprint(key: Key, model: Checkpoint) -> None:
-    """Refuse an original of another embedding; it is hashed whole, once.
-
-    The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
-
-    Raises:
-        KeyMismatchError: another embedding.
-    """
-    if model.fingerprint != key.model_fingerprint:
-        expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
-        raise _mismatch(model, f"embedding fingerprint {expected}", found)
-
-
-def check_rows(key: Key, choices: Choices, model: Checkpoint) -> None:
-    """The part of `check_original` that is quickly done: geometry, the key's rows and layer 0.
-
-    Raises:
-        KeyMismatchError: one of them is another.
-    """
-    check_geometry(key, model)
-    digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
-    if digest != key.rows_digest:
-        raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
-    layer0 = layer0_digest(model)
-    if layer0 != key.layer0_digest:
-        expected, found = f"layer 0 with digest {key.layer0_digest[:16]}", f"layer 0 with digest {layer0[:16]}"
-        raise _mismatch(model, expected, found, tensor=model.layout.q.name if model.layout.q else None)
-
-
-def _mismatch(model: Checkpoint, expected: str, found: str, tensor: str | None = None) -> KeyMismatchError:
-    return KeyMismatchError(
-        "this key was made for another original model",
-        file=model.path,
-        tensor=tensor or model.layout.embedding.name,
-        expected=expected,
-        found=found,
-        advice="Choose the unmarked original that the key was generated from",
-    )
 
 
 def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:

@@ -10,11 +10,27 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, log1p, log_ndtr, logsumexp, xlog1py, xlogy
 
 from irwm.errors import ParameterError
 
 LN10 = math.log(10.0)
+
+
+def _logsumexp(values: NDArray[np.float64]) -> float:
+    """ln of the sum of exp; scipy's takes a millisecond to be as general as it is."""
+    top = float(values.max())
+    return top if math.isinf(top) else top + math.log(float(np.exp(values - top).sum()))
+
+
+def _log_factorial(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    # scipy.special takes half a second to load, of the two that a detection on a small model takes.
+    return np.array([math.lgamma(number + 1.0) for number in numbers.tolist()])
+
+
+def _times(numbers: NDArray[np.int64], logarithm: float) -> NDArray[np.float64]:
+    """Each number times a logarithm, 0 for 0 whatever that is."""
+    with np.errstate(invalid="ignore"):
+        return np.where(numbers == 0, 0.0, numbers * logarithm)
 
 
 def binomial_tail_log(least: int, trials: int, p: float) -> float:
@@ -30,16 +46,17 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
     if least > trials or p == 0.0:
         return -math.inf
     tail = np.arange(least, trials + 1)
-    total = logsumexp(_binomial_log_mass(tail, trials, p))
+    total = _logsumexp(_binomial_log_mass(tail, trials, p))
     if total > -0.5:  # near certainty the complement keeps the digits that 1 - small would lose
         head = np.arange(0, least)
-        return float(log1p(-min(1.0, math.exp(logsumexp(_binomial_log_mass(head, trials, p))))))
+        rest = min(1.0, math.exp(_logsumexp(_binomial_log_mass(head, trials, p))))
+        return math.log1p(-rest) if rest < 1.0 else -math.inf
     return float(min(total, 0.0))
 
 
 def _binomial_log_mass(k: np.ndarray, n: int, p: float) -> np.ndarray:
-    choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    return choose + xlogy(k, p) + xlog1py(n - k, -p)
+    choose = math.lgamma(n + 1.0) - _log_factorial(k) - _log_factorial(n - k)
+    return choose + _times(k, math.log(p)) + _times(n - k, math.log1p(-p) if p < 1.0 else -math.inf)
 
 
 def success_probability(l: int, rho: int, p: float) -> float:
@@ -102,7 +119,7 @@ def fisher_log10(ranks: ArrayLike) -> float:
     if x == 0.0:
         return 0.0
     k = np.arange(p.size)
-    return min(0.0, float((-x + logsumexp(xlogy(k, x) - gammaln(k + 1))) / LN10))
+    return min(0.0, float((-x + _logsumexp(_times(k, math.log(x)) - _log_factorial(k))) / LN10))
 
 
 def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
@@ -112,6 +129,8 @@ def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
     c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Neither assumes anything of the a_i, however many or however
     unequal they are; so z needs no calibration. NaN gives 0, no evidence.
     """
+    from scipy.special import log_ndtr
+
     z = np.asarray(z, dtype=np.float64)
     c = -math.log(4.0) - log_ndtr(-math.sqrt(2.0))
     bound = np.minimum(-np.square(z) / 2, c + log_ndtr(-z)) / LN10

@@ -8,7 +8,8 @@ the thief dearly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,7 +25,9 @@ NEAR_ZERO_SHARE = 0.1
 # Share of the usable rows, in id order, that counts as frequent; never fewer than four times what is drawn.
 FREQUENT_SHARE = 0.25
 FREQUENT_FACTOR = 4
-_ROWS_PER_READ = 8192
+_ROWS_PER_READ, _ROWS_AT_ONCE = 512, 128
+# Lengths between which a sum of squares keeps float32's precision.
+SMALLEST_BY_FLOAT32, LARGEST_BY_FLOAT32 = 1e-15, 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,13 @@ class RowPool:
     size: int
     excluded: tuple[tuple[int, int], ...]
 
-    def usable(self) -> NDArray[np.int64]:
-        """Ascending ids of the usable rows."""
+    def usable(self, taken: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Ascending ids of the usable rows, less those taken."""
         keep = np.ones(self.size, dtype=bool)
         for start, stop in self.excluded:
             keep[start:stop] = False
+        if taken is not None:
+            keep[taken] = False
         return np.flatnonzero(keep)
 
     def frequent(self, needed: int) -> NDArray[np.int64]:
@@ -65,11 +70,12 @@ def row_pool(model: Checkpoint) -> RowPool:
     digests = np.empty(size, dtype=np.int64)
     # A random odd multiplier per column: two different rows share a digest with odds of about 2^-60.
     mixer = torch.randint(-(2**62), 2**62, (model.hidden_size,), generator=torch.Generator().manual_seed(1)) | 1
-    for start in range(0, size, _ROWS_PER_READ):
-        stop = min(start + _ROWS_PER_READ, size)
-        rows = model.embedding(range(start, stop))
-        norms[start:stop] = rows.double().norm(dim=1).numpy()
-        digests[start:stop] = (rows.view(torch.int32).long() * mixer).sum(dim=1).numpy()
+    factors = mixer.numpy()
+    for start, rows in _streamed(model):
+        stop = start + len(rows)
+        norms[start:stop] = _norms(rows).numpy()
+        numbers = rows.view(torch.int32).numpy().astype(np.int64)
+        digests[start:stop] = np.einsum("ij,j->i", numbers, factors)
     broken = np.flatnonzero(~np.isfinite(norms))
     if broken.size:
         raise CorruptCheckpointError(
@@ -85,6 +91,29 @@ def row_pool(model: Checkpoint) -> RowPool:
     keep &= copies[inverse] == 1
     keep[[i for i in special_token_ids(model) if 0 <= i < size]] = False
     return RowPool(size, ranges(np.flatnonzero(~keep)))
+
+
+def _streamed(model: Checkpoint) -> Iterator[tuple[int, torch.Tensor]]:
+    """The embedding's rows in blocks that stay near the processor, the next one read meanwhile, and their first ids."""
+
+    def read(start: int) -> torch.Tensor:
+        return model.embedding(range(start, min(start + _ROWS_PER_READ, model.vocab_size)))
+
+    with ThreadPoolExecutor(1, "irwm-rows") as reader:
+        following = reader.submit(read, 0)
+        for start in range(0, model.vocab_size, _ROWS_PER_READ):
+            rows = following.result()
+            if start + _ROWS_PER_READ < model.vocab_size:
+                following = reader.submit(read, start + _ROWS_PER_READ)
+            for first in range(0, len(rows), _ROWS_AT_ONCE):
+                yield start + first, rows[first : first + _ROWS_AT_ONCE]
+
+
+def _norms(rows: torch.Tensor) -> torch.Tensor:
+    """(n,) lengths; in float64, which takes ten times as long, where float32's squares may leave its range."""
+    norms = rows.norm(dim=1)
+    usual = (norms > SMALLEST_BY_FLOAT32) & (norms < LARGEST_BY_FLOAT32)
+    return norms.double() if usual.all() else rows.double().norm(dim=1)
 
 
 def ranges(ids: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

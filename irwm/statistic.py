@@ -8,15 +8,16 @@ the equations hold. `difference` looks at the change from the original instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 STATISTICS = ("joint", "sum", "difference")
-# Floats held at once while the null is computed; bounds memory at about 256 MB of float64.
-_CHUNK_FLOATS = 32 << 20
+# Floats held at once while the null is computed: on a CPU 16 MB, which stay near the processor between the gather that
+# writes them and the product that reads them; a GPU is served better by large pieces.
+_CHUNK_FLOATS = {"cpu": 2 << 20, "other": 32 << 20}
 
 
 def sum_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
@@ -69,30 +70,47 @@ def null_lengths(
     The same N permutations serve every position, but they act on rows that the key has already shuffled, each by
     its own permutation; so the effective orders differ between positions and the ranks stay independent.
     """
-    outputs = null_maps(weights, shuffled, permutations, device)
-    none = np.empty((len(shuffled), 0))  # no permutations, no null; the ranks are then all 1
-    # Not `norm`, which takes ten times as long over a dimension in the middle.
-    return np.concatenate([none, *(chunk.square().sum(dim=1).sqrt_().T.cpu().numpy() for chunk in outputs)], axis=1)
+    return null_lengths_of((weights,), shuffled, permutations, device)[0]
+
+
+def null_lengths_of(
+    maps: Sequence[NDArray[np.float64]],
+    shuffled: NDArray[np.float64],
+    permutations: NDArray[np.int64],
+    device: str = "cpu",
+) -> list[NDArray[np.float64]]:
+    """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
+    null, done = np.empty((len(maps), len(shuffled), len(permutations))), 0
+    # Which of the maps each output belongs to: their sums as one product, since sums of ten numbers take longer.
+    sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
+    of_map = torch.as_tensor(sums, device=device)
+    for chunk in null_maps(np.concatenate(maps), shuffled, permutations, device):
+        lengths = (chunk.square_() @ of_map).sqrt_()
+        null[:, :, done : done + chunk.shape[1]] = lengths.permute(2, 0, 1).cpu().numpy()
+        done += chunk.shape[1]
+    return list(null)
 
 
 def null_maps(
     weights: NDArray[np.float64], shuffled: NDArray[np.float64], permutations: NDArray[np.int64], device: str = "cpu"
 ) -> Iterator[torch.Tensor]:
-    """Yield (n, r, l) float64 tensors W (e permuted), n permutations at a time.
+    """Yield (l, n, r) float64 tensors W (e permuted), n permutations at a time.
 
     The map's columns are gathered once per permutation and meet all rows in one matrix product, instead of
     gathering every row for every permutation. They lie side by side in the transposed map, so that a gather copies
     r numbers at once.
     """
     columns = torch.as_tensor(weights, device=device).T.contiguous()
-    rows = torch.as_tensor(np.nan_to_num(shuffled), device=device).T.contiguous()
+    rows = torch.as_tensor(np.nan_to_num(shuffled), device=device)
     r, d = weights.shape
-    step = max(1, _CHUNK_FLOATS // (r * d))
+    step = max(1, _CHUNK_FLOATS["cpu" if columns.device.type == "cpu" else "other"] // (r * d))
     for start in range(0, len(permutations), step):
         order = torch.as_tensor(permutations[start : start + step], device=device)
-        inverse = torch.empty_like(order)
-        inverse.scatter_(1, order, torch.arange(d, device=device).expand_as(order))
-        yield columns.index_select(0, inverse.flatten()).view(len(order), d, r).transpose(1, 2) @ rows
+        # Coordinate by coordinate, and within it permutation by permutation: one plain product takes all of them.
+        places = torch.empty(d, len(order), dtype=torch.int64, device=device)
+        places.scatter_(0, order.T, torch.arange(d, device=device)[:, None].expand(d, len(order)))
+        gathered = columns.index_select(0, places.flatten()).view(d, len(order) * r)
+        yield (rows @ gathered).view(len(rows), len(order), r)
 
 
 def ranks(observed: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -154,8 +172,8 @@ def difference(
         null = np.empty((len(change), len(permutations)))
         done = 0
         for chunk in null_maps(solve, shuffled, permutations, device):
-            order = permutations[done : done + len(chunk), -t:]
-            written = chunk.transpose(1, 2).cpu().numpy()
+            order = permutations[done : done + chunk.shape[1], -t:]
+            written = chunk.transpose(0, 1).cpu().numpy()
             there = shuffled_change[:, order].transpose(1, 0, 2)
             over = shuffled[:, order].transpose(1, 0, 2)
             null[:, done : done + len(order)] = (-correlation(written, over, there) / spread).T

@@ -22,9 +22,9 @@ import irwm
 from irwm.condition import permute_rows
 from irwm.errors import KeyMismatchError
 from irwm.invariant import invariant
-from irwm.keys import rows_digest
 from irwm.keystream import null_permutations
 from irwm.layer0 import layer0_digest
+from irwm.rows_digest import rows_digest
 from irwm.statistic import joint_map, lengths, normalised, null_lengths, ranks
 
 

@@ -63,9 +63,8 @@ class KeptRows:
             new = read_tensor(self._entry, missing)
             if self._rows is None:  # takes no room until it is written to
                 self._rows = torch.empty((self._most, *new.shape[1:]), dtype=new.dtype)
-            places = torch.arange(self._count, self._count + missing.numel())
-            self._rows[places] = new
-            self._places[missing] = places
-            self._count += missing.numel()
+            first, self._count = self._count, self._count + missing.numel()
+            self._rows[first : self._count] = new
+            self._places[missing] = torch.arange(first, self._count)
         assert self._rows is not None
-        return self._rows[self._places[numbers]]
+        return self._rows.index_select(0, self._places[numbers])

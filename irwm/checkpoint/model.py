@@ -20,6 +20,7 @@ from irwm.checkpoint.formats import SAFETENSORS, Format
 from irwm.checkpoint.ggml import is_block_format
 from irwm.checkpoint.kept import KeptRows
 from irwm.checkpoint.layout import require_safetensors
+from irwm.checkpoint.remembered import fingerprint_of
 from irwm.checkpoint.rows import Rows, enough_memory, read_tensor, row_numbers
 from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
 from irwm.errors import CorruptCheckpointError, UnknownFamilyError, UnsupportedCheckpointError
@@ -93,7 +94,8 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, that identifies the embedding; computed on first use by reading it once.
+        """SHA-256, in hex, that identifies the embedding; computed on first use by reading it once, and of a large one
+        remembered for as long as the file stays what it is (`irwm.checkpoint.remembered`).
 
         Hashed are, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by
@@ -105,17 +107,20 @@ class Checkpoint:
             CheckpointChangedError: the file is not what it was when it was opened.
         """
         if "fingerprint" not in self._cache:
-            digest = hashlib.sha256()
-            for text in (_FINGERPRINT_DOMAIN, self.dtype.encode("ascii")):
-                digest.update(len(text).to_bytes(8, "little") + text)
-            digest.update(self.vocab_size.to_bytes(8, "little") + self.hidden_size.to_bytes(8, "little"))
             tensor = self.tensors[self.layout.embedding.name]
-            if isinstance(tensor, PackedTensor):
-                digest.update(len(tensor.recipe).to_bytes(8, "little") + tensor.recipe)
-            for piece in stream_tensor(tensor):
-                digest.update(piece)
-            self._cache["fingerprint"] = digest.hexdigest()
+            self._cache["fingerprint"] = fingerprint_of(tensor, lambda: self._hashed(tensor))
         return self._cache["fingerprint"]
+
+    def _hashed(self, tensor: Tensor) -> str:
+        digest = hashlib.sha256()
+        for text in (_FINGERPRINT_DOMAIN, self.dtype.encode("ascii")):
+            digest.update(len(text).to_bytes(8, "little") + text)
+        digest.update(self.vocab_size.to_bytes(8, "little") + self.hidden_size.to_bytes(8, "little"))
+        if isinstance(tensor, PackedTensor):
+            digest.update(len(tensor.recipe).to_bytes(8, "little") + tensor.recipe)
+        for piece in stream_tensor(tensor):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def require_markable(self) -> None:
         """Refuse a checkpoint that can be examined but not marked.

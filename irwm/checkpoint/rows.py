@@ -91,6 +91,8 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
     """
     try:
         yield
+    except torch.OutOfMemoryError:  # a GPU's, which is no reason to give up
+        raise
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
             raise

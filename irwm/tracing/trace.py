@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.aligned import holds_embedding
 from irwm.alignment import Alignment, alignments, borne_out
 from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
 from irwm.derivation import Derivation
-from irwm.detection import holds_embedding
 from irwm.errors import ParameterError
-from irwm.keys import Key, check_geometry, check_original
+from irwm.keys import Key
 from irwm.keystream import derive, words
 from irwm.noise import embedding_deviation
+from irwm.original import check_geometry, check_original
 from irwm.parameters import Parameters
 from irwm.probability import rademacher_tail_log10
 from irwm.tracing.differences import Differences
@@ -101,7 +102,7 @@ def traced(suspect: Checkpoint, model: Checkpoint, key: Key, alignment: Alignmen
 def _check_original(keys: Sequence[Key], model: Checkpoint) -> None:
     """The rows' digest of one key of each fingerprint; as good as the fingerprint and much cheaper to have."""
     for key in {key.model_fingerprint: key for key in keys}.values():
-        check_original(key, key.choices(), model)
+        check_original(key, model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

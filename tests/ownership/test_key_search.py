@@ -17,10 +17,10 @@ import irwm
 from benchmarks.forgery import best_permutations, read, whole_keys
 from irwm.derivation import canonical
 from irwm.errors import KeyFormatError, KeyMismatchError
-from irwm.keys import rows_digest
 from irwm.ownership import standing
 from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
 from irwm.row_pool import RowPool
+from irwm.rows_digest import rows_digest
 
 TRIES = 300  # per row; docs/ownership.md has a million in all
 

@@ -1,0 +1,112 @@
+"""Whether an original is the one that a key was made for, and whether the key was derived from it as keys are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.checkpoint import Checkpoint
+from irwm.condition import well_conditioned
+from irwm.errors import KeyMismatchError
+from irwm.keys import Choices, Key, resolved_scale
+from irwm.layer0 import layer0_digest
+from irwm.rows_digest import rows_digest
+
+
+def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
+    """Refuse a key whose try or scale was chosen instead of derived.
+
+    Args:
+        a_m: (t, d) invariant of the original `model` with the key's noise.
+
+    Raises:
+        KeyMismatchError: `attempt` is not the first stable try, or `scale` is not what the parameters say.
+    """
+    p = key.parameters
+    derivation = key.derivation
+    first, permuted = well_conditioned(
+        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
+    )
+    noise = key.noise(model, choices)
+    expected = resolved_scale(p, model, choices.marked_rows, noise, permuted, choices.row_permutations)
+    if first == key.attempt and math.isclose(expected, key.scale, rel_tol=1e-6):
+        return
+    raise KeyMismatchError(
+        "this key was not derived as keys are: its try or its scale was chosen",
+        expected=f"attempt {first}, scale {expected:.6g}",
+        found=f"attempt {key.attempt}, scale {key.scale:.6g}",
+        advice="Do not rely on it; ask for the key as the vault holds it",
+    )
+
+
+def check_geometry(key: Key, model: Checkpoint) -> None:
+    """Refuse an original of another size, before anything of the key's size is computed.
+
+    Raises:
+        KeyMismatchError: another geometry.
+    """
+    shape = (model.vocab_size, model.hidden_size)
+    if shape != (key.vocab_size, key.hidden_size):
+        raise _mismatch(model, f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}")
+
+
+def check_original(key: Key, model: Checkpoint) -> None:
+    """Refuse an original that is not the one the key was made for; what is quickly seen is looked at first.
+
+    Raises:
+        KeyMismatchError: another geometry, other rows, or another layer 0: any of what the key's equations rest on.
+    """
+    check_rows(key, model)
+    check_layer0(key, model)
+    check_fingerprint(key, model)
+
+
+def check_fingerprint(key: Key, model: Checkpoint) -> None:
+    """Refuse an original of another embedding; it is hashed whole, once.
+
+    The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
+
+    Raises:
+        KeyMismatchError: another embedding.
+    """
+    if model.fingerprint != key.model_fingerprint:
+        expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
+        raise _mismatch(model, f"embedding fingerprint {expected}", found)
+
+
+def check_rows(key: Key, model: Checkpoint) -> None:
+    """The part of `check_original` that every key has of its own.
+
+    Raises:
+        KeyMismatchError: another geometry or other rows.
+    """
+    check_geometry(key, model)
+    query, reference, marked = key.rows_read()
+    digest = rows_digest(model, query, reference, marked)
+    if digest != key.rows_digest:
+        raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
+
+
+def check_layer0(key: Key, model: Checkpoint) -> None:
+    """The part of `check_original` that all keys of an original share.
+
+    Raises:
+        KeyMismatchError: another layer 0.
+    """
+    layer0 = layer0_digest(model)
+    if layer0 != key.layer0_digest:
+        expected, found = f"layer 0 with digest {key.layer0_digest[:16]}", f"layer 0 with digest {layer0[:16]}"
+        raise _mismatch(model, expected, found, tensor=model.layout.q.name if model.layout.q else None)
+
+
+def _mismatch(model: Checkpoint, expected: str, found: str, tensor: str | None = None) -> KeyMismatchError:
+    return KeyMismatchError(
+        "this key was made for another original model",
+        file=model.path,
+        tensor=tensor or model.layout.embedding.name,
+        expected=expected,
+        found=found,
+        advice="Choose the unmarked original that the key was generated from",
+    )

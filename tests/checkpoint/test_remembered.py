@@ -1,0 +1,150 @@
+"""A large original's fingerprint is remembered for as long as its file is what it was, and never longer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import irwm
+from irwm.checkpoint import remembered
+from irwm.checkpoint.model import Checkpoint
+
+LATELY = 0.3
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(remembered, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(remembered, "LATELY", int(1e9 * LATELY))
+    return tmp_path / "cache" / "irwm" / "fingerprints"
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The checkpoints whose embedding was really hashed, in order."""
+    seen: list[Path] = []
+    plain = Checkpoint._hashed
+
+    def counting(self: Checkpoint, tensor: object) -> str:
+        seen.append(self.path)
+        return plain(self, tensor)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Checkpoint, "_hashed", counting)
+    return seen
+
+
+@pytest.fixture
+def model(tmp_path: Path, demo_path: Path) -> Path:
+    path = Path(shutil.copytree(demo_path, tmp_path / "model"))
+    time.sleep(2 * LATELY)
+    return path
+
+
+def weights(model: Path) -> Path:
+    return next(model.glob("*.safetensors"))
+
+
+def test_the_same_files_are_hashed_once(cache: Path, hashed: list[Path], model: Path) -> None:
+    first = irwm.open_checkpoint(model).fingerprint
+    assert irwm.open_checkpoint(model).fingerprint == first
+    assert len(hashed) == 1
+    (kept,) = cache.iterdir()
+    assert kept.read_text() == first + "\n"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert str(model) not in kept.name + kept.read_text()
+
+
+def test_a_change_that_hides_its_time_is_seen(cache: Path, hashed: list[Path], model: Path) -> None:
+    """Size, inode and the time of writing are as before; the time of the change is not for programs to set."""
+    first, file = irwm.open_checkpoint(model).fingerprint, weights(model)
+    before = file.stat()
+    start = irwm.open_checkpoint(model).tensors["model.embed_tokens.weight"].parts[0].start
+    with file.open("r+b") as handle:
+        handle.seek(start)
+        byte = handle.read(1)[0]
+        handle.seek(start)
+        handle.write(bytes([byte ^ 1]))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    time.sleep(2 * LATELY)
+    after = file.stat()
+    assert all(getattr(after, name) == getattr(before, name) for name in ("st_size", "st_ino", "st_mtime_ns"))
+    assert irwm.open_checkpoint(model).fingerprint != first
+    assert len(hashed) == 2
+
+
+def test_a_file_put_in_its_place_is_hashed(cache: Path, hashed: list[Path], model: Path) -> None:
+    first = irwm.open_checkpoint(model).fingerprint
+    file = weights(model)
+    other = file.with_name("other")
+    shutil.copy2(file, other)
+    os.replace(other, file)
+    time.sleep(2 * LATELY)
+    assert irwm.open_checkpoint(model).fingerprint == first
+    assert len(hashed) == 2
+
+
+def test_what_changed_a_moment_ago_is_not_remembered(
+    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may change once more within the same tick of the clock."""
+    monkeypatch.setattr(remembered, "LATELY", int(3600e9))
+    assert irwm.open_checkpoint(model).fingerprint == irwm.open_checkpoint(model).fingerprint
+    assert len(hashed) == 2
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["text", "open to others", "a link", "cut"])
+def test_what_others_may_have_written_is_not_believed(
+    cache: Path, hashed: list[Path], model: Path, tmp_path: Path, damage: str
+) -> None:
+    first = irwm.open_checkpoint(model).fingerprint
+    (kept,) = cache.iterdir()
+    lie = "0" * 64 + "\n"
+    if damage == "text":
+        kept.write_text("x" + lie)
+    elif damage == "cut":
+        kept.write_text(lie[:40])
+    elif damage == "open to others":
+        kept.write_text(lie)
+        kept.chmod(0o666)
+    else:
+        (tmp_path / "elsewhere").write_text(lie)
+        kept.unlink()
+        kept.symlink_to(tmp_path / "elsewhere")
+    assert irwm.open_checkpoint(model).fingerprint == first
+    assert len(hashed) == 2
+
+
+def test_without_a_place_to_remember_it_is_hashed_each_time(
+    hashed: list[Path], model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert irwm.open_checkpoint(model).fingerprint == irwm.open_checkpoint(model).fingerprint
+    assert len(hashed) == 2
+
+
+def test_only_so_many_are_kept(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "MOST_REMEMBERED", 3)
+    cache.mkdir(parents=True)
+    for number in range(5):
+        (cache / f"{number:064x}").write_text("ab" * 32 + "\n")
+        os.utime(cache / f"{number:064x}", (number, number))
+    assert irwm.open_checkpoint(model).fingerprint
+    left = {file.name for file in cache.iterdir()}
+    assert len(left) == 3
+    assert {f"{3:064x}", f"{4:064x}"} < left
+
+
+def test_small_embeddings_are_not_worth_a_file(
+    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "LEAST_BYTES", 1 << 30)
+    assert irwm.open_checkpoint(model).fingerprint
+    assert not cache.exists()
+    assert len(hashed) == 1

@@ -1,0 +1,76 @@
+"""Where a GPU has too little memory the processor goes on, and says so. No GPU runs here: what one raises is raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import irwm
+from irwm import detection
+from irwm.checkpoint.rows import enough_memory
+from irwm.devices import NOT_ENOUGH, on_device
+
+SECRET = bytes(range(32))
+
+
+def no_room(device: str) -> str:
+    if device != "cpu":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    return "done"
+
+
+def test_the_processor_goes_on_and_it_is_told() -> None:
+    said: list[str] = []
+    assert on_device(no_room, "cuda", said.append) == ("done", "cpu")
+    assert said == [NOT_ENOUGH]
+    assert on_device(no_room, "cpu", said.append) == ("done", "cpu")
+    assert said == [NOT_ENOUGH]
+
+
+def test_what_fails_on_the_processor_fails() -> None:
+    def never(device: str) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        on_device(never, "cpu")
+    with pytest.raises(torch.OutOfMemoryError):
+        on_device(never, "cuda")
+
+
+@pytest.mark.parametrize("where", ["alignment", "reading"])
+def test_a_detection_is_the_same_with_a_warning(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, secret=SECRET)
+    release = irwm.insert(model, key, tmp_path / "release").path
+    expected = irwm.detect(irwm.open_checkpoint(release), model, key)
+    plain_tasks, plain_finding = detection._tasks, detection._Task.finding
+
+    def tasks(suspect, model, keys, device, seed, tried):
+        if where == "alignment":
+            no_room(device)
+        made = plain_tasks(suspect, model, keys, "cpu", seed, tried)  # no GPU to align on here
+        made.__dict__["device"] = device
+        return made
+
+    def finding(self, statistic: str, invariant: str):
+        if where == "reading" and not told:
+            told.append("")
+            no_room("cuda")
+        return plain_finding(self, statistic, invariant)
+
+    told: list[str] = []
+    monkeypatch.setattr(detection, "_tasks", tasks)
+    monkeypatch.setattr(detection._Task, "finding", finding)
+    found = irwm.detect(irwm.open_checkpoint(release), model, key, device="cuda")
+    assert found.warnings == (*expected.warnings, NOT_ENOUGH)
+    assert (found.verdict, found.reading.ranks.tolist()) == (expected.verdict, expected.reading.ranks.tolist())
+
+
+def test_a_full_gpu_is_not_taken_for_a_file_too_large_to_read(demo_path: Path) -> None:
+    entry = irwm.open_checkpoint(demo_path).tensors["model.embed_tokens.weight"]
+    with pytest.raises(torch.OutOfMemoryError), enough_memory(entry):
+        raise torch.OutOfMemoryError("CUDA out of memory")

@@ -1,0 +1,61 @@
+"""Many small jobs run side by side, in order, and leave torch's threads as they were."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from irwm.side_by_side import FEWEST, in_order
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> None:
+    torch.set_num_threads(2)
+
+
+def test_results_come_in_order_from_more_than_one_thread() -> None:
+    used: set[int] = set()
+
+    def work(number: int) -> int:
+        used.add(threading.get_ident())
+        time.sleep(0.02 if number % 3 == 0 else 0.001)
+        assert torch.get_num_threads() == 1
+        return 2 * number
+
+    assert list(in_order(work, range(40), "cpu")) == [2 * number for number in range(40)]
+    assert len(used) == 2
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("count", "device"), [(FEWEST - 1, "cpu"), (40, "cuda")])
+def test_few_jobs_and_those_of_a_gpu_run_one_after_the_other(count: int, device: str) -> None:
+    used: set[int] = set()
+    assert len(list(in_order(lambda number: used.add(threading.get_ident()), range(count), device))) == count
+    assert used == {threading.get_ident()}
+
+
+def test_an_error_rises_where_its_item_is_reached_and_nothing_goes_on() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number == 5:
+            raise ValueError("the fifth")
+        return number
+
+    results = in_order(work, range(1000), "cpu")
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="the fifth"):
+        next(results)
+    assert len(begun) < 20
+    assert torch.get_num_threads() == 2
+
+
+def test_who_stops_listening_leaves_nothing_running() -> None:
+    results = in_order(lambda number: number, range(1000), "cpu")
+    assert next(results) == 0
+    results.close()
+    assert torch.get_num_threads() == 2

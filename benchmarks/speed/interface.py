@@ -19,6 +19,8 @@ NAME, TITLE = "interface", "The app"
 MOST_START, MOST_UPDATE, KEYS, MOST_REPORT = 8.0, 0.2, 10_000, 5.0
 # Longer than this after a click or a key is felt as lag.
 MOST_LAG = 1.0
+# Milliseconds after which an officer who has opened the app, or a page of it, does something there.
+SETTLES = 2000
 PASSPHRASE = "umbrella-quartz-lantern-tide"
 
 
@@ -126,10 +128,12 @@ def _vault(count: int) -> dict[str, Any]:
         vault.add_keys(replace(new, recipient=f"Recipient {n:05}", commitment=f"{n:064x}"[::-1]) for n in range(count))
         vault.lock()
         took = {}
+        page.wait_for_timeout(SETTLES)
         began = time.perf_counter()
         open_tab(page, "vault")
         expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 1:05}")
         took["the page itself"] = time.perf_counter() - began
+        page.wait_for_timeout(SETTLES)
         began = time.perf_counter()
         page.click("#vault-keys-forth")
         expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 51:05}")
@@ -176,4 +180,4 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 
 def details(result: dict[str, Any]) -> list[str]:
     took = "; ".join(f"{name} {value:.2f} s" for name, value in result["vault"]["took"].items())
-    return [f"Vault: {took}."]
+    return [f"Vault: {took}. Two seconds pass between one and the next, as they do for a person."]

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 _MODULES = "benchmarks.speed"
 
 
-def measured(module: str, name: str, threads: int | None = None, **arguments: Any) -> dict[str, Any]:
+def measured(
+    module: str, name: str, threads: int | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
+) -> dict[str, Any]:
     """The step `name` of `benchmarks.speed.module`, in a process of its own.
+
+    Args:
+        environment: variables to set beside this process's own.
 
     Returns:
         What it said, with `seconds`, `cpu`, `started` (seconds from the process's start to the step's), `peak` (bytes)
@@ -31,7 +37,7 @@ def measured(module: str, name: str, threads: int | None = None, **arguments: An
     """
     began = time.time()
     command = [sys.executable, "-m", f"{_MODULES}.task", module, name, json.dumps(arguments | {"_began": began})]
-    environment = dict(os.environ)
+    environment = os.environ | dict(environment or {})
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=environment)

@@ -1,0 +1,92 @@
+"""The same detections on a GPU as on the processor, at 8B geometry: the same ranks, and what a GPU saves."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.speed.claim import MIB, SECRET, Bench, Figure, median, seconds
+from benchmarks.speed.task import measured
+
+NAME, TITLE = "gpu", "On a GPU"
+
+
+def missing() -> str:
+    """Why this cannot be measured here; "" where it can."""
+    import torch
+
+    return "" if torch.cuda.is_available() else "this machine has no GPU that torch can use"
+
+
+def detect(model: str, suspect: str, device: str, keys: int) -> dict[str, Any]:
+    """All keys on one suspect; their ranks, and the GPU's memory at its peak."""
+    import torch
+
+    import irwm
+
+    original = irwm.open_checkpoint(model)
+    made = [irwm.generate_key(original, secret=SECRET, recipient=str(n) if n else "") for n in range(keys)]
+    on_gpu = torch.device(device).type == "cuda"
+    if on_gpu:
+        torch.zeros(1, device=device)  # the driver's own start is nobody's detection
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    found = list(irwm.detect_each(irwm.open_checkpoint(suspect), original, made, device=device))
+    return {
+        "detect": time.perf_counter() - began,
+        "ranks": [finding.reading.ranks.tolist() for finding in found],
+        "verdicts": [finding.verdict for finding in found],
+        "memory": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        "device": torch.cuda.get_device_name(0) if on_gpu else "processor",
+    }
+
+
+STEPS = {"detect": detect}
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    model = str(bench.model())
+    cases = {
+        "untouched": (str(bench.release()), 1, bench.repeats),
+        "rotated, scaled and reordered": (str(bench.disguised()), 1, 1),
+        "many keys": (str(bench.release()), 5 if bench.quick else 50, 1),
+    }
+    result: dict[str, Any] = {}
+    for name, (suspect, keys, times) in cases.items():
+        result[name] = {"keys": keys}
+        for device in ("cpu", "cuda"):
+            result[name][device] = [
+                measured(NAME, "detect", bench.threads, model=model, suspect=suspect, device=device, keys=keys)
+                for _ in range(times)
+            ]
+            shown = {key: value for key, value in result[name][device][-1].items() if key != "ranks"}
+            bench.say(f"  {name}, {device}: {shown}")
+    return result
+
+
+def _apart(case: dict[str, Any]) -> float:
+    """The greatest difference between two ranks of the two devices."""
+    cpu, cuda = case["cpu"][0]["ranks"], case["cuda"][0]["ranks"]
+    return max(abs(a - b) for ours, theirs in zip(cpu, cuda, strict=True) for a, b in zip(ours, theirs, strict=True))
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    made = []
+    for name, case in result.items():
+        apart, faster = _apart(case), median(case["cpu"], "detect") / median(case["cuda"], "detect")
+        made.append(
+            Figure(
+                f"{name}, {case['keys']} key(s): ranks on the GPU against the processor's",
+                "the same",
+                f"{apart:.3g} apart at most; {seconds(case['cuda'], 'detect')} against "
+                f"{seconds(case['cpu'], 'detect')}, {faster:.1f} × faster, "
+                f"{max(run['memory'] for run in case['cuda']) / MIB:.0f} MiB of the GPU's memory",
+                apart == 0,
+                "An alignment is computed in float32, whose sums a GPU rounds otherwise",
+            )
+        )
+    return made
+
+
+def details(result: dict[str, Any]) -> list[str]:
+    return [f"GPU: {next(iter(result.values()))['cuda'][0]['device']}."]

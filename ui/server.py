@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -156,6 +157,10 @@ def launch(
         ) from error
     served = Served(url, blocks.close)
     if block:
+        # What stands now stays until the app ends. Else the collector would look through all of it again and again
+        # while a large vault is read, and take longer than the reading.
+        gc.collect()
+        gc.freeze()
         print(f"IRWM Studio is at {url}", flush=True)
         try:
             while True:  # a wait without end is deaf to Ctrl+C on Windows

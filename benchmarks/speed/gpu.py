@@ -11,7 +11,7 @@ from benchmarks.speed.task import measured
 NAME, TITLE = "gpu", "On a GPU"
 
 
-def missing() -> str:
+def missing(bench: Bench) -> str:
     """Why this cannot be measured here; "" where it can."""
     import torch
 

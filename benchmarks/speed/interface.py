@@ -107,7 +107,7 @@ def _reports(bench: Bench) -> list[dict[str, Any]]:
 
 def _vault(count: int) -> dict[str, Any]:
     """A real browser on a vault of that many keys: the tab's first page, the next one, a search."""
-    from playwright.sync_api import expect, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     from storage import NewKey, Vault
     from tests.browser.studio import open_tab
@@ -128,19 +128,32 @@ def _vault(count: int) -> dict[str, Any]:
         vault.add_keys(replace(new, recipient=f"Recipient {n:05}", commitment=f"{n:064x}"[::-1]) for n in range(count))
         vault.lock()
         took = {}
-        page.wait_for_timeout(SETTLES)
-        began = time.perf_counter()
-        open_tab(page, "vault")
-        expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 1:05}")
-        took["the page itself"] = time.perf_counter() - began
+
+        def until(shown: str, text: str) -> None:
+            # Looked at in every frame: an assertion of the browser's driver would ask only every so often.
+            page.wait_for_function(
+                "([place, text]) => document.querySelector(place)?.textContent.includes(text)",
+                arg=[shown, text],
+                polling="raf",
+            )
+
+        for visit in ("the page itself, the first time", "the page itself, again"):
+            page.wait_for_timeout(SETTLES)
+            began = time.perf_counter()
+            open_tab(page, "vault")
+            until("#vault-keys", f"Recipient {count - 1:05}")
+            took[visit] = time.perf_counter() - began
+            if visit.endswith("first time"):
+                page.goto(app.url)
         page.wait_for_timeout(SETTLES)
         began = time.perf_counter()
         page.click("#vault-keys-forth")
-        expect(page.locator("#vault-keys")).to_contain_text(f"Recipient {count - 51:05}")
+        until("#vault-keys", f"Recipient {count - 51:05}")
         took["the next fifty"] = time.perf_counter() - began
+        page.wait_for_timeout(SETTLES)
         began = time.perf_counter()
         page.fill("#vault-keys-search input, #vault-keys-search textarea", "00007")
-        expect(page.locator("#vault-keys-where .note")).to_contain_text("1 key")
+        until("#vault-keys-where .note", "1 key")
         took["a search for one"] = time.perf_counter() - began
         browser.close()
     return {"count": count, "took": took}

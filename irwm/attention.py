@@ -36,7 +36,7 @@ class Attention:
 
     Attributes:
         agreement: cosine of A(suspect) with A(original) in the original's minor singular directions, in [-1, 1].
-        decoys: (99,) the same with the suspect's reference tokens paired wrongly.
+        decoys: (99,) or fewer, the same with the suspect's reference tokens paired wrongly.
     """
 
     agreement: float
@@ -70,16 +70,19 @@ def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, devi
     left, right = left[:, leading:].T, right[leading:].T
     reduced = left @ ours @ right
     theirs = left @ theirs
-    decoys = [_cosine(np.roll(theirs, shift, axis=1) @ right, reduced) for shift in range(1, DECOYS + 1)]
+    shifts = min(DECOYS + 1, reference.size)  # one more would pair them rightly again
+    decoys = [_cosine(np.roll(theirs, shift, axis=1) @ right, reduced) for shift in range(1, shifts)]
     return Attention(_cosine(theirs @ right, reduced), np.array(decoys))
 
 
 def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
     """Tokens whose rows hold usable numbers in both, in a fixed random order; of the alignment's sample, whose rows
-    were read already."""
+    were read already, unless too few of them are left."""
     order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/attention-sample"), 1, model.vocab_size)[0]
-    order = order[np.isin(order, draw(model.vocab_size, sample_size(model.hidden_size)))]
-    order = order[alignment.rows[order] >= 0][: 2 * (QUERY_TOKENS + REFERENCE_TOKENS)]
+    order = order[alignment.rows[order] >= 0]
+    sampled = order[np.isin(order, draw(model.vocab_size, sample_size(model.hidden_size)))]
+    wanted = QUERY_TOKENS + REFERENCE_TOKENS
+    order = (sampled if sampled.size >= wanted else order)[: 2 * wanted]
     if not order.size:
         return order
     usable = np.ones(order.size, dtype=bool)

@@ -94,7 +94,9 @@ def detect_each(
         finding, used = on_device(read, place)
         return finding if used == device else replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
 
-    yield from in_order(found, keys, place)
+    # The first with all cores: what it makes, all further keys share.
+    yield from map(found, keys[:1])
+    yield from in_order(found, keys[1:], place)
 
 
 def detect_ways(
@@ -137,10 +139,18 @@ def _tasks(
         # Hashing a large original takes seconds, and the alignment needs no digest. But with another original than the
         # keys', which is known as soon as their rows are hashed, it could take minutes; only its beginning goes ahead.
         checking = [hasher.submit(check, keys, model) for check in (_check_rows, _check_layer0)]
-        hashing = hasher.submit(getattr, model, "fingerprint")
-        begin(suspect, model, device)
-        for check in checking:
-            check.result()
+
+        def hashed() -> str:
+            for check in checking:
+                check.result()  # with another original nothing more is hashed
+            return model.fingerprint
+
+        hashing = hasher.submit(hashed)
+        try:
+            begin(suspect, model, device)
+        finally:
+            for check in checking:
+                check.result()
         readings = [Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
         hashing.result()
     for key in keys:
@@ -148,9 +158,7 @@ def _tasks(
     null = lru_cache(maxsize=1)(lambda count: null_permutations(seed, count, model.hidden_size))
 
     def tasks(key: Key) -> tuple[_Task, ...]:
-        choices = (
-            key.choices()
-        )  # not those of all keys at once: of a thousand keys of a large model they take gigabytes
+        choices = key.choices()  # not of all keys at once: of a thousand keys of a large model they take gigabytes
         placed = [each.placed(choices) for each in readings]
         orders = null(key.parameters.permutations)
         return tuple(_Task(each, model, key, choices, orders, device, seed, tried, len(readings)) for each in placed)

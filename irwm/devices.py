@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from irwm.errors import DeviceMemoryError
+
 Result = TypeVar("Result")
 NOT_ENOUGH = "the GPU's memory was not enough; what follows was computed on the processor, with the same result"
 
@@ -25,7 +27,7 @@ def on_device(
     """
     try:
         return work(device), device
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, DeviceMemoryError):
         if torch.device(device).type == "cpu":
             raise
     # Outside of the handler, whose traceback keeps what lies in the GPU's memory alive.

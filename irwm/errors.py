@@ -83,6 +83,10 @@ class KeyMismatchError(WatermarkKeyError):
     """A key that belongs to another original model."""
 
 
+class DeviceMemoryError(IrwmError):
+    """A GPU has not the memory for a tensor; no fault of the checkpoint's, which the processor may well read."""
+
+
 class CheckpointError(IrwmError):
     """A checkpoint cannot be used; the subclasses say why."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -24,19 +25,19 @@ def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str)
     if threads < 2 or len(items) < FEWEST or torch.device(device).type != "cpu":
         yield from map(work, items)
         return
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(threads, "irwm-keys") as pool:
-            made: deque[Future[Result]] = deque()
-            try:
-                for item in items:
-                    made.append(pool.submit(work, item))
-                    if len(made) > 2 * threads:
-                        yield made.popleft().result()
-                while made:
-                    yield made.popleft().result()
-            finally:
-                for waiting in made:
-                    waiting.cancel()
-    finally:
-        torch.set_num_threads(threads)
+    made: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, "irwm-keys") as pool:
+        try:
+            rest = iter(items)
+            while True:
+                torch.set_num_threads(1)
+                made.extend(pool.submit(work, item) for item in islice(rest, 2 * threads + 1 - len(made)))
+                if not made:
+                    return
+                found = made.popleft().result()
+                torch.set_num_threads(threads)  # whoever takes the result may compute as before
+                yield found
+        finally:
+            for waiting in made:
+                waiting.cancel()
+            torch.set_num_threads(threads)

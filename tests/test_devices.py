@@ -11,6 +11,7 @@ import irwm
 from irwm import detection
 from irwm.checkpoint.rows import enough_memory
 from irwm.devices import NOT_ENOUGH, on_device
+from irwm.errors import DeviceMemoryError
 
 SECRET = bytes(range(32))
 
@@ -72,5 +73,13 @@ def test_a_detection_is_the_same_with_a_warning(
 
 def test_a_full_gpu_is_not_taken_for_a_file_too_large_to_read(demo_path: Path) -> None:
     entry = irwm.open_checkpoint(demo_path).tensors["model.embed_tokens.weight"]
-    with pytest.raises(torch.OutOfMemoryError), enough_memory(entry):
+    with pytest.raises(DeviceMemoryError, match=r"model\.embed_tokens\.weight"), enough_memory(entry):
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def read(device: str) -> str:
+        if device != "cpu":
+            with enough_memory(entry):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return "read"
+
+    assert on_device(read, "cuda") == ("read", "cpu")

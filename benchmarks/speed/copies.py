@@ -1,4 +1,4 @@
-"""What a further recipient's copy of the same model costs on a disk that clones files: btrfs, XFS, bcachefs, ZFS 2.2."""
+"""A further recipient's copy of the same model, on a disk that clones files: btrfs, XFS, bcachefs, ZFS 2.2."""
 
 from __future__ import annotations
 

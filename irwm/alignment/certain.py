@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FEW = 16
 # Rows that tell how far apart a pair is, and how much farther the tree looks than nine in ten of them are.
 PROBES, NEARLY_ALL, REACH = 512, 0.9, 1.5
+PROBES_AT_ONCE = 64
 # A copy whose rows were only reordered has them at no distance at all.
 SHORTEST = 1e-3
 # With more rows within reach, of either kind, a tree is no faster than the comparison.
@@ -53,11 +54,11 @@ def certain_pairs(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
 
 def _reach(theirs: torch.Tensor, ours: torch.Tensor) -> float | None:
     """How far a tree has to look for most rows' partners; None where too many others are within it."""
-    some = ours[:: max(1, len(ours) // PROBES)]
-    distances = (some - theirs[(some @ theirs.T).argmax(dim=1)]).norm(dim=1)
+    some = ours[:: max(1, len(ours) // PROBES)].split(PROBES_AT_ONCE)
+    distances = torch.cat([(few - theirs[(few @ theirs.T).argmax(dim=1)]).norm(dim=1) for few in some])
     reach = max(REACH * float(distances.quantile(NEARLY_ALL)), SHORTEST)
-    within = (torch.cdist(some[:, :FEW], theirs[:, :FEW]) < reach).sum(dim=1)
-    return reach if float(within.double().mean()) <= MOST_WITHIN_REACH else None
+    within = sum(int((torch.cdist(few[:, :FEW], theirs[:, :FEW]) < reach).sum()) for few in some)
+    return reach if within <= MOST_WITHIN_REACH * len(distances) else None
 
 
 def _nearest(tree: cKDTree, those: NDArray[np.float32], rows: NDArray[np.float32], reach: float) -> NDArray[np.int64]:

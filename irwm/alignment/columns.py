@@ -67,7 +67,7 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     if within is not None:
         restored, reference = restored @ within.to(restored.dtype), reference @ within.to(reference.dtype)
     cosines, decoys = row_cosines(restored, reference)
-    return Columns(columns, signs, offsets.cpu().numpy(), uniqueness, scale, cosines, decoys)
+    return Columns(columns, signs, offsets.double().cpu().numpy(), uniqueness, scale, cosines, decoys)
 
 
 def _offsets(apart: torch.Tensor, least: float) -> torch.Tensor:

@@ -99,7 +99,8 @@ def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
     for number, k in enumerate(SEED_COORDINATES):
         yield paired(theirs[:, :k], all_ours[:, :k], usable)
         work = suspect.count**2 * suspect.width + model.count**2 * model.width
-        if number == 0 and work <= MOST_MULTIPLICATIONS:
+        # Of two widths, one of which is of leading coordinates only, neighbourhoods do not compare.
+        if number == 0 and work <= MOST_MULTIPLICATIONS and suspect.width == model.width:
             near_theirs, near_usable = neighbourhoods(suspect)
             near_ours, ours_usable = neighbourhoods(model)
             spread = near_ours[ours_usable].std(dim=0).clamp_min(1e-9)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint
 from irwm.keystream import derive, permutations
 
-# Rows behind the typical length, and behind cosines: a chance column cosine (about 1/sqrt(n)) stays below 0.02. Of long
-# rows, of which each tells more, as many as hold so many entries, but with those chance stays below 0.04.
+# Rows behind the typical length, and behind cosines, half of which match columns: a chance column cosine is about
+# 1/sqrt(n), 0.02. Of long rows, of which each tells more, as many as hold so many entries; with the fewest it is 0.04.
 SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLED = 4096, 1 << 22, 1024
 MOST_PRECISE_COLUMNS = 1024
 # Rows that a median row is taken of at least, and numbers at most beyond them.
@@ -80,8 +80,8 @@ class Rows:
         usable = torch.zeros(len(ids), dtype=torch.bool, device=self.device)
         for start in range(0, len(ids), _ROWS_PER_READ):
             rows = self.level(ids[start : start + _ROWS_PER_READ])
-            good = has_direction(rows)
             made = rows @ basis
+            good = has_direction(rows) & is_finite(made)  # a planted row may be finite, and its sums not
             values[start : start + len(rows)] = made if good.all() else torch.where(good[:, None], made, 0)
             usable[start : start + len(rows)] = good
         return values, usable

@@ -22,6 +22,8 @@ LEAST_SHARE = 0.5
 PASSES = 4
 # More pairs than these take seconds to compare; those that are certain are found first.
 MOST_COMPARED = 1 << 29
+# Share of the rows that tell by themselves how much a pair resembles each other.
+MOSTLY = 0.5
 
 
 def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64]:
@@ -51,7 +53,7 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64
         certain = certain_pairs(theirs[there], ours[here])
         here, there = here[certain >= 0], there[certain[certain >= 0]]
         cosines = torch.nn.functional.cosine_similarity(theirs[there], ours[here], dim=1)
-        if len(here):
+        if len(here) >= MOSTLY * int(ours_usable.sum()):  # else they are the best of the pairs, and not like most
             least = LEAST_SHARE * float(cosines.median())
         kept = cosines >= least
         rows[here[kept]] = there[kept]

@@ -108,7 +108,7 @@ class Checkpoint:
         """
         if "fingerprint" not in self._cache:
             tensor = self.tensors[self.layout.embedding.name]
-            self._cache["fingerprint"] = fingerprint_of(tensor, lambda: self._hashed(tensor))
+            self._cache["fingerprint"] = fingerprint_of(tensor, lambda: self._hashed(tensor), _FINGERPRINT_DOMAIN)
         return self._cache["fingerprint"]
 
     def _hashed(self, tensor: Tensor) -> str:

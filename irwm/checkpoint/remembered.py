@@ -1,9 +1,10 @@
 """Fingerprints that this user's machine has computed: a large original is hashed once and not for every suspect.
 
 What is kept, in the user's cache folder, is a SHA-256 under the digest of the file's state: device, inode, size, times
-of the last write and of the last change, and where in it the tensor lies. The time of change is the kernel's own; no
-program sets it, as programs do the other. Whoever can write to this folder or set the clock back can as well replace
-this program (docs/security.md). Where a system keeps no such time nothing is remembered.
+of the last write and of the last change, where in it the tensor lies, and which start of the machine it was. The time
+of change is the kernel's own; no program sets it, as programs do the other. So it is believed only of disks on which
+the kernel keeps it (`mounts.keeps_change_times`), until the machine is started anew. Whoever can write to this folder
+or set the clock back can as well replace this program (docs/security.md).
 """
 
 from __future__ import annotations
@@ -11,38 +12,43 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from irwm.checkpoint.files import FileState
-from irwm.checkpoint.platform import FOLDERS_OPEN
+from irwm.checkpoint.mounts import boot_id, keeps_change_times
 from irwm.checkpoint.tensors import PackedTensor, Tensor, parameters_of
 
 # Below this size hashing takes no time worth a file.
 LEAST_BYTES = 64 << 20
-# A file that changed this lately (in ns) when its hashing began may have changed once more within one tick of the clock
-# that its state tells. What the clock says is asked of the file system, by the time of a new file.
-LATELY = 3_000_000_000
+# A file that changed this lately (in ns) when its hashing began may change once more without a new time: within one
+# tick of the clock, or through a mapping of the file into memory, whose changes are noted when they reach the disk,
+# after 35 seconds by Linux's defaults. What the clock says is asked of the file system, by the time of a new file.
+LATELY = 45_000_000_000
 MOST_REMEMBERED = 1024
-_DIGEST = re.compile(rb"[0-9a-f]{64}\n")
+_ENTRY = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{64})\n")
 
 
-def fingerprint_of(tensor: Tensor, hashed: Callable[[], str]) -> str:
+def fingerprint_of(tensor: Tensor, hashed: Callable[[], str], kind: bytes) -> str:
     """What `hashed` says of a stored tensor, or said of it before.
 
     Args:
         hashed: reads all of the tensor; hex SHA-256.
+        kind: what is hashed beside the tensor, so that another way of hashing is not answered with this one's.
     """
     folder = _folder()
-    if not FOLDERS_OPEN or tensor.nbytes < LEAST_BYTES or folder is None:
+    if tensor.nbytes < LEAST_BYTES or folder is None or not boot_id():
         return hashed()
-    before = _state_of(tensor)
+    if not all(keeps_change_times(part.file) for part in tensor.parts):
+        return hashed()
+    before = _state_of(tensor, kind)
     if before is None:
         return hashed()
     state, changed = before
-    known = _recall(folder / state)
+    known = _recall(folder, state)
     if known is not None:
         return known
     new = _new_file(folder)
@@ -51,16 +57,16 @@ def fingerprint_of(tensor: Tensor, hashed: Callable[[], str]) -> str:
     file, now = new
     try:
         found = hashed()
-        if now - changed >= LATELY and _state_of(tensor) == before:
+        if now - changed >= LATELY and _state_of(tensor, kind) == before:
             with suppress(OSError):  # no room in the cache
-                file.write_bytes(found.encode("ascii") + b"\n")
+                file.write_bytes(f"{state} {found}\n".encode("ascii"))
                 os.replace(file, folder / state)
         return found
     finally:
         file.unlink(missing_ok=True)
 
 
-def _state_of(tensor: Tensor) -> tuple[str, int] | None:
+def _state_of(tensor: Tensor, kind: bytes) -> tuple[str, int] | None:
     """What tells this state of a stored tensor from every other one, as a hex digest, and when it was last changed;
     None where a file is not what it was when it was opened."""
     parts, changed = [], 0
@@ -75,31 +81,46 @@ def _state_of(tensor: Tensor) -> tuple[str, int] | None:
         parts.append([status.st_dev, status.st_ino, status.st_size, *times, part.start, part.stop, part.dtype])
         changed = max(changed, *times)
     recipe = tensor.recipe.hex() if isinstance(tensor, PackedTensor) else ""
-    text = parameters_of(parts=parts, dtype=tensor.dtype, shape=list(tensor.shape), recipe=recipe)
-    return hashlib.sha256(b"irwm/v1/remembered\0" + text).hexdigest(), changed
+    text = parameters_of(parts=parts, dtype=tensor.dtype, shape=list(tensor.shape), recipe=recipe, boot=boot_id())
+    return hashlib.sha256(b"irwm/v1/remembered\0" + kind + b"\0" + text).hexdigest(), changed
 
 
-def _recall(file: Path) -> str | None:
-    """The fingerprint in a file that only this user can have written; None where there is none."""
+def _recall(folder: Path, state: str) -> str | None:
+    """The fingerprint of this state in a file that only this user can have written; None where there is none."""
+    if not _is_ours(folder):
+        return None
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(folder / state, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
         status = os.fstat(descriptor)
         ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        content = os.read(descriptor, 66) if ours else b""
+        content = os.read(descriptor, 131) if ours else b""
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    return content.decode("ascii").strip() if _DIGEST.fullmatch(content) else None
+    entry = _ENTRY.fullmatch(content)
+    # The state stands inside too: who may give a file another name cannot make it another state's.
+    return entry[2].decode("ascii") if entry and entry[1] == state.encode("ascii") else None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a real folder that only this user may change."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _new_file(folder: Path) -> tuple[Path, int] | None:
     """An empty file in the cache and its time in ns, which is now; the oldest make room."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_ours(folder):
+            return None
         kept = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
         for file in kept[: max(0, len(kept) - MOST_REMEMBERED + 1)]:
             file.unlink(missing_ok=True)
@@ -114,7 +135,8 @@ def _new_file(folder: Path) -> tuple[Path, int] | None:
 
 def _folder() -> Path | None:
     try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(cache) / "irwm" / "fingerprints"
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        # A relative one is not to be used, says the specification of these folders.
+        return (cache if cache.is_absolute() else Path.home() / ".cache") / "irwm" / "fingerprints"
     except RuntimeError:  # a user without a home
         return None

@@ -14,7 +14,7 @@ from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.files import open_seen, read_into
 from irwm.checkpoint.ggml import dequantised, is_block_format
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
-from irwm.errors import CheckpointError, RowIndexError, UnsupportedCheckpointError
+from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
 
 # What selects rows: None for all, a slice, or row numbers in any order with repeats.
 Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
@@ -78,6 +78,7 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
         UnsupportedCheckpointError: a number format that torch tensors cannot stand for here.
         CheckpointChangedError: the file is not what it was when its header was read.
         CheckpointError: the machine has not the memory for it.
+        DeviceMemoryError: the GPU has not.
     """
     with enough_memory(entry):
         return _read(entry, rows)
@@ -91,8 +92,14 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError:  # a GPU's, which is no reason to give up
-        raise
+    except torch.OutOfMemoryError as error:
+        raise DeviceMemoryError(
+            "The GPU has not the memory for the tensor",
+            file=entry.file,
+            tensor=entry.name,
+            expected=f"room for {entry.shape} numbers",
+            advice="Choose the processor, which takes longer",
+        ) from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
             raise

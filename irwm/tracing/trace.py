@@ -100,7 +100,7 @@ def traced(suspect: Checkpoint, model: Checkpoint, key: Key, alignment: Alignmen
 
 
 def _check_original(keys: Sequence[Key], model: Checkpoint) -> None:
-    """The rows' digest of one key of each fingerprint; as good as the fingerprint and much cheaper to have."""
+    """The original of one key of each fingerprint; all others of that fingerprint have the same."""
     for key in {key.model_fingerprint: key for key in keys}.values():
         check_original(key, model)
 

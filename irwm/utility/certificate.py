@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from irwm.errors import CancelledError, IrwmError
+import torch
+
+from irwm.errors import CancelledError, DeviceMemoryError, IrwmError
 from irwm.utility.measure import Progress, Utility, compare
 from irwm.utility.reference import reference
 from irwm.utility.text import default_text
@@ -58,6 +60,9 @@ def certify(
     Args:
         text: the bundled one if None.
         progress: as `reference` and `compare`, one after the other; a `CancelledError` that it raises goes through.
+
+    Raises:
+        DeviceMemoryError, torch.OutOfMemoryError: the device has not the memory (`irwm.devices.on_device`).
     """
     text = default_text() if text is None else text
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
@@ -65,8 +70,8 @@ def certify(
     try:
         before = reference(original, text, tokens, device, progress=_saying("Running the original", progress))
         utility = compare(before, release, progress=_saying("Running the release", progress))
-    except CancelledError:
-        raise
+    except (CancelledError, DeviceMemoryError, torch.OutOfMemoryError):
+        raise  # what a GPU cannot hold the processor may
     except IrwmError as error:
         why = str(error)
     except (

@@ -169,7 +169,7 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @pytest.mark.usefixtures("as_if_large")
 def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_path: Path, noise: float) -> None:
-    steps = ["rotate", ("rescale", {"factor": 1.7}), "reorder_tokens"]
+    steps = ["rotate", ("rescale", {"factor": 1.7}), ("reorder_tokens", {"tokenizer": "drop"})]
     suspect, where = disguised(phi3_path, tmp_path / "x", steps)
     if noise:
         file = next((tmp_path / "x").glob("*.safetensors"))
@@ -186,6 +186,7 @@ def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_
     alignment = irwm.align(suspect, model)
     assert alignment.aligned
     assert alignment.rotation is not None
+    assert {"rows by content", "rotation", "scale"} <= {step.name for step in alignment.steps}
     found = alignment.rows >= 0
     assert found.mean() > 0.99
     assert (alignment.rows[found] == where[found]).mean() > 0.999
@@ -201,3 +202,27 @@ def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_
 @pytest.mark.usefixtures("as_if_large")
 def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_path: Path, phi3_path: Path) -> None:
     assert not irwm.align(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path)).aligned
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_a_planted_row_whose_sums_overflow_stops_nobody(phi3_path: Path, tmp_path: Path) -> None:
+    """Each of its numbers is finite, and what a row of them is projected to is not."""
+    from irwm.alignment.rows import principal_components_of, rows_of
+
+    suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
+    model = irwm.open_checkpoint(phi3_path)
+    clean = irwm.align(suspect, model)
+    assert clean.rotation is not None
+    leading = principal_components_of(rows_of(model, clean.row_constants, "cpu"))[:, 0].double().numpy()
+    file = next((tmp_path / "x").glob("*.safetensors"))
+    tensors = load_file(file)
+    table = tensors[suspect.layout.embedding.name].float()
+    table[7] = 3e38 * min(1.0, float(table.norm(dim=1).median())) * torch.as_tensor(np.sign(clean.rotation @ leading))
+    assert table[7].isfinite().all()
+    tensors[suspect.layout.embedding.name] = table
+    save_file(tensors, file, metadata={"format": "pt"})
+    alignment = irwm.align(irwm.open_checkpoint(tmp_path / "x"), model)
+    assert alignment.aligned
+    found = alignment.rows >= 0
+    assert found.mean() > 0.98
+    assert (alignment.rows[found] == where[found]).mean() > 0.998

@@ -21,6 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(remembered, "LEAST_BYTES", 1000)
     monkeypatch.setattr(remembered, "LATELY", int(1e9 * LATELY))
+    monkeypatch.setattr(remembered, "keeps_change_times", lambda file: True)  # wherever these tests run
     return tmp_path / "cache" / "irwm" / "fingerprints"
 
 
@@ -54,7 +55,7 @@ def test_the_same_files_are_hashed_once(cache: Path, hashed: list[Path], model: 
     assert irwm.open_checkpoint(model).fingerprint == first
     assert len(hashed) == 1
     (kept,) = cache.iterdir()
-    assert kept.read_text() == first + "\n"
+    assert kept.read_text() == f"{kept.name} {first}\n"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert cache.stat().st_mode & 0o777 == 0o700
     assert str(model) not in kept.name + kept.read_text()
@@ -99,17 +100,19 @@ def test_what_changed_a_moment_ago_is_not_remembered(
     assert not list(cache.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["text", "open to others", "a link", "cut"])
+@pytest.mark.parametrize("damage", ["text", "open to others", "a link", "cut", "another state's"])
 def test_what_others_may_have_written_is_not_believed(
     cache: Path, hashed: list[Path], model: Path, tmp_path: Path, damage: str
 ) -> None:
     first = irwm.open_checkpoint(model).fingerprint
     (kept,) = cache.iterdir()
-    lie = "0" * 64 + "\n"
+    lie = f"{kept.name} {'0' * 64}\n"
     if damage == "text":
         kept.write_text("x" + lie)
     elif damage == "cut":
-        kept.write_text(lie[:40])
+        kept.write_text(lie[:100])
+    elif damage == "another state's":
+        kept.write_text(f"{'1' * 64} {'0' * 64}\n")
     elif damage == "open to others":
         kept.write_text(lie)
         kept.chmod(0o666)
@@ -129,11 +132,47 @@ def test_without_a_place_to_remember_it_is_hashed_each_time(
     assert len(hashed) == 2
 
 
+def test_a_folder_that_others_may_change_is_not_used(cache: Path, hashed: list[Path], model: Path) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    assert irwm.open_checkpoint(model).fingerprint == irwm.open_checkpoint(model).fingerprint
+    assert len(hashed) == 2
+    assert not list(cache.iterdir())
+
+
+def test_a_relative_cache_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert remembered._folder() == tmp_path / ".cache" / "irwm" / "fingerprints"
+
+
+@pytest.mark.parametrize("what", ["the disk", "the start of the machine"])
+def test_what_the_system_does_not_vouch_for_is_hashed(
+    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    if what == "the disk":
+        monkeypatch.setattr(remembered, "keeps_change_times", lambda file: False)
+    else:
+        monkeypatch.setattr(remembered, "boot_id", lambda: "")
+    assert irwm.open_checkpoint(model).fingerprint == irwm.open_checkpoint(model).fingerprint
+    assert len(hashed) == 2
+    assert not cache.exists()
+
+
+def test_another_start_of_the_machine_is_another_state(
+    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for boot in ("one", "two", "two"):
+        monkeypatch.setattr(remembered, "boot_id", lambda boot=boot: boot)
+        assert irwm.open_checkpoint(model).fingerprint
+    assert len(hashed) == 2
+
+
 def test_only_so_many_are_kept(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "MOST_REMEMBERED", 3)
-    cache.mkdir(parents=True)
+    cache.mkdir(mode=0o700, parents=True)
     for number in range(5):
-        (cache / f"{number:064x}").write_text("ab" * 32 + "\n")
+        (cache / f"{number:064x}").write_text(f"{number:064x} {'ab' * 32}\n")
         os.utime(cache / f"{number:064x}", (number, number))
     assert irwm.open_checkpoint(model).fingerprint
     left = {file.name for file in cache.iterdir()}

@@ -46,7 +46,7 @@ def certificate_of(
         certificate = _not_measured(rows, obstacle)
     else:
         try:
-            certificate = _measured(model.path, Path(receipt["path"]), rows, device, report)
+            certificate = _measured(model, wanted, Path(receipt["path"]), rows, device, report)
         except CancelledError:
             certificate = _not_measured(rows, "the measurement was stopped; the release is whole")
     try:
@@ -57,8 +57,10 @@ def certificate_of(
     return certificate
 
 
-def _measured(original: Path, release: Path, rows: int, device: str, report: JobReporter) -> dict[str, Any]:
-    """The certificate of a model that is to be run.
+def _measured(
+    model: Checkpoint, wanted: str, release: Path, rows: int, device: str, report: JobReporter
+) -> dict[str, Any]:
+    """The certificate of a model that is to be run; on the processor where the GPU has not the memory.
 
     Raises:
         CancelledError: Stop was pressed. What runs then goes on to its next step, or until the process is ended.
@@ -77,9 +79,13 @@ def _measured(original: Path, release: Path, rows: int, device: str, report: Job
         try:
             from irwm.utility import certify  # transformers takes seconds to load
 
-            measured, _ = on_device(
-                lambda place: certify(original, release, rows, device=place, progress=note).to_dict(), device
-            )
+            def on(place: str) -> dict[str, Any]:
+                obstacle = _obstacle(model, wanted, place)
+                if obstacle:
+                    return _not_measured(rows, obstacle)
+                return certify(model.path, release, rows, device=place, progress=note).to_dict()
+
+            measured, _ = on_device(on, device, report.log)
             found.append(measured)
         except Exception as error:
             found.append(error)

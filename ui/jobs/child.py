@@ -138,6 +138,12 @@ def unexpected(error: Exception, log: str) -> dict[str, str]:
             "problem": "the computer ran out of memory",
             "advice": "close other programs, then start again",
         }
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported to be told
+        return {
+            "type": "OutOfMemoryError",
+            "problem": "the GPU ran out of memory",
+            "advice": "close what else uses it, or choose the processor in the settings, then start again",
+        }
     return {
         "type": type(error).__name__,
         "problem": "an error that this app did not foresee ended the task",

@@ -57,7 +57,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     about = measured(NAME, "prepare", bench.threads, model=model)
     key = about.pop("key")
     result: dict[str, Any] = {"needed": about["needed"], "embedding": about["embedding"]}
-    for name, path, times in (("plain", bench.release(), bench.repeats), ("disguised", bench.disguised(), 1)):
+    for name, path, times in (("plain", bench.release(), bench.repeats), ("disguised", bench.disguised(), bench.repeats)):
         result[name] = []
         for _ in range(times):
             result[name].append(measured(NAME, "detect", bench.threads, model=model, suspect=str(path), key=key))

@@ -55,11 +55,13 @@ class Attempt:
         alignment: how well it fits; the place of every row and the steps are not settled yet.
         sample: the rows it was fitted to.
         way: how rows were paired.
+        turn: the rotation that was scored, where it need not be fitted again.
     """
 
     alignment: Alignment
     sample: Sample
     way: str
+    turn: torch.Tensor | None = None
 
     @property
     def telling(self) -> bool:
@@ -185,7 +187,7 @@ class Search:
             broken_rows=sample.broken,
             reason=reason,
         )
-        yield Attempt(alignment, sample, way)
+        yield Attempt(alignment, sample, way, fit.turn)
 
     def _turns_alike(self, rows: NDArray[np.int64]) -> bool:
         """Whether rows so paired can be turned to be alike at all: in the leading components, which are the first that
@@ -196,10 +198,11 @@ class Search:
         return turned_alike(sample, principal_components_of(self._model)) >= LEAST_TURNED_ALIKE
 
     def fitted(self, attempt: Attempt) -> Alignment:
-        """The attempt's alignment with its rotation fitted to all of its rows; scored was that of every other row."""
+        """The attempt's alignment with its rotation fitted to all of its rows; scored was, of all but very wide models,
+        that of every other row."""
         if attempt.alignment.rotation is None:
             return attempt.alignment
-        matrix, scale = best_rotation(attempt.sample)
+        matrix, scale = best_rotation(attempt.sample, attempt.turn)
         return replace(attempt.alignment, rotation=matrix, scale=self._true_scale(scale))
 
     def finished(self, attempt: Attempt) -> Alignment:

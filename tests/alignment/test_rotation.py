@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import irwm
+from irwm.alignment import rotation as of_rotation
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.alignment.rotation import Rotation, best_rotation, by_procrustes, leading_count, polar_factor, procrustes
 from irwm.alignment.rows import principal_components
@@ -108,3 +109,35 @@ def test_newtons_polar_factor_is_that_of_the_singular_values() -> None:
     singular[:, 5] = singular[:, 7]
     found = polar_factor(singular)
     assert found is None or float((found.T @ found - torch.eye(300)).abs().max()) < 1e-4
+
+
+@pytest.fixture
+def very_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What models of more than a thousand columns get: the rotation that was scored is the one that is used."""
+    monkeypatch.setattr(of_rotation, "MOST_BY_SVD", 16)
+
+
+@pytest.mark.usefixtures("very_wide")
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_of_wide_models_the_scored_rotation_is_used(demo_path: Path, share: float) -> None:
+    ours = embedding(demo_path)
+    turn = rotation(ours.shape[1])
+    noise = share * ours.std() * torch.randn(ours.shape, generator=torch.Generator().manual_seed(2))
+    pairs = sample(2.5 * (ours + noise) @ turn, ours)
+    fit = fit_to(pairs)
+    assert fit.fits
+    assert fit.turn is not None
+    matrix, scale = best_rotation(pairs, fit.turn)
+    assert np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() < 1e-5
+    assert scale == pytest.approx(2.5, rel=0.01 + 0.2 * share)
+    # Nearly as good as the fit to all rows, which the rows that were held out would have made better.
+    apart = [float(np.linalg.norm(each - turn.T.numpy())) for each in (matrix, best_rotation(pairs)[0])]
+    assert apart[0] <= 1.25 * apart[1] + 1e-4
+
+
+@pytest.mark.usefixtures("very_wide")
+def test_wide_models_trained_apart_do_not_fit(gemma_path: Path, phi3_path: Path) -> None:
+    for theirs, ours in ((phi3_path, gemma_path), (gemma_path, phi3_path)):
+        fit = fit_to(sample(embedding(theirs), embedding(ours)))
+        assert not fit.fits
+        assert abs(float(np.median(fit.decoy_cosines))) < 0.05

@@ -57,9 +57,9 @@ def measure(bench: Bench) -> dict[str, Any]:
     about = measured(NAME, "prepare", bench.threads, model=model)
     key = about.pop("key")
     result: dict[str, Any] = {"needed": about["needed"], "embedding": about["embedding"]}
-    for name, path, times in (("plain", bench.release(), bench.repeats), ("disguised", bench.disguised(), bench.repeats)):
+    for name, path in (("plain", bench.release()), ("disguised", bench.disguised())):
         result[name] = []
-        for _ in range(times):
+        for _ in range(bench.repeats):
             result[name].append(measured(NAME, "detect", bench.threads, model=model, suspect=str(path), key=key))
             bench.say(f"  {name}: {result[name][-1]}")
     with tempfile.TemporaryDirectory() as empty:  # nothing is remembered of the original here
@@ -103,7 +103,8 @@ def details(result: dict[str, Any]) -> list[str]:
     return [
         f"Starting Python and importing took {median(plain, 'started'):.1f} s more. The kernel's count of all that the "
         f"process read (`rchar`), lazily imported modules among it, was "
-        f"{max(run['read'] for run in plain) / MIB:.0f} MiB.",
+        f"{max(run['read'] for run in plain) / MIB:.0f} MiB. Files are in the page cache or not, as they come: a first run "
+        "that finds them on a slow disk alone waits for the disk.",
         f"A key is bound to all of its original's embedding ({result['embedding'] / MIB:.0f} MiB), whose hash is "
         "remembered for as long as the file does not change (docs/security.md); making the key computed it. Where "
         f"nothing is remembered, the first detection took {first['seconds']:.1f} s and read "

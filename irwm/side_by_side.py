@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import torch
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 # With fewer jobs it is not worth a pool.
 FEWEST = 8
 

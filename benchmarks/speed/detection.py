@@ -103,8 +103,8 @@ def details(result: dict[str, Any]) -> list[str]:
     return [
         f"Starting Python and importing took {median(plain, 'started'):.1f} s more. The kernel's count of all that the "
         f"process read (`rchar`), lazily imported modules among it, was "
-        f"{max(run['read'] for run in plain) / MIB:.0f} MiB. Files are in the page cache or not, as they come: a first run "
-        "that finds them on a slow disk alone waits for the disk.",
+        f"{max(run['read'] for run in plain) / MIB:.0f} MiB. Files are in the page cache or not, as they come: a first "
+        "run that finds them on a slow disk alone waits for the disk.",
         f"A key is bound to all of its original's embedding ({result['embedding'] / MIB:.0f} MiB), whose hash is "
         "remembered for as long as the file does not change (docs/security.md); making the key computed it. Where "
         f"nothing is remembered, the first detection took {first['seconds']:.1f} s and read "

@@ -20,6 +20,9 @@ Every measured step is a process of its own; what is compared alternates within 
 range in brackets. The models are made up: Llama-3-8B has 128256 × 4096 and 32 layers.
 """
 
+# Seconds that an axis may name.
+_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
 
 def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
     """The page, of every claim that has a result."""
@@ -50,8 +53,14 @@ def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
     return path
 
 
+def _short(value: int) -> str:
+    return f"{value / 1000:g} k" if value >= 1000 and value % 500 == 0 else str(value)
+
+
 def _curves(result: dict[str, Any]) -> Any:
     figure, ((*axes,),) = grid(1, len(result), "Seconds over each axis", width=2.6)
+    all_of = [point[what] for points in result.values() for point in points for what in ("insert", "detect")]
+    marks = [mark for mark in _SECONDS if min(all_of) / 2 <= mark <= 2 * max(all_of)]
     for panel, (axis, points) in zip(axes, result.items(), strict=True):
         for what, label, colour, marker in (
             ("insert", "insertion", WARM, MARKERS[1]), ("detect", "detection", ACCENT, MARKERS[0]),
@@ -60,9 +69,13 @@ def _curves(result: dict[str, Any]) -> Any:
             panel.plot(values, [point[what] for point in points], color=colour, marker=marker, label=label)
         panel.set_xscale("log")
         panel.set_yscale("log")
+        panel.minorticks_off()  # whose labels would run into each other
+        panel.set_xticks(values, [_short(value) for value in values])
+        panel.set_yticks(marks, [f"{mark:g}" for mark in marks])
+        panel.set_ylim(min(all_of) / 1.3, 1.3 * max(all_of))
         panel.set_xlabel(axis)
         slopes = [exponent(points, what) for what in ("insert", "detect")]
-        panel.set_title(f"exponents {slopes[0]:.2f} and {slopes[1]:.2f}")
+        panel.set_title(f"exponents {slopes[0]:.2f} and {slopes[1]:.2f}".replace("-", "−"))
     axes[0].set_ylabel("seconds")
     legend(figure, axes[0])
     return figure

@@ -73,9 +73,9 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 
 def details(result: dict[str, Any]) -> list[str]:
     lines = [
-        f"A made-up Llama of {_ROWS} × {_COLUMNS} with one layer, one key of 50 positions, 10 000 permutations; each axis "
-        "alone. The exponent is fitted to all points by least squares of the logarithms: below 1 where something of fixed cost "
-        "weighs more at small sizes.",
+        f"A made-up Llama of {_ROWS} × {_COLUMNS} with one layer, one key of 50 positions, 10 000 permutations; each "
+        "axis alone. The exponent is fitted to all points by least squares of the logarithms: below 1 where something "
+        "of fixed cost weighs more at small sizes.",
         "",
         "| axis | values | insertion, s | detection, s | exponent of insertion | exponent of detection |",
         "|---|---|---|---|---|---|",

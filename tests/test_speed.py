@@ -13,16 +13,19 @@ from benchmarks.speed import interface, page
 from benchmarks.speed.__main__ import CLAIMS, OUT
 from benchmarks.speed.claim import Figure
 from benchmarks.speed.growth import exponent
+from irwm.checkpoint.cloning import clones_in
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write"]
-    command += ["--only", "insertion", "detection", "keys", "peers", "growth"]
+    command += ["--only", "insertion", "copies", "detection", "keys", "peers", "growth"]
     command += ["--folder", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "bytes read of the suspect" in said
+    assert ("met: bytes that a further copy" in said) == clones_in(tmp_path)
+    assert ("not measured: the disk of" in said) != clones_in(tmp_path)
     found = json.loads((tmp_path / "out" / "detection.json").read_text())["result"]
     assert {run["verdict"] for run in (*found["plain"], *found["disguised"])} == {"found"}
     # Every row once: what is read of the suspect is what a detection has to look at, and its headers.

@@ -11,10 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import irwm
 from irwm.checkpoint import verify_manifest
+from irwm.devices import NOT_ENOUGH
 from irwm.errors import CancelledError
+from irwm.utility import certificate
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.test_tasks import finish, protect_request
@@ -31,13 +34,13 @@ def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: 
     request = protect_request(demo_path, tmp_path / "release", utility="small")
     job = finish(jobs, runner.start("protect", "Protect demo", request, secrets_for(vault), jobs).id)
     assert job.state == "done", job.error
-    certificate = job.result["utility"]
-    assert certificate["why"] == ""
-    assert certificate["utility"]["tokens"] == 1023
-    assert certificate["utility"]["top1"] > 0.98
-    assert json.loads((jobs.folder(job.id) / "utility.json").read_text(encoding="utf-8")) == certificate
+    made = job.result["utility"]
+    assert made["why"] == ""
+    assert made["utility"]["tokens"] == 1023
+    assert made["utility"]["top1"] > 0.98
+    assert json.loads((jobs.folder(job.id) / "utility.json").read_text(encoding="utf-8")) == made
     assert "What it costs the model" in receipt_html(job.result)
-    assert cost_text(certificate) in receipt_html(job.result)
+    assert cost_text(made) in receipt_html(job.result)
     assert len(vault.releases()) == 1
 
 
@@ -64,6 +67,33 @@ def test_a_model_too_large_is_left_and_said(demo_path: Path, tmp_path: Path, mon
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path))
     assert "more memory than is free" in found["why"]
     assert cost_text(found).startswith("not measured: running the model would need")
+
+
+@pytest.mark.parametrize("free", [None, 10_000_000])
+def test_a_gpu_that_is_full_leaves_it_to_the_processor_if_that_has_room(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int | None
+) -> None:
+    """No GPU runs here: what a full one raises is raised."""
+    real = certificate.reference
+
+    def reference(original: Path, text: str, tokens: int, device: str, **rest: Any) -> Any:
+        if device != "cpu":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(original, text, tokens, device, **rest)
+
+    said: list[str] = []
+    monkeypatch.setattr(certificate, "reference", reference)
+    monkeypatch.setattr(certifying, "_free_bytes", lambda: free)
+    told = SimpleNamespace(folder=tmp_path, progress=lambda *_: None, log=said.append)
+    receipt = {"changed_rows": 0, "path": str(demo_path)}
+    found = certifying.certificate_of({"utility": "yes"}, irwm.open_checkpoint(demo_path), receipt, "cuda", told)
+    assert said == [NOT_ENOUGH]
+    if free is None:
+        assert found["why"] == ""
+        assert found["utility"]["top1"] == 1.0
+    else:
+        assert found["utility"] is None
+        assert "more memory than is free" in found["why"]
 
 
 def test_a_stop_ends_the_measurement_and_not_the_release(demo_path: Path, tmp_path: Path) -> None:
@@ -173,11 +203,11 @@ MANY = {
     ],
 )
 def test_the_words_say_what_the_figures_say(figures: dict[str, Any], said: list[str]) -> None:
-    certificate = {"text": "<b>text</b>", "why": "", "utility": MEASURED | figures}
-    text = cost_text(certificate)
+    made = {"text": "<b>text</b>", "why": "", "utility": MEASURED | figures}
+    text = cost_text(made)
     for words in said:
         assert words in text
     assert "<b>" in text
-    card = receipt_html(MANY | {"utility": certificate})
+    card = receipt_html(MANY | {"utility": made})
     assert "&lt;b&gt;text" in card
     assert "<b>" not in card

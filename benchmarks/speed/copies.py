@@ -90,6 +90,6 @@ def details(result: dict[str, Any]) -> list[str]:
     cpu, whole = result["cpu"], sum(copy["seconds"] for copy in result["copies"])
     return [
         "Each copy carries its own noise in every row; computing it, and reading it back, is what a further copy's "
-        f"time goes to: the processor worked {cpu:.0f} s in the {whole:.0f} s of all {len(result['copies'])} copies. Peak "
-        f"memory of the process: {result['peak'] / MIB:.0f} MiB."
+        f"time goes to: the processor worked {cpu:.0f} s in the {whole:.0f} s of all {len(result['copies'])} copies. "
+        f"Peak memory of the process: {result['peak'] / MIB:.0f} MiB."
     ]

@@ -196,3 +196,15 @@ def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
     assert found.present == 50 - gone
     assert found.verdict == "found"
     assert any(f"{gone} of 50 marked rows are gone" in warning for warning in found.warnings)
+
+
+def test_which_tensor_is_the_embedding_is_looked_for_once(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take reading two gigabytes of a suspect that holds its embedding twice."""
+    from irwm.alignment import pipeline
+
+    looked: list[object] = []
+    plain = pipeline._of_width
+    monkeypatch.setattr(pipeline, "_of_width", lambda *pair: looked.append(pair) or plain(*pair))
+    model = irwm.open_checkpoint(demo_path)
+    irwm.detect(irwm.open_checkpoint(demo_path), model, irwm.generate_key(model, secret=bytes(32)))
+    assert len(looked) == 1

@@ -123,7 +123,8 @@ def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
     return replace(suspect, layout=layout)
 
 
-def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
+@lru_cache(maxsize=_KEPT)  # whether a copy is one takes reading both
+def _choices(suspect: Checkpoint, model: Checkpoint) -> tuple[Checkpoint, ...]:
     """The suspect with each tensor that may be its embedding, the model's body left out by its size.
 
     Raises:
@@ -145,7 +146,7 @@ def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
             )
         # Of names that are nobody's, those with the original's own rows are the likeliest.
         choices = sorted(choices, key=lambda each: each.vocab_size != model.vocab_size)[:MOST_CHOICES]
-    return choices
+    return tuple(choices)
 
 
 def _same(suspect: Checkpoint, copy: TensorRef) -> bool:

@@ -1,4 +1,4 @@
-"""How every event of the pages is wired: unseen from outside, and without Gradio's progress marks.
+"""How every event of the pages is wired: unseen from outside, in turn, and without Gradio's progress marks.
 
 Our jobs show their own progress. In Gradio 6.31.0 each component that an event could mark as busy is looked up in the
 whole tree of the page two or three times whenever *any* event begins or ends, marks or not; with some two hundred
@@ -11,3 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 PRIVATE: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], "api_visibility": "private"}
+
+
+def in_turn(place: str) -> dict[str, Any]:
+    """The same, for events that show or change the same thing: the first one asked for is answered first.
+
+    Gradio's queue takes waiting events of different functions in any order (`queueing.py` shuffles them): what a page
+    filled in when it came into view could replace what an officer had chosen on it since.
+
+    Args:
+        place: what the events are about; all of one name wait for each other.
+    """
+    return {**PRIVATE, "concurrency_id": f"in turn: {place}", "concurrency_limit": 1}

@@ -12,7 +12,7 @@ from storage.identity import Identity
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.case_file import moment
-from ui.components.events import PRIVATE
+from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.context import Context
 
@@ -81,11 +81,12 @@ def identity_box(context: Context, fill: list[Any]) -> None:
         vault.rotate_identity()
         return state(vault)
 
-    gr.on(fill, look, None, outputs, trigger_mode="always_last", **PRIVATE)
-    make.click(make_one, None, outputs, **PRIVATE)
-    replace.click(ask, None, box, **PRIVATE)
-    confirm.click(rotate, None, outputs, **PRIVATE)
-    cancel.click(look, None, outputs, **PRIVATE)
+    turn = in_turn("identity")
+    gr.on(fill, look, None, outputs, trigger_mode="always_last", **turn)
+    make.click(make_one, None, outputs, **turn)
+    replace.click(ask, None, box, **turn)
+    confirm.click(rotate, None, outputs, **turn)
+    cancel.click(look, None, outputs, **turn)
 
 
 def identity_html(identity: Identity) -> str:

@@ -16,7 +16,7 @@ from irwm.errors import IrwmError, printable
 from storage.job import Ahead, Job
 from ui.components import notices
 from ui.components.browsing import size_text
-from ui.components.events import PRIVATE
+from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.context import Context
@@ -135,12 +135,15 @@ def job_card(
             job.id if job.is_over else None,
         )
 
-    def restore(request: gr.Request) -> Any:
-        """The job to show after a reload, from the table and not from anything the browser kept."""
-        if not context.is_open(request):
-            return None
+    def restore(present: str | None, request: gr.Request) -> Any:
+        """The job to show after a reload, from the table and not from anything the browser kept.
+
+        One that is shown by now stays: an officer may have begun or chosen it before this was asked for.
+        """
+        if present is not None or not context.is_open(request):
+            return gr.skip()
         job = newest(context.jobs.recent(LOOK_BACK), kinds, datetime.now(UTC))
-        return job.id if job else None
+        return job.id if job else gr.skip()
 
     @guarded
     def end(id: str | None, seen: str, request: gr.Request) -> Any:
@@ -151,13 +154,14 @@ def job_card(
 
     seen_log = gr.State("")
     about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended]
-    job_id.change(look, about, shown, **PRIVATE)
-    timer.tick(look, about, shown, **PRIVATE)
-    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **PRIVATE).then(
-        end, about, shown, **PRIVATE
-    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **PRIVATE)
+    turn = in_turn(f"job {kinds[0]}")
+    job_id.change(look, about, shown, **turn)
+    timer.tick(look, about, shown, **turn)
+    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **turn).then(
+        end, about, shown, **turn
+    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
     # Looked at in any case: the same job may have stood here before the page was locked.
-    context.opened.change(restore, None, job_id, **PRIVATE).then(look, about, shown, **PRIVATE)
+    context.opened.change(restore, job_id, job_id, **turn).then(look, about, shown, **turn)
     return JobCard(job_id, ended, box)
 
 

@@ -14,7 +14,7 @@ from irwm.errors import IrwmError, printable
 from storage.job import Job
 from ui import lab_plots
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import STATES, JobCard
 from ui.components.lab_table import summary_html, table_html
@@ -143,11 +143,12 @@ def lab_view(context: Context, job: JobCard) -> LabView:
 
     reading = [shown, seen, *drawing[1:]]
     job.job_id.change(follow, job.job_id, [shown, timer], **PRIVATE)
-    shown.change(look, reading, everything, **LAST)
-    timer.tick(look, reading, everything, **LAST)
-    job.ended.change(look, reading, everything, **LAST).then(offer_history, None, history, **PRIVATE)
+    last = {"trigger_mode": "always_last", **in_turn("lab")}
+    shown.change(look, reading, everything, **last)
+    timer.tick(look, reading, everything, **last)
+    job.ended.change(look, reading, everything, **last).then(offer_history, None, history, **PRIVATE)
     context.opened.change(offer_history, None, history, **PRIVATE)
-    gr.on([context.dark.change, mode.input, attack.input, ways.input], guarded(again), drawing, figures, **LAST)
+    gr.on([context.dark.change, mode.input, attack.input, ways.input], guarded(again), drawing, figures, **last)
     history.input(guarded(_chosen(context)), history, shown, **PRIVATE)
     return LabView(shown, go_on)
 

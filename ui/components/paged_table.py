@@ -13,7 +13,7 @@ from irwm.errors import IrwmError, printable
 from storage.records import RecordName
 from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.context import Context
 from ui.plot_theme import number
@@ -109,14 +109,15 @@ class PagedTable:
             return shown(request, words, page + 1)
 
         # While one look is under way the next letters are typed; what counts is the last of them.
-        latest = {**PRIVATE, "trigger_mode": "always_last"}
+        turn = in_turn(str(self.table.elem_id))
+        latest = {**turn, "trigger_mode": "always_last"}
         outputs = [
             self.page, self.box, self.back, self.forth, self.where, self.damaged, self.empty, self.table, *also
         ]  # fmt: skip
         gr.on(fill, guarded(again), [self.words, self.page], outputs, **latest)
         gr.on([self.words.change, self.words.submit], guarded(search), self.words, outputs, **latest)
-        self.back.click(guarded(go_back), [self.words, self.page], outputs, **PRIVATE)
-        self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **PRIVATE)
+        self.back.click(guarded(go_back), [self.words, self.page], outputs, **turn)
+        self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **turn)
 
 
 def paged_table(*, headers: list[str], info: str, one: str, several: str, none_yet: str, elem_id: str) -> PagedTable:

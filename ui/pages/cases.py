@@ -21,7 +21,7 @@ from ui.components.case_file import (
     runs_html,
 )
 from ui.components.dispute_form import dispute_form
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.finding_view import plain_name
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
@@ -172,15 +172,16 @@ def build(context: Context, tab: gr.Tab) -> None:
         path = export_case(vault, case.id, new_offer(f"{plain_name(f'case-{case.title}')}.zip"))
         return gr.DownloadButton(value=str(path), visible=True), custody_html(vault.case_file(case.id).entries)
 
-    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
-    gr.on([context.opened.change, tab.select], fill, case_id, shown, **last)
-    listed.chosen(choose, None, [*shown, *view.outputs], **PRIVATE)
-    runs.chosen(open_run, None, view.outputs, **PRIVATE)
-    add_note.click(write_note, [text, case_id], [text, *shown], **PRIVATE)
+    turn = in_turn("cases")
+    # It is selected too when it is in front and the vault is opened.
+    tab.select(fill, case_id, shown, trigger_mode="always_last", **turn)
+    listed.chosen(choose, None, [*shown, *view.outputs], **turn)
+    runs.chosen(open_run, None, view.outputs, **turn)
+    add_note.click(write_note, [text, case_id], [text, *shown], **turn)
     form.start.click(begin_item, [case_id, *form.inputs], job.job_id, **PRIVATE)
     claims.start.click(begin_dispute, [case_id, *claims.inputs], job.job_id, **PRIVATE)
-    job.ended.change(finished, [job.ended, case_id], [*shown, *view.outputs], **PRIVATE)
-    export.click(pack, case_id, [archive, custody], **PRIVATE)
+    job.ended.change(finished, [job.ended, case_id], [*shown, *view.outputs], **turn)
+    export.click(pack, case_id, [archive, custody], **turn)
 
 
 def case_lines(vault: Vault) -> list[CaseLine]:

@@ -15,7 +15,7 @@ from irwm.errors import IrwmError
 from ui.candidates import several_in
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
 from ui.components.item_form import DATE_LENGTH, SEEN_HELP, examiner_field
@@ -298,21 +298,23 @@ def build(context: Context, tab: gr.Tab) -> None:
         chosen = sweep.document_of(folder, name)
         return view.shown(folder / chosen, None, [], dark=dark) if chosen else view.hidden()
 
-    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+    of_suspect, of_original, of_findings = in_turn("suspect"), in_turn("original"), in_turn("findings")
+    last = {"trigger_mode": "always_last"}
     # A verdict on another suspect must not stand below this one's card.
     replaced = [suspect_card, uploaded, upload, results]
-    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **last)
+    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **of_suspect, **last)
     emptied = [suspect_card, uploaded, suspect.field, suspect.chosen, suspect.note, results]
-    upload.upload(take_upload, [upload, original.chosen], emptied, **PRIVATE)
-    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **PRIVATE)
-    original.chosen.change(look_again, [suspect.chosen, uploaded, original.chosen], suspect_card, **last)
+    upload.upload(take_upload, [upload, original.chosen], emptied, **of_suspect)
+    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **of_suspect)
+    again = [suspect.chosen, uploaded, original.chosen]
+    original.chosen.change(look_again, again, suspect_card, **of_suspect, **last)
     about_original = [original_card, *keys.shown, start, known, results]
-    original.chosen.change(look_at_original, original.chosen, about_original, **last)
+    original.chosen.change(look_at_original, original.chosen, about_original, **of_original, **last)
     # What an officer types, not what another original empties the field of: that one says itself which keys fit.
-    keys.words.input(search, [keys.words, known], keys.summary, **last)
+    keys.words.input(search, [keys.words, known], keys.summary, **of_original, **last)
     sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
     settings = [title, note, seen, examiner, statistic, invariant, seed]
     start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)
     shown = [results, *view.outputs, *sweep.outputs]
-    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **last)
-    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **last)
+    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **of_findings, **last)
+    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **of_findings, **last)

@@ -9,7 +9,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.job_list import LIST_SCRIPT, UNDONE, jobs_html, where_text
@@ -96,9 +96,11 @@ def build(context: Context, tab: gr.Tab) -> None:
         return to
 
     about = [page, card.job_id]
-    looks = [context.opened.change, tab.select, refresh.click, card.ended.change, timer.tick]
-    gr.on(looks, fill, about, outputs, trigger_mode="always_last", **PRIVATE)
-    listed.chosen(choose, page, [card.job_id, *outputs], **PRIVATE).success(None, js=INTO_VIEW, **PRIVATE)
-    again.click(run_again, card.job_id, [card.job_id, *outputs], **PRIVATE)
-    back.click(turn(-1), about, outputs, **PRIVATE)
-    forth.click(turn(+1), about, outputs, **PRIVATE)
+    listing = in_turn("jobs")
+    # It is selected too when it is in front and the vault is opened.
+    looks = [tab.select, refresh.click, card.ended.change, timer.tick]
+    gr.on(looks, fill, about, outputs, trigger_mode="always_last", **listing)
+    listed.chosen(choose, page, [card.job_id, *outputs], **listing).success(None, js=INTO_VIEW, **PRIVATE)
+    again.click(run_again, card.job_id, [card.job_id, *outputs], **listing)
+    back.click(turn(-1), about, outputs, **listing)
+    forth.click(turn(+1), about, outputs, **listing)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from irwm.errors import IrwmError
 from ui.components import notices
 from ui.components.browsing import size_text
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.header import device_label, header_html
 from ui.context import Context
@@ -130,8 +130,9 @@ def build(context: Context, tab: gr.Tab) -> None:
         said = notices.note_html("Saved. It holds from now on, and after a restart too.", good=True)
         return *state(), chosen.theme, header_html(context.device), said
 
-    context.opened.change(fill, None, [damaged, *fields, fixed], **PRIVATE)
-    kept = save.click(keep, fields, [damaged, *fields, fixed, chosen_theme, context.top, saved], **PRIVATE)
+    turn = in_turn("settings")
+    context.opened.change(fill, None, [damaged, *fields, fixed], **turn)
+    kept = save.click(keep, fields, [damaged, *fields, fixed, chosen_theme, context.top, saved], **turn)
     kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
 
 

@@ -13,7 +13,7 @@ import gradio as gr
 from irwm.errors import IrwmError
 from ui.components import notices
 from ui.components.checks import checks_html
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.path_picker import path_picker
@@ -77,6 +77,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     start = gr.Button("Verify", variant="primary", elem_id="start-verify")
     job = job_card(context, ("verify",))
     result = gr.HTML(elem_id="verified")
+    told = gr.State(None)  # the report that `result` is about
 
     @guarded
     def begin(
@@ -95,12 +96,14 @@ def build(context: Context, tab: gr.Tab) -> None:
             raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
         pickers = {"suspect": (suspect, examined), "original": (original, unmarked), "key_file": (key, opened)}
         given = {name: str(p.check(text)) for name, (p, text) in pickers.items() if (text or "").strip() and text}
+        place = None if files else report.check(typed or "")
+        about = read_of(str(place) if place else None, files)
         if not given:
-            return gr.skip(), look_at(files, None if files else report.check(typed or ""), known)
+            return gr.skip(), look_at(files, place, known), about
         # The task gets nothing of the vault: no secrets go with it.
-        place = receive(files, context.settings.home) if files else report.check(typed or "")
+        place = place or receive(files, context.settings.home)
         asked = {"report": str(place), "identity": (known or "").strip(), "device": context.settings.device, **given}
-        return runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id, ""
+        return runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id, "", about
 
     @guarded
     def show(ended: str | None, request: gr.Request) -> Any:
@@ -109,14 +112,23 @@ def build(context: Context, tab: gr.Tab) -> None:
         done = context.jobs.get(ended)
         return checks_html(tuple(check) for check in done.result["checks"]) if done.result else gr.skip()
 
-    def forget() -> str:
-        """What was said of another report must not stand below this one."""
-        return ""
+    def forget(path: str | None, files: list[str] | None, about: Any) -> Any:
+        """What was said of another report must not stand below this one.
+
+        Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
+        """
+        return gr.skip() if about == read_of(path, files) else ""
 
     models = [suspect.field, original.field, key.field]
-    start.click(begin, [report.field, upload, identity, *models], [job.job_id, result], **PRIVATE)
-    job.ended.change(show, job.ended, result, **PRIVATE)
-    gr.on([report.chosen.change, upload.change], forget, None, result, **PRIVATE)
+    turn = in_turn("verify")
+    start.click(begin, [report.field, upload, identity, *models], [job.job_id, result, told], **turn)
+    job.ended.change(show, job.ended, result, **turn)
+    gr.on([report.chosen.change, upload.change], forget, [report.chosen, upload, told], result, **turn)
+
+
+def read_of(path: str | None, files: Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
+    """Which report a result tells of: the path chosen and what was uploaded; of several uploads in any order."""
+    return path, tuple(sorted(files or ()))
 
 
 def build_outside() -> None:

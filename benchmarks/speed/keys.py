@@ -167,7 +167,8 @@ def _bound(pair: dict[str, Any], one: float) -> str:
         "A key's own permutation test is nothing that keys share: the matrix products of it alone, "
         f"{pair['product']['flop'] / 1e9:.2g} Gflop in float64, take {1000 * bare:.1f} ms of all cores at "
         f"{pair['product']['flop'] / bare / 1e9:.0f} Gflop/s, so that no batch is more than {one / bare:.0f} × faster "
-        "here; reading the rows, choosing, gathering and ranking 50 000 values take the rest"
+        "here; reading the rows, choosing, gathering and ranking 50 000 values take the rest. float32 would halve the "
+        "products, but the null values stand in the report, where a verifier computes them again"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -163,3 +164,28 @@ def test_the_count_is_said() -> None:
 
 def test_an_empty_history_says_what_to_do(pages: Pages) -> None:
     assert "No jobs yet" in str(value(pages.call("jobs-refresh", "click", 0, None)["jobs-list"]))
+
+
+def test_what_was_chosen_is_not_replaced_by_what_the_page_fills_in(pages: Pages) -> None:
+    """Coming into view and a choice may be answered in one moment, and Gradio's queue knows no order among them."""
+    request = SimpleNamespace(session_hash="tests", request=None)
+    job = end(pages, "interrupted")
+    restores = [each for each in pages.blocks.fns.values() if each.name == "restore"]
+    cards = [each.fn for each in restores if each.inputs]
+    assert len(cards) == 6
+    found = [card(None, request) for card in cards]
+    assert found.count(job.id) == 1, "the page Verify shows it again"
+    assert all(each in (job.id, gr.skip()) for each in found)
+    assert all(card("another", request) == gr.skip() for card in cards)
+
+
+@pytest.mark.parametrize(
+    ("element", "event", "names"),
+    [("jobs-refresh", "click", {"fill", "choose", "run_again", "to"}), ("add-note", "click", {"fill", "choose"})],
+)
+def test_what_shows_one_list_is_answered_in_turn(pages: Pages, element: str, event: str, names: set[str]) -> None:
+    (component,) = [each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
+    (one,) = [each for each in pages.blocks.fns.values() if (component._id, event) in each.targets]
+    same = [each for each in pages.blocks.fns.values() if each.concurrency_id == one.concurrency_id]
+    assert names <= {each.name for each in same}
+    assert {each.concurrency_limit for each in same} == {1}

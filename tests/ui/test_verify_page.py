@@ -117,3 +117,14 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
     (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
     said = pages.call("outside-verify", "click", posted(folder), None)["outside-verified"]
     assert "none of these files is a report" in said.lower()
+
+
+def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, report: Path) -> None:
+    """The page learns which path was pasted only after Verify has answered, where both were asked for at once."""
+    out = pages.call("start-verify", "click", str(report), None, "", *NOTHING)
+    told = next(part for part in out.values() if isinstance(part, tuple))
+    (function,) = [each for each in pages.blocks.fns.values() if each.name == "forget"]
+    assert function.fn(str(report), None, told) == gr.skip()
+    assert function.fn(str(report.with_suffix(".html")), None, told) == ""
+    assert function.fn(None, None, told) == ""
+    assert function.fn(str(report), [str(report)], told) == ""

@@ -177,15 +177,3 @@ def test_what_was_chosen_is_not_replaced_by_what_the_page_fills_in(pages: Pages)
     assert found.count(job.id) == 1, "the page Verify shows it again"
     assert all(each in (job.id, gr.skip()) for each in found)
     assert all(card("another", request) == gr.skip() for card in cards)
-
-
-@pytest.mark.parametrize(
-    ("element", "event", "names"),
-    [("jobs-refresh", "click", {"fill", "choose", "run_again", "to"}), ("add-note", "click", {"fill", "choose"})],
-)
-def test_what_shows_one_list_is_answered_in_turn(pages: Pages, element: str, event: str, names: set[str]) -> None:
-    (component,) = [each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
-    (one,) = [each for each in pages.blocks.fns.values() if (component._id, event) in each.targets]
-    same = [each for each in pages.blocks.fns.values() if each.concurrency_id == one.concurrency_id]
-    assert names <= {each.name for each in same}
-    assert {each.concurrency_limit for each in same} == {1}

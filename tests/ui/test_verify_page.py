@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
@@ -13,6 +17,7 @@ from tests.conftest import write_llama
 from tests.ui.handlers import Pages, pages
 from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
+from ui.pages.verify import About
 from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions
 from ui.report.write import write_document
 
@@ -121,10 +126,43 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
 
 def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, report: Path) -> None:
     """The page learns which path was pasted only after Verify has answered, where both were asked for at once."""
-    out = pages.call("start-verify", "click", str(report), None, "", *NOTHING)
-    told = next(part for part in out.values() if isinstance(part, tuple))
-    (function,) = [each for each in pages.blocks.fns.values() if each.name == "forget"]
-    assert function.fn(str(report), None, told) == gr.skip()
-    assert function.fn(str(report.with_suffix(".html")), None, told) == ""
-    assert function.fn(None, None, told) == ""
-    assert function.fn(str(report), [str(report)], told) == ""
+    told = told_by(pages.call("start-verify", "click", str(report), None, "", *NOTHING))
+    kept, other = (gr.skip(), gr.skip()), str(report.with_suffix(".html"))
+    assert changed(pages, str(report), None, told) == kept
+    assert changed(pages, other, None, told) == ("", About.of(other, None))
+    assert changed(pages, None, None, told) == ("", About.of(None, None))
+    assert changed(pages, str(report), [str(report)], told)[0] == ""
+    assert changed(pages, str(report), None, None)[0] == ""
+    uploaded = posted(report.parent)
+    told = told_by(pages.call("start-verify", "click", "", uploaded, "", *NOTHING))
+    assert changed(pages, None, uploaded[::-1], told) == kept
+    assert changed(pages, None, uploaded[1:], told)[0] == ""
+
+
+def test_a_task_tells_of_its_own_report_alone(pages: Pages, report: Path) -> None:
+    """A reload shows the last task again, which must not replace what was asked since."""
+    jobs, request = pages.context.jobs, SimpleNamespace(session_hash="tests", request=None)
+    job = jobs.create("verify", "Verify report.json", {"report": str(report)})
+    jobs.start(job.id, os.getpid())
+    jobs.finish(job.id, "done", result={"ok": True, "checks": [["Signature", True, "It holds"]]})
+    (show,) = [each.fn for each in pages.blocks.fns.values() if each.name == "show" and is_of(each, "verified")]
+    about = About.of(str(report), None)
+    assert "It holds" in show(job.id, None, request)
+    assert "It holds" in show(job.id, replace(about, job=job.id), request)
+    assert show(job.id, replace(about, job="another"), request) == gr.skip()
+    assert show(job.id, about, request) == gr.skip(), "this one was answered without a task"
+    assert changed(pages, str(report), None, replace(about, job=job.id)) == (gr.skip(), gr.skip())
+
+
+def told_by(out: dict[str, Any]) -> About:
+    (told,) = [part for part in out.values() if isinstance(part, About)]
+    return told
+
+
+def changed(pages: Pages, *values: Any) -> Any:
+    """What another path or another upload does, by the event of the upload."""
+    return tuple(pages.call("report-files", "change", *values).values())
+
+
+def is_of(function: Any, element: str) -> bool:
+    return any(getattr(output, "elem_id", None) == element for output in function.outputs)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from irwm.errors import IrwmError, printable
 from ui.components import notices
 from ui.components.browsing import WEIGHTS, Entry, Limits, Listing, describe, list_folder, use_path
-from ui.components.events import PRIVATE, in_turn
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.context import Context
@@ -151,13 +151,12 @@ def path_picker(
         closed = False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
         return gr.skip() if picked is None else picked, said, picked, *closed
 
-    turn = in_turn(f"path {purpose}")
-    browse.click(toggle, [shown, field], [shown, panel, listing, browse], **turn)
+    browse.click(toggle, [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Leaving the field and Enter may follow each other within a moment; the last text counts, never the first.
-    last = {**turn, "trigger_mode": "always_last"}
+    last = {**PRIVATE, "trigger_mode": "always_last"}
     gr.on([field.submit, field.blur], settle, field, [field, note, chosen], **last)
     for source in (listing, recent):
-        source.chosen(choose, None, [field, note, chosen, shown, panel, browse, listing], **turn)
+        source.chosen(choose, None, [field, note, chosen, shown, panel, browse, listing], **PRIVATE)
 
     def offer_recent(request: gr.Request) -> Any:
         paths = context.recent.paths(purpose) if context.is_open(request) else ()

@@ -156,14 +156,14 @@ def build(context: Context, tab: gr.Tab) -> None:
 
     @guarded
     def finished(ended: str | None, id: str | None, request: gr.Request) -> Any:
-        """The case anew when a task about it is over; a dispute's outcome is opened."""
+        """The case anew when a task about it is over; a dispute's outcome is opened. Another one chosen since stays."""
         if ended is None or not context.is_open(request):
             return *nothing, *(gr.skip(),) * len(view.outputs)
         vault, done = context.require(request), context.jobs.get(ended)
         about = done.request.get("case_id") or id
-        outcome = (done.result or {}).get("run_id")
+        outcome = (done.result or {}).get("run_id") if id in (None, about) else None
         opened = view.shown(vault, outcome) if outcome else (gr.skip(),) * len(view.outputs)
-        return *look(vault, about), *opened
+        return *look(vault, id or about), *opened
 
     @guarded
     def pack(id: str | None, request: gr.Request) -> Any:

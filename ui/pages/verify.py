@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     start = gr.Button("Verify", variant="primary", elem_id="start-verify")
     job = job_card(context, ("verify",))
     result = gr.HTML(elem_id="verified")
-    told = gr.State(None)  # the report that `result` is about
+    told = gr.State(None)  # the `About` of what `result` says, once anything was chosen or asked
 
     @guarded
     def begin(
@@ -97,38 +98,56 @@ def build(context: Context, tab: gr.Tab) -> None:
         pickers = {"suspect": (suspect, examined), "original": (original, unmarked), "key_file": (key, opened)}
         given = {name: str(p.check(text)) for name, (p, text) in pickers.items() if (text or "").strip() and text}
         place = None if files else report.check(typed or "")
-        about = read_of(str(place) if place else None, files)
+        about = About.of(str(place) if place else None, files)
         if not given:
             return gr.skip(), look_at(files, place, known), about
         # The task gets nothing of the vault: no secrets go with it.
         place = place or receive(files, context.settings.home)
         asked = {"report": str(place), "identity": (known or "").strip(), "device": context.settings.device, **given}
-        return runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id, "", about
+        started = runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id
+        return started, "", replace(about, job=started)
 
     @guarded
-    def show(ended: str | None, request: gr.Request) -> Any:
-        if ended is None or not context.is_open(request):
+    def show(ended: str | None, about: About | None, request: gr.Request) -> Any:
+        """What a task found; after a reload, when nothing was asked since, what the last one did."""
+        if ended is None or not context.is_open(request) or (about is not None and about.job != ended):
             return gr.skip()
         done = context.jobs.get(ended)
         return checks_html(tuple(check) for check in done.result["checks"]) if done.result else gr.skip()
 
-    def forget(path: str | None, files: list[str] | None, about: Any) -> Any:
+    def forget(path: str | None, files: list[str] | None, about: About | None) -> Any:
         """What was said of another report must not stand below this one.
 
         Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
         """
-        return gr.skip() if about == read_of(path, files) else ""
+        present = About.of(path, files)
+        same = about is not None and present == replace(about, job=None)
+        return (gr.skip(), gr.skip()) if same else ("", present)
 
     models = [suspect.field, original.field, key.field]
     turn = in_turn("verify")
     start.click(begin, [report.field, upload, identity, *models], [job.job_id, result, told], **turn)
-    job.ended.change(show, job.ended, result, **turn)
-    gr.on([report.chosen.change, upload.change], forget, [report.chosen, upload, told], result, **turn)
+    job.ended.change(show, [job.ended, told], result, **turn)
+    gr.on([report.chosen.change, upload.change], forget, [report.chosen, upload, told], [result, told], **turn)
 
 
-def read_of(path: str | None, files: Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
-    """Which report a result tells of: the path chosen and what was uploaded; of several uploads in any order."""
-    return path, tuple(sorted(files or ()))
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which report the page tells of.
+
+    Attributes:
+        path: of one of its files, where it was chosen by its path.
+        files: what was uploaded, in order of their names.
+        job: the task that computes its numbers again, where one was begun.
+    """
+
+    path: str | None
+    files: tuple[str, ...]
+    job: str | None = None
+
+    @classmethod
+    def of(cls, path: str | None, files: Sequence[str] | None) -> About:
+        return cls(path, tuple(sorted(files or ())))
 
 
 def build_outside() -> None:

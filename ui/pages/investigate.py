@@ -15,7 +15,7 @@ from irwm.errors import IrwmError
 from ui.candidates import several_in
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
-from ui.components.events import PRIVATE, in_turn, said_once
+from ui.components.events import PRIVATE, in_turn
 from ui.components.finding_view import finding_view
 from ui.components.guarded import guarded
 from ui.components.item_form import DATE_LENGTH, SEEN_HELP, examiner_field
@@ -133,7 +133,6 @@ def build(context: Context, tab: gr.Tab) -> None:
         except IrwmError as error:
             yield notices.error_html(error)
 
-    @said_once
     def look_at_suspect(path: str | None, base: str | None, held: str | None, request: gr.Request) -> Iterator[Any]:
         """A path that was picked takes the place of an upload; a field that an upload emptied changes nothing."""
         require(request)
@@ -143,7 +142,6 @@ def build(context: Context, tab: gr.Tab) -> None:
         for card in described(path, base):
             yield card, None, gr.File(value=None), gr.Column(visible=False)
 
-    @said_once
     def look_again(path: str | None, held: str | None, base: str | None, request: gr.Request) -> Iterator[Any]:
         """The suspect once more where another original makes another model of it."""
         require(request)
@@ -153,19 +151,24 @@ def build(context: Context, tab: gr.Tab) -> None:
         else:
             yield gr.skip()
 
-    @said_once
-    def take_upload(files: list[str] | None, base: str | None, request: gr.Request) -> Iterator[Any]:
-        """An upload takes the place of a path: only one of the two is ever shown."""
+    def take_upload(files: list[str] | None, base: str | None, request: gr.Request) -> Any:
+        """An upload takes the place of a path: only one of the two is ever shown.
+
+        Nothing that yields: Gradio sends the last of it again at its end, and would empty the field of a path that was
+        pasted meanwhile. What takes long is looked at by `look_at_upload`.
+        """
         require(request)
-        emptied: tuple[Any, ...] = "", None, gr.HTML(visible=False), gr.Column(visible=False)
+        emptied = "", None, gr.HTML(visible=False), gr.Column(visible=False)
         try:
             path = str(receive(files, context.settings.home)) if files else None
         except IrwmError as error:
-            yield notices.error_html(error), None, *emptied
-            return
-        for card in described(path, base):
-            yield card, path, *emptied
-            emptied = (gr.skip(),) * 4  # by the next look a path may have been pasted
+            return notices.error_html(error), None, *emptied
+        return next(described(path, base)), path, *emptied
+
+    def look_at_upload(held: str | None, base: str | None, request: gr.Request) -> Any:
+        """The card of what was uploaded, after all of it was read."""
+        require(request)
+        return list(described(held, base))[-1] if held else gr.skip()
 
     def drop_upload(held: str | None, request: gr.Request) -> Any:
         require(request)
@@ -173,7 +176,6 @@ def build(context: Context, tab: gr.Tab) -> None:
             return (gr.skip(),) * 4
         return "", None, gr.File(value=None), gr.Column(visible=False)
 
-    @said_once
     def look_at_original(path: str | None, request: gr.Request) -> Iterator[Any]:
         vault = require(request)
         nothing = *keys.nothing(), gr.Button(interactive=False), None, gr.Column(visible=False)
@@ -303,22 +305,25 @@ def build(context: Context, tab: gr.Tab) -> None:
         chosen = sweep.document_of(folder, name)
         return view.shown(folder / chosen, None, [], dark=dark) if chosen else view.hidden()
 
-    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+    of_suspect, last = in_turn("suspect"), {"trigger_mode": "always_last"}
     # A verdict on another suspect must not stand below this one's card.
     replaced = [suspect_card, uploaded, upload, results]
-    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **last)
+    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **of_suspect, **last)
     emptied = [suspect_card, uploaded, suspect.field, suspect.chosen, suspect.note, results]
-    upload.upload(take_upload, [upload, original.chosen], emptied, **PRIVATE)
-    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **PRIVATE)
-    original.chosen.change(look_again, [suspect.chosen, uploaded, original.chosen], suspect_card, **last)
+    upload.upload(take_upload, [upload, original.chosen], emptied, **of_suspect).success(
+        look_at_upload, [uploaded, original.chosen], suspect_card, **of_suspect
+    )
+    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **of_suspect)
+    again = [suspect.chosen, uploaded, original.chosen]
+    original.chosen.change(look_again, again, suspect_card, **of_suspect, **last)
     about_original = [original_card, *keys.shown, start, known, results]
-    original.chosen.change(look_at_original, original.chosen, about_original, **last)
+    original.chosen.change(look_at_original, original.chosen, about_original, **PRIVATE, **last)
     # What an officer types, not what another original empties the field of: that one says itself which keys fit.
-    keys.words.input(search, [keys.words, known], keys.summary, **last)
+    keys.words.input(search, [keys.words, known], keys.summary, **PRIVATE, **last)
     sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
     settings = [title, note, seen, examiner, statistic, invariant, seed]
     start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)
     shown = [results, *view.outputs, *sweep.outputs]
-    last |= in_turn("findings")
-    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **last)
-    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **last)
+    findings = {**in_turn("findings"), **last}
+    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **findings)
+    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **findings)

@@ -16,7 +16,7 @@ from irwm.errors import IrwmError
 from irwm.keys import MAX_NAME
 from ui.components import notices
 from ui.components.browsing import Limits, new_folder, size_text
-from ui.components.events import PRIVATE, said_once
+from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
@@ -117,7 +117,6 @@ def build(context: Context, tab: gr.Tab) -> None:
     receipts_file = gr.DownloadButton("Download all receipts (CSV)", visible=False, elem_id="receipts-csv")
     require = guarded(context.require)
 
-    @said_once
     def look(path: str | None, request: gr.Request) -> Iterator[Any]:
         """What headers tell at once, then what has to be read for."""
         require(request)

@@ -133,6 +133,7 @@ def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, rep
     assert changed(pages, None, None, told) == ("", About.of(None, None))
     assert changed(pages, str(report), [str(report)], told)[0] == ""
     assert changed(pages, str(report), None, None)[0] == ""
+    assert changed(pages, None, None, None) == kept, "what a reload shows again stays"
     uploaded = posted(report.parent)
     told = told_by(pages.call("start-verify", "click", "", uploaded, "", *NOTHING))
     assert changed(pages, None, uploaded[::-1], told) == kept

@@ -121,8 +121,9 @@ def build(context: Context, tab: gr.Tab) -> None:
         Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
         """
         present = About.of(path, files)
-        same = about is not None and present == replace(about, job=None)
-        return (gr.skip(), gr.skip()) if same else ("", present)
+        # Before anything was chosen or asked, a field that is empty says nothing of what a reload shows again.
+        before = About.of(None, None) if about is None else replace(about, job=None)
+        return (gr.skip(), gr.skip()) if present == before else ("", present)
 
     models = [suspect.field, original.field, key.field]
     turn = in_turn("verify")

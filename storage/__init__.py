@@ -27,6 +27,7 @@ This package imports `irwm.errors` and nothing else of the application: keys are
 from storage.audit import AuditCheck, AuditEntry
 from storage.backup import back_up, latest_backup, restore
 from storage.case_archive import export_case
+from storage.case_records import CaseRecord, FileDigest, ItemRecord, NoteRecord, RunEntry, RunRecord
 from storage.checks import VaultCheck
 from storage.encryption import DEFAULT_COST, Cost
 from storage.errors import (
@@ -55,21 +56,7 @@ from storage.identity import Certificate, Identity, Signature
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.paths import check_home, home
-from storage.records import (
-    CaseRecord,
-    FileDigest,
-    ItemRecord,
-    KeyRecord,
-    NewKey,
-    NoteRecord,
-    Page,
-    RecordName,
-    Records,
-    ReleaseRecord,
-    RunEntry,
-    RunRecord,
-    TimestampRecord,
-)
+from storage.records import KeyRecord, NewKey, Page, RecordName, Records, ReleaseRecord, TimestampRecord
 from storage.vault import Vault
 
 __all__ = [

@@ -8,19 +8,10 @@ from typing import Any
 import sqlite_utils
 
 from storage import audit
+from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry
 from storage.encryption import Sealer
 from storage.filing import read_table
-from storage.records import (
-    CaseRecord,
-    ItemRecord,
-    NoteRecord,
-    RecordName,
-    RunEntry,
-    added_in,
-    build,
-    open_meta,
-    run_entry,
-)
+from storage.records import RecordName, added_in, build, open_meta, run_entry
 from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
 from storage.tables import not_found
 

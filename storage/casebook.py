@@ -17,24 +17,11 @@ import sqlite_utils
 from storage import audit
 from storage.canonical import checked_manifest, checked_time, json_bytes, optional_text, required_text, utc_text
 from storage.case_file import CaseFile, read_case
+from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry, RunRecord
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.filing import Filing, read_table
-from storage.records import (
-    CaseRecord,
-    ItemRecord,
-    NoteRecord,
-    RecordName,
-    Records,
-    RunEntry,
-    RunRecord,
-    added,
-    build,
-    open_body,
-    open_meta,
-    run_entry,
-    sealed_digest,
-)
+from storage.records import RecordName, Records, added, build, open_body, open_meta, run_entry, sealed_digest
 from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
 from storage.tables import new_id, next_sequence, not_found, require, sealed_row
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from irwm.errors import printable
-from storage.jobs import Job
+from storage.job import Job
 from ui.command.streams import say
 
 # In a pipeline's log a long step says now and then that it is alive.

@@ -15,7 +15,8 @@ import irwm
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
 from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
 from ui.command import answers, passphrase, words

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import IrwmError
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from ui.amounts import number, size_text
 from ui.command.answers import STOPPED_SAID, document, unforeseen
 from ui.command.parser import TRACE

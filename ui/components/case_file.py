@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from storage.audit import AuditEntry
-from storage.records import CaseRecord
-from ui.components.browsing import size_text
+from storage.case_records import CaseRecord
+from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, empty_html
 from ui.plot_theme import number

@@ -12,9 +12,9 @@ from irwm.planning import Plan, plan
 from irwm.prediction import Sample
 from irwm.probability import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
-from ui.components.settings_form import HIDDEN, MANY, ROBUST
 from ui.explore_settings import ExploreSettings
 from ui.plot_theme import number, power_text
+from ui.preset_names import HIDDEN, MANY, ROBUST
 from ui.settings import DEMO
 
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
 from storage.job import Ahead, Job
+from ui.amounts import size_text
 from ui.components import notices
-from ui.components.browsing import size_text
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.components.icons import icon

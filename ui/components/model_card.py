@@ -11,7 +11,7 @@ from irwm import Checkpoint
 from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
 from irwm.errors import CheckpointError, printable
 from irwm.row_pool import row_pool
-from ui.components.browsing import size_text
+from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, sentence
 from ui.plot_theme import number

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
-from ui.components.browsing import size_text
+from ui.amounts import size_text
 from ui.components.notices import copyable
 from ui.plot_theme import number, power_text
 

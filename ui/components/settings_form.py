@@ -20,8 +20,9 @@ from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 from ui.plot_theme import power_text
-from ui.presets import HIDDEN as HIDDEN
-from ui.presets import MANY, PRESETS, ROBUST, check_memory, memory_needed, memory_there, preset_parameters
+from ui.preset_names import HIDDEN as HIDDEN
+from ui.preset_names import MANY, ROBUST
+from ui.presets import PRESETS, check_memory, memory_needed, memory_there, preset_parameters
 
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8

@@ -16,7 +16,8 @@ import irwm
 from irwm.checkpoint import preflight
 from irwm.errors import IrwmError, printable
 from irwm.keys import MAX_NAME
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.amounts import number
 from ui.candidates import several_in

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from storage.jobs import Job, Jobs
+from storage.job import Job
+from storage.jobs import Jobs
 from ui.amounts import number
 from ui.jobs.protect_many import CSV_NAME
 

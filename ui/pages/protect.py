@@ -14,8 +14,9 @@ from irwm.checkpoint import Preflight, preflight
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
 from irwm.keys import MAX_NAME
+from ui.amounts import size_text
 from ui.components import notices
-from ui.components.browsing import Limits, new_folder, size_text
+from ui.components.browsing import Limits, new_folder
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
@@ -23,7 +24,7 @@ from ui.components.model_card import measure, model_html
 from ui.components.path_picker import path_picker
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
 from ui.components.recipients import damaged_html, preview_html, recipients_field
-from ui.components.settings_form import MANY, ROBUST, check_memory, settings_form
+from ui.components.settings_form import settings_form
 from ui.components.uploads import offer
 from ui.context import Context
 from ui.jobs import requests
@@ -31,6 +32,8 @@ from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
 from ui.jobs.recipients import read_list
 from ui.plot_theme import number
+from ui.preset_names import MANY, ROBUST
+from ui.presets import check_memory
 from ui.settings import DEMO
 
 INTRO = """

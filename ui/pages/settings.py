@@ -11,8 +11,8 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError
+from ui.amounts import size_text
 from ui.components import notices
-from ui.components.browsing import size_text
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.header import device_label, header_html

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from irwm.lineage import Lineage
     from irwm.parameters import Parameters
     from irwm.probability import random_user_probability, success_probability, wrong_user_probability
-    from irwm.tracing import Trace, Tracing, trace
+    from irwm.tracing.result import Trace, Tracing
+    from irwm.tracing.trace import trace
 
 __version__ = "0.1.0"
 

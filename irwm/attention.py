@@ -78,7 +78,8 @@ def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, devi
 def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
     """Tokens whose rows hold usable numbers in both, in a fixed random order; of the alignment's sample, whose rows
     were read already, unless too few of them are left."""
-    order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/attention-sample"), 1, model.vocab_size)[0]
+    key = derive(bytes(32), b"irwm", b"irwm/v1/attention-sample")
+    order: NDArray[np.int64] = permutations(key, 1, model.vocab_size)[0]
     order = order[alignment.rows[order] >= 0]
     sampled = order[np.isin(order, draw(model.vocab_size, sample_size(model.hidden_size)))]
     wanted = QUERY_TOKENS + REFERENCE_TOKENS

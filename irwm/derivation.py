@@ -47,7 +47,8 @@ class Derivation:
         rest = pool.usable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
         order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
-        return rest[order[:count]]
+        chosen: NDArray[np.int64] = rest[order[:count]]
+        return chosen
 
     def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
         return keystream.permutations(self._key("row-permutations", recipient=True), count, d)

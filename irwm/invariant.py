@@ -17,7 +17,7 @@ stands in, which rotations and scalings of the residual stream leave unchanged t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -74,7 +74,7 @@ class InvariantError(CheckpointError):
         super().__init__(problem, expected=expected, found=found, advice=advice)
 
 
-class Weights(Protocol):
+class Weights(Hashable, Protocol):
     """What the invariant needs of a checkpoint."""
 
     @property
@@ -207,7 +207,8 @@ def _cosines(
 
     def directions(tokens: torch.Tensor) -> torch.Tensor:
         x = _embedded(model, tokens, device, added)
-        return x / x.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+        units: torch.Tensor = x / x.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+        return units
 
     q = directions(queries)
     scores = torch.empty(len(queries), len(references), dtype=torch.float64)

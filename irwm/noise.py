@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 import torch
@@ -125,7 +126,7 @@ def placed(words: NDArray[np.uint32], coordinates: int, d: int) -> tuple[NDArray
     positions += edges[:-1]
     positions += ((words[:, :1] >> 1) * d) >> 31
     np.subtract(positions, d, out=positions, where=positions >= d)
-    return positions, 1.0 - 2.0 * (words[:, 0] & 1)
+    return positions, cast("NDArray[np.float64]", 1.0 - 2.0 * (words[:, 0] & 1))
 
 
 def places_of(
@@ -146,7 +147,8 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
     first = int(tokens.min())
     own_key = keystream.derive(stream_key, b"irwm", b"irwm/v2/noise-size")
     words = keystream.words32(own_key, first, int(tokens.max()) + 1 - first)
-    return np.sqrt(-np.log((words[tokens - first] + 1.0) / 2.0**32))
+    sizes: NDArray[np.float64] = np.sqrt(-np.log((words[tokens - first] + 1.0) / 2.0**32))
+    return sizes
 
 
 def signs_in_turn(turns: NDArray[np.float64], coordinates: int) -> NDArray[np.float64]:

@@ -232,7 +232,8 @@ class Rehearsal:
         """(n * t,) |stored entry| over the RMS of its own row: 1 is as large as the row's own numbers."""
         solved = solved_entries(self.sample.rows, self.permuted, self.row_orders)
         usual = np.sqrt(np.mean(self.sample.rows**2, axis=1, keepdims=True))
-        return np.abs(solved / self.scale_used / usual).ravel()
+        found: NDArray[np.float64] = np.abs(solved / self.scale_used / usual).ravel()
+        return found
 
     @cached_property
     def relative_size(self) -> float:

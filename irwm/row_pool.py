@@ -113,7 +113,8 @@ def _norms(rows: torch.Tensor) -> torch.Tensor:
     """(n,) lengths; in float64, which takes ten times as long, where float32's squares may leave its range."""
     norms = rows.norm(dim=1)
     usual = (norms > SMALLEST_BY_FLOAT32) & (norms < LARGEST_BY_FLOAT32)
-    return norms.double() if usual.all() else rows.double().norm(dim=1)
+    lengths: torch.Tensor = norms.double() if usual.all() else rows.double().norm(dim=1)
+    return lengths
 
 
 def ranges(ids: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

@@ -22,7 +22,8 @@ _CHUNK_FLOATS = {"cpu": 2 << 20, "other": 32 << 20}
 
 def sum_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """(1, d) map of the paper's statistic |sum_j A'_j · e'|, the last t entries of e' multiplied by scale."""
-    return _rescaled(permuted, scale).sum(axis=0, keepdims=True)
+    total: NDArray[np.float64] = _rescaled(permuted, scale).sum(axis=0, keepdims=True)
+    return total
 
 
 def joint_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
@@ -59,7 +60,8 @@ def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def lengths(weights: NDArray[np.float64], shuffled: NDArray[np.float64]) -> NDArray[np.float64]:
     """(l,) statistic at the key: the length of W e for rows (l, d) already in the key's order."""
-    return np.linalg.norm(weights @ shuffled.T, axis=0)
+    found: NDArray[np.float64] = np.linalg.norm(weights @ shuffled.T, axis=0)
+    return found
 
 
 def null_lengths(
@@ -160,12 +162,15 @@ def difference(
     solve[:, :-t] = -np.linalg.solve(permuted[:, -t:], permuted[:, :-t]) / scale
     spread = change.std(axis=1) * d
 
-    def correlation(written: NDArray, overwritten: NDArray, change_there: NDArray) -> NDArray:
+    def correlation(
+        written: NDArray[np.float64], overwritten: NDArray[np.float64], change_there: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """Pearson correlation of the sparse written change (..., t) with the row's change, from the t entries."""
         u = written - overwritten
         mean = u.sum(axis=-1) / d
         deviation = np.sqrt(np.maximum((u**2).sum(axis=-1) / d - mean**2, 1e-300))
-        return ((u * change_there).sum(axis=-1) - d * mean * change.mean(axis=1)) / deviation
+        found: NDArray[np.float64] = ((u * change_there).sum(axis=-1) - d * mean * change.mean(axis=1)) / deviation
+        return found
 
     with np.errstate(invalid="ignore", divide="ignore"):
         observed = -correlation((solve @ shuffled.T).T, shuffled[:, -t:], shuffled_change[:, -t:]) / spread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,7 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     start = 1 if matched else 0
     index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device, dtype=a.dtype)
     moved = matched and not (np.array_equal(columns, np.arange(columns.size)) and (signs > 0).all())
+    put: Callable[[torch.Tensor], torch.Tensor]
     put = (lambda rows: rows[:, index] * sign) if moved else (lambda rows: rows)  # a gather costs more than all else
     restored, reference = put(a[start :: 1 + start]), b[start :: 1 + start]
     scale = factor(restored, reference)

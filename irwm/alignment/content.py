@@ -180,7 +180,8 @@ def _turned(
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:
-    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    units: torch.Tensor = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return units
 
 
 def _sizes(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:

@@ -113,7 +113,8 @@ def orthogonal_factor(product: torch.Tensor) -> torch.Tensor:
         if turn is not None:
             return turn
     u, _, vh = torch.linalg.svd(product, full_matrices=False)
-    return u @ vh
+    factor: torch.Tensor = u @ vh
+    return factor
 
 
 def polar_factor(matrix: torch.Tensor) -> torch.Tensor | None:

@@ -181,5 +181,6 @@ def principal_components(rows: torch.Tensor) -> torch.Tensor:
     deviations = rows - median_row(rows)
     deviations /= deviations.norm(dim=1, keepdim=True).clamp_min(1e-12)  # in place: it is a quarter of a gigabyte
     deviations = deviations.to(working_dtype(rows.shape[1]))
+    vectors: torch.Tensor
     _, vectors = torch.linalg.eigh(deviations.T @ deviations)
     return vectors

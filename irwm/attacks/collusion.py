@@ -56,7 +56,8 @@ def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed
     shares = _shares(how, copies, weights)
 
     def mean(values: torch.Tensor) -> torch.Tensor:
-        return torch.tensordot(shares.to(values.dtype), values, dims=1)
+        weighed: torch.Tensor = torch.tensordot(shares.to(values.dtype), values, dims=1)
+        return weighed
 
     def middle(values: torch.Tensor) -> torch.Tensor:
         ordered = values.sort(dim=0).values  # torch.median would take the lower one of an even number

@@ -17,6 +17,8 @@ try:
 except ImportError:
     import msvcrt
 
+    # Checked on another system, the module seems to be empty.
+    _windows: Any = msvcrt
     # An open file can be neither removed nor renamed, and neither can a folder that holds one.
     OPEN_FILES_STAY = True
 else:
@@ -56,7 +58,7 @@ def try_lock(descriptor: int) -> bool:
     try:
         if OPEN_FILES_STAY:
             os.lseek(descriptor, 0, os.SEEK_SET)  # what is locked is one byte from here on, there or not
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            _windows.locking(descriptor, _windows.LK_NBLCK, 1)
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -80,7 +82,7 @@ def unlock_and_close(descriptor: int) -> None:
     try:
         if OPEN_FILES_STAY:
             os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+            _windows.locking(descriptor, _windows.LK_UNLCK, 1)
     finally:
         os.close(descriptor)
 

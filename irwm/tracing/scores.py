@@ -85,7 +85,8 @@ def score(task: Task) -> Sums:
     fair coins. For a recipient whose copy had no part in the suspect the terms of `signed` therefore have random
     signs, whatever the suspect is, which is all that the odds rest on.
     """
-    total = Sums(*(np.zeros(len(task.stream_keys)) for _ in range(3)), whole=0.0, rows=0)
+    signed, squares, gauged = (np.zeros(len(task.stream_keys)) for _ in range(3))
+    total = Sums(signed, squares, gauged, whole=0.0, rows=0)
     for first, last in blocks(task.spans, task.differences.model.hidden_size):
         total = total + _block(task, first, last)
     return total

@@ -14,7 +14,6 @@ the same transform written as float32 is held to float32's rounding, some 5000 t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 from irwm.utility.measure import Pair, common_order, pair_of, states
 from irwm.utility.opened import open_weights
 from irwm.utility.reference import Reference, run
+from irwm.utility.vocabulary import TokenMap
 
 # Measured (docs/utility.md): 2.1 at most over all transforms and their compositions on three trained models, written as
 # bfloat16 and as float32; pruning a tenth of the weights makes 5.9 at least.
@@ -58,9 +58,7 @@ class SameFunction:
         return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
 
 
-def same_function(
-    reference: Reference, other_dir: str | Path, token_ids: Sequence[int] | torch.Tensor | None = None
-) -> SameFunction:
+def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenMap | None = None) -> SameFunction:
     """Compare all logits of two models on the reference's text; of tokens that one of them lacks there are none.
 
     Arguments and errors as `irwm.utility.compare`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from irwm.errors import UnsupportedCheckpointError
-from irwm.utility.opened import Weights, open_tokenizer, open_weights
+from irwm.utility.opened import Weights, embedding_rows, open_tokenizer, open_weights
 from irwm.utility.reference import Progress, Reference, blocks, loss_of, losses, readings_of, restricted, run
 from irwm.utility.text import Reading, exp_mean, token_list
-from irwm.utility.vocabulary import Match, match
+from irwm.utility.vocabulary import Match, TokenMap, match
 
 # Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
 BLOCK = 32
@@ -65,7 +65,7 @@ class Utility:
 def compare(
     reference: Reference,
     other_dir: str | Path,
-    token_ids: Sequence[int] | torch.Tensor | None = None,
+    token_ids: TokenMap | None = None,
     progress: Progress | None = None,
 ) -> Utility:
     """Measure another model on the reference's text.
@@ -127,7 +127,7 @@ class Pair:
                 progress(number + 1, total, "Running the model")
 
 
-def pair_of(reference: Reference, other: Path, token_map: Sequence[int] | torch.Tensor | None) -> Pair:
+def pair_of(reference: Reference, other: Path, token_map: TokenMap | None) -> Pair:
     """Open the other model and match its tokens; errors as `compare`."""
     weights = open_weights(other, reference.device)
     if weights.masked != reference.masked or (weights.headless and not reference.headless):
@@ -138,7 +138,7 @@ def pair_of(reference: Reference, other: Path, token_map: Sequence[int] | torch.
             expected=f"a {kinds[reference.masked, reference.headless]} model, as {reference.folder.name}",
             found=f"a {kinds[weights.masked, weights.headless]} model",
         )
-    matched = match(reference, other, weights.model.get_input_embeddings().num_embeddings, token_map)
+    matched = match(reference, other, embedding_rows(weights.model), token_map)
     gone = matched.lacks(reference)
     left = restricted(reference, matched.new >= 0) if gone else reference
     if matched.lacks(left):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -77,7 +77,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
     with typed(Path(folder), "transformers cannot run this model"), quiet():
         config = AutoConfig.from_pretrained(place, **OURS, **named)
         masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
-        kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
         with torch.random.fork_rng():  # a fresh head is drawn at random
             torch.manual_seed(0)
             model, loaded = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True, **OURS, **named)
@@ -92,6 +92,11 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
             advice="A model whose tensors were renamed runs only after they have their names back",
         )
     return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
+
+
+def embedding_rows(model: PreTrainedModel) -> int:
+    """The rows of a model's embedding, one for each token."""
+    return cast(torch.nn.Embedding, model.get_input_embeddings()).num_embeddings
 
 
 def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:

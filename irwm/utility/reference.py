@@ -12,7 +12,7 @@ import torch
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
 from irwm.utility.kept import Kept
-from irwm.utility.opened import Opened, Weights, open_tokenizer, open_weights, typed
+from irwm.utility.opened import Opened, Weights, embedding_rows, open_tokenizer, open_weights, typed
 from irwm.utility.text import Reading, causal, encoded, hidden, token_list, window_of
 
 Progress = Callable[[int, int, str], None]
@@ -136,7 +136,7 @@ def _read(
         losses=torch.cat(losses),
         parts=torch.cat([torch.full((len(r.wanted),), r.part) for r in readings]),
         vocabulary=token_ids(open_checkpoint(folder)),
-        rows=weights.model.get_input_embeddings().num_embeddings,
+        rows=embedding_rows(weights.model),
         masked=weights.masked,
         headless=weights.headless,
         dtype=weights.dtype,
@@ -163,7 +163,7 @@ def run(weights: Weights | Opened, readings: Sequence[Reading], headless: bool |
     """
     headless = weights.headless if headless is None else headless
     model = weights.model.base_model if headless else weights.model
-    rows = weights.model.get_input_embeddings().num_embeddings
+    rows = embedding_rows(weights.model)
     for reading in readings:
         if reading.shown.numel() and int(reading.shown.max()) >= rows:
             raise ParameterError(

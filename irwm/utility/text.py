@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -66,7 +66,9 @@ def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, maske
     ids = list(written["input_ids"])
     if len(ids) > tokens:
         ids = ids[:tokens]
-        text = text[: written["offset_mapping"][tokens - 1][1]] if tokenizer.is_fast else tokenizer.decode(ids)
+        # One list of ids is decoded to one text.
+        fast = tokenizer.is_fast
+        text = text[: written["offset_mapping"][tokens - 1][1]] if fast else cast(str, tokenizer.decode(ids))
     if len(ids) < 2:
         raise ParameterError(
             "the text is too short to measure a model on", expected="2 tokens or more", found=f"{len(ids)} tokens"

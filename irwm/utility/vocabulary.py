@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.utility.reference import Reference
 from irwm.utility.text import Reading
+
+# The new id of each old token, -1 for those that are gone.
+TokenMap = Sequence[int] | NDArray[np.int64] | torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +41,7 @@ class Match:
         return replace(reading, shown=self.new[reading.shown], wanted=self.new[reading.wanted])
 
 
-def match(reference: Reference, other: Path, rows: int, token_map: Sequence[int] | torch.Tensor | None) -> Match:
+def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | None) -> Match:
     """Match the columns of two models' outputs.
 
     Args:

@@ -69,7 +69,8 @@ def orthogonal(size: int, source: torch.Generator) -> torch.Tensor:
     """A random orthogonal float64 matrix (size, size), uniform by Haar measure."""
     q, r = torch.linalg.qr(torch.randn(size, size, generator=source, dtype=torch.float64))
     # QR alone prefers some matrices; fixing the signs of R's diagonal makes the draw uniform (Mezzadri 2007).
-    return q * r.diagonal().sign()
+    drawn: torch.Tensor = q * r.diagonal().sign()
+    return drawn
 
 
 def invertible(size: int, condition: float, source: torch.Generator) -> torch.Tensor:

@@ -92,14 +92,14 @@ def _config(method: str, folders: list[str], shares: list[float], density: float
         models = [{"model": folder} for folder in folders]
         return {"merge_method": "slerp", "base_model": folders[0], "models": models, "parameters": {"t": share}}
     thinned = {"density": density} if method in ("ties", "dare") else {}
-    models = [
+    weighted = [
         {"model": folder, "parameters": {"weight": share, **thinned}}
         for folder, share in zip(folders, shares, strict=False)
     ]
     if method == "linear":
-        return {"merge_method": "linear", "models": models}
+        return {"merge_method": "linear", "models": weighted}
     # Weights as they are: mergekit would divide those of TIES by their sum.
     return {
-        **{"merge_method": _NAMES[method], "base_model": folders[-1], "models": models},
+        **{"merge_method": _NAMES[method], "base_model": folders[-1], "models": weighted},
         "parameters": {"normalize": False},
     }

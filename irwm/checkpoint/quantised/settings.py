@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from irwm.errors import CorruptCheckpointError
 from irwm.families.configvalues import LARGEST_COUNT, shown
@@ -91,9 +91,9 @@ class Settings:
 
     def _count(self, key: str, most: int) -> int | None:
         value = self.get(key)
-        if value is not None and not _counts(value, most):
-            raise self._unusable(key, f"a whole number from 1 to {most}", value)
-        return value
+        if value is None or _counts(value, most):
+            return value
+        raise self._unusable(key, f"a whole number from 1 to {most}", value)
 
     def _unusable(self, key: str, expected: str, value: object) -> CorruptCheckpointError:
         return CorruptCheckpointError(
@@ -111,5 +111,5 @@ def settings_of(config: Mapping[str, Any], file: Path) -> Settings:
     return Settings(tuple(value for value in found if isinstance(value, Mapping)), file)
 
 
-def _counts(value: object, most: int) -> bool:
+def _counts(value: object, most: int) -> TypeGuard[int]:
     return type(value) is int and 1 <= value <= most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from ui.plot_data import DecoyHistogram
@@ -63,7 +65,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     return fig
 
 
-def _line(fig: go.Figure, x: float, text: str, line: dict, colour: str, low: float, height: float) -> None:
+def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], colour: str, low: float, height: float) -> None:
     """A vertical line with its meaning beside it, on the side that has room."""
     fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, xref="x", yref="y domain", line=line)
     left = x > 0.45 * low

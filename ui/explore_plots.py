@@ -285,7 +285,7 @@ def _x_axis(fig: go.Figure, axis: Axis, x: Sequence[float]) -> None:
         fig.update_xaxes(**round_ticks(x[0], x[-1]))
 
 
-def round_ticks(low: float, high: float) -> dict[str, list]:
+def round_ticks(low: float, high: float) -> dict[str, list[Any]]:
     """Ticks of a log axis that may span less than a decade: 1, 2 and 5 of each power, or whole powers of many."""
     if high / low > 2000:
         return power_ticks(math.log10(low), math.log10(high))
@@ -307,7 +307,8 @@ def _with(values: Sequence[float], chosen: float) -> list[float]:
 def log10_of(values: NDArray[np.float64]) -> list[float]:
     """log10 of chances, -inf of 0."""
     with np.errstate(divide="ignore"):
-        return np.log10(values).tolist()
+        logs: list[float] = np.log10(values).tolist()
+    return logs
 
 
 def small(p: float) -> str:

@@ -37,6 +37,7 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
 def build(context: Context, device: str) -> gr.Blocks:
     """Header, gate and tabs; serves nothing yet."""
     quiet.private_uploads()
+    blocks: gr.Blocks
     with gr.Blocks(title=NAME, analytics_enabled=False) as blocks:
         lock = header(context, device)
         gate = lock_gate(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import plotly.graph_objects as go
 
@@ -71,12 +71,12 @@ def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
         why = "No trial has been measured yet" if not rows else "The model cannot be run: what it lost is not known"
         note(fig, [why], dark)
         return fig
-    deepest = min([FOUND_LOG10_RISK * 1.5, *(verdict_way(row)["log10_risk"] for row in shown)])
+    deepest = min([FOUND_LOG10_RISK * 1.5, *(_way(row)["log10_risk"] for row in shown)])
     for word in SHAPES:
         own = [row for row in shown if row["role"] == ATTACK and row["verdict"] == word]
         if own:
             fig.add_scatter(
-                x=[cost(row) for row in own], y=[verdict_way(row)["log10_risk"] for row in own], mode="markers",
+                x=[cost(row) for row in own], y=[_way(row)["log10_risk"] for row in own], mode="markers",
                 name=_WORDS[word], marker=_marker(c, word, 11), hovertext=[_said(row) for row in own],
                 hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
@@ -84,7 +84,7 @@ def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
         own = [row for row in shown if row["role"] == role]
         if own:
             fig.add_scatter(
-                x=[cost(row) for row in own], y=[verdict_way(row)["log10_risk"] for row in own], mode="markers",
+                x=[cost(row) for row in own], y=[_way(row)["log10_risk"] for row in own], mode="markers",
                 name=name, marker={"color": c.ink, "size": 12, "symbol": symbol, "line": {"width": 1.5}},
                 hovertext=[_said(row) for row in own], hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
@@ -241,7 +241,7 @@ def _tally(rows: Sequence[Mapping[str, Any]], cost: Cost) -> str:
         found = sum(row["verdict"] == "found" for row in attacks)
         said = f"This encoder predicts no tokens, so it has no perplexity. Mark found after {found} of {len(attacks)}."
     else:
-        sides = [[row for row in attacks if _ratio(row) is not None and (_ratio(row) <= 1 + USABLE) is usable]
+        sides = [[row for row in attacks if (ratio := _ratio(row)) is not None and (ratio <= 1 + USABLE) is usable]
                  for usable in (True, False)]  # fmt: skip
         kept, outlived = (sum(row["verdict"] == "found" for row in side) for side in sides)
         said = f"Left of the line the model is usable: mark found after {kept} of {len(sides[0])} such trials, and "
@@ -249,7 +249,7 @@ def _tally(rows: Sequence[Mapping[str, Any]], cost: Cost) -> str:
     return said + (f" Not measured and not drawn: {left_out}." if left_out else "")
 
 
-def _ratio_ticks(low: float, high: float) -> dict[str, list]:
+def _ratio_ticks(low: float, high: float) -> dict[str, list[Any]]:
     if high > 100:
         return power_ticks(0, math.log10(high))
     values = [v for v in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= v <= high]
@@ -291,9 +291,14 @@ def name_of(row: Mapping[str, Any]) -> str:
     return row["label"] if row["strength"] in ("", "once") else f"{row['label']}, {row['strength']}"
 
 
+def _way(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reading that the verdict rests on, of a row that has readings."""
+    return cast("Mapping[str, Any]", verdict_way(row))
+
+
 def _said(row: Mapping[str, Any]) -> str:
     """What a hover says of a trial."""
-    way = verdict_way(row)
+    way = _way(row)
     lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"]]]
     lines.append(f"{way['count']} of {way['present']} positions count")
     lines.append(f"odds without the mark {power_of_ten(way['log10_risk'])}")
@@ -302,7 +307,7 @@ def _said(row: Mapping[str, Any]) -> str:
     u = row["utility"]
     if u is not None:
         if u["perplexity"] is not None:
-            lines.append(f"perplexity {_number(u['perplexity'])}, {change_text(change_of(row))}")
+            lines.append(f"perplexity {_number(u['perplexity'])}, {change_text(cast(float, change_of(row)))}")
         if u["kl"] is not None:
             lines.append(f"KL {number_of(u['kl']):.4g} nats")
         if u["top1"] is not None:

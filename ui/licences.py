@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from email.message import Message
 from functools import lru_cache
-from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import cast
 
 import irwm
 from ui.report.items import LAYOUT, installed_versions
@@ -90,14 +92,14 @@ def libraries() -> tuple[Library, ...]:
     found = {}
     for name in (*names, *OPTIONAL):
         try:
-            about = metadata(name)
+            about = cast(Message, metadata(name))
         except PackageNotFoundError:
             continue
         found[name.lower()] = Library(str(about["Name"] or name), str(about["Version"]), licence_of(about))
     return tuple(found[name] for name in sorted(found))
 
 
-def licence_of(about: PackageMetadata) -> str:
+def licence_of(about: Message) -> str:
     """What a package says of its licence, shortest first: an SPDX expression, a classifier, a line of text."""
     expression = str(about.get("License-Expression") or "").strip()
     if expression:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -101,7 +102,7 @@ def decoy_histogram(log10_risk: NDArray[np.float64], suspect: float) -> DecoyHis
     edges = -_DECOY_BIN * np.arange(bins, -1, -1)
     places = np.clip(np.ceil(log10_risk / _DECOY_BIN).astype(np.int64) + bins - 1, 0, bins - 1)
     return DecoyHistogram(
-        edges=edges,
+        edges=cast("NDArray[np.float64]", edges),
         counts=np.bincount(places, minlength=bins).astype(np.int64),
         smallest=smallest,
         suspect=suspect,

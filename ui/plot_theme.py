@@ -248,7 +248,7 @@ def listed(positions: Sequence[int], most: int = 6) -> str:
     return f"{', '.join(map(str, positions[:-1]))} and {positions[-1]}"
 
 
-def power_ticks(low: float, high: float, *, most: int = 8, logarithms: bool = False) -> dict[str, list]:
+def power_ticks(low: float, high: float, *, most: int = 8, logarithms: bool = False) -> dict[str, list[Any]]:
     """At most so many ticks at whole powers of ten, given the ends of the axis as log10.
 
     A logarithmic axis takes the values themselves; an axis that already holds logarithms takes the exponents, which

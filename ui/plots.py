@@ -316,7 +316,7 @@ def _dots(c: Colours, l: int, *, gone: bool = False, symbols: list[str] | str = 
     return {"mode": "markers", "hoverinfo": "text", "marker": marker | {"size": 9 if l <= 80 else 6}}
 
 
-def _rank_ticks(bottom: float, threshold: float) -> dict[str, list]:
+def _rank_ticks(bottom: float, threshold: float) -> dict[str, list[Any]]:
     """Ticks of an axis of ranks with beta among them; a power of ten too close to it gives way."""
     ticks = power_ticks(math.log10(bottom), 0)
     pairs = zip(ticks["tickvals"], ticks["ticktext"], strict=True)
@@ -326,7 +326,7 @@ def _rank_ticks(bottom: float, threshold: float) -> dict[str, list]:
     return {"tickvals": [v for v, _ in kept], "ticktext": [text for _, text in kept]}
 
 
-def _add_ticks(fig: go.Figure, x: NDArray, y: NDArray, c: Colours, name: str) -> None:
+def _add_ticks(fig: go.Figure, x: NDArray[Any], y: NDArray[Any], c: Colours, name: str) -> None:
     """One short horizontal line per position, as a single trace with gaps."""
     xs = [v for i in x.tolist() for v in (i - 0.41, i + 0.41, None)]
     ys = [v for t in y.tolist() for v in (t, t, None)]

@@ -42,7 +42,7 @@ def of_unforeseen(command: str | None, error: BaseException) -> dict[str, Any]:
 
 def unforeseen(error: BaseException) -> dict[str, str | None]:
     """What nobody foresaw, in the parts of an `IrwmError`."""
-    own = {
+    own: dict[str, str | None] = {
         "type": type(error).__name__,
         "problem": "an error that this app did not foresee ended the command",
         "advice": "Please report it with the lines above",

@@ -91,7 +91,7 @@ def dispute_form(context: Context) -> DisputeForm:
     pickers: dict[str, PathPicker] = {}
 
     def picker(purpose: str, label: str, info: str, kind: str = "model", ending: str = "") -> PathPicker:
-        suffixes = {"suffixes": (ending,) if ending else ()} if kind == "file" else {}
+        suffixes: dict[str, Any] = {"suffixes": (ending,) if ending else ()} if kind == "file" else {}
         pickers[purpose] = path_picker(context, label=label, info=info, purpose=purpose, kind=kind, **suffixes)
         return pickers[purpose]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from markupsafe import Markup
 
@@ -103,7 +103,7 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
         Markup('<td class="number">{}</td>').format(f"{way['count']} / {way['present']}" if way["present"] else "–")
         for way in row["ways"]
     )
-    rested = verdict_way(row)
+    rested = cast("Mapping[str, Any]", verdict_way(row))
     odds = Markup('<td class="number">{}</td>').format(power_text(rested["log10_risk"]) if rested["present"] else "–")
     return Markup("<tr{}>{}{}{}{}{}{}</tr>").format(
         kind, name, mark, counts, odds, _recipient(row) if noise else "", _utility(row)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio import events
 
 import irwm
 from irwm.errors import IrwmError, printable
-from storage.jobs import Job
+from storage.job import Job
 from storage.vault import Vault
 from ui.components.browsing import Limits, new_folder, use_path
 from ui.components.uploads import offer
@@ -121,7 +122,10 @@ def build(context: Context) -> None:
     def jobs(request: gr.Request, limit: int = 20) -> list[dict[str, Any]]:
         """The newest jobs of the app and of every program, newest first."""
         context.require(request)
-        return cleaned([state_of(each) for each in context.jobs.recent(_whole("limit", limit, MOST_JOBS))])
+        newest: list[dict[str, Any]] = cleaned(
+            [state_of(each) for each in context.jobs.recent(_whole("limit", limit, MOST_JOBS))]
+        )
+        return newest
 
     def stop(request: gr.Request, id: str) -> dict[str, Any]:
         """Ends a job with all that it started; one that is over stays as it is."""
@@ -136,7 +140,9 @@ def build(context: Context) -> None:
             raise IrwmError("this job is not over", found=over.state, advice="Ask again when it is")
         return [_file(path) for path in files_of(over, context.jobs)]
 
-    def examine(ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any) -> Any:
+    def examine(
+        ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any
+    ) -> dict[str, Any]:
         vault = context.require(request)
         keys, matching, case, note, seen, examiner, seed = rest
         limits = Limits.of(context.settings)
@@ -164,7 +170,8 @@ def build(context: Context) -> None:
     def told(job: Job) -> dict[str, Any]:
         progress = {"done": job.done, "total": job.total, "what": job.what, "ahead": len(context.jobs.ahead(job.id))}
         answer = {"outcome": outcome_of(job), "result": result_of(job), "error": error_of(job)}
-        return cleaned(state_of(job) | {"progress": progress} | answer)
+        said: dict[str, Any] = cleaned(state_of(job) | {"progress": progress} | answer)
+        return said
 
     def cleaned(answer: Any) -> Any:
         return without(answer, context.settings.home)
@@ -174,8 +181,8 @@ def build(context: Context) -> None:
     with gr.Column(visible=False):
         for name, handler in zip(NAMES, handlers, strict=True):
             # As the gate has it: each derivation takes much memory on purpose.
-            slow = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if handler is unlock else {}
-            gr.api(_answering(handler, context.settings.home), api_name=name, **slow)  # type: ignore[arg-type]
+            slow: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if handler is unlock else {}
+            events.api(_answering(handler, context.settings.home), api_name=name, **slow)
 
 
 def without(answer: Any, home: Path) -> Any:

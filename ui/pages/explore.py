@@ -174,8 +174,8 @@ def build(context: Context, tab: gr.Tab) -> None:
         )  # fmt: skip
     loaded = gr.HTML(elem_id="explore-loaded")
 
-    controls = [positions, required, threshold, survival, recipients, risk, success, constraints, scale, limit]
-    controls += [permutations, coordinates, level, noise, colluders]
+    controls: list[Any] = [positions, required, threshold, survival, recipients, risk, success, constraints, scale]
+    controls += [limit, permutations, coordinates, level, noise, colluders]
 
     def draw_odds(dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
         if not context.is_open(request):

@@ -305,7 +305,8 @@ def build(context: Context, tab: gr.Tab) -> None:
         chosen = sweep.document_of(folder, name)
         return view.shown(folder / chosen, None, [], dark=dark) if chosen else view.hidden()
 
-    of_suspect, last = in_turn("suspect"), {"trigger_mode": "always_last"}
+    of_suspect = in_turn("suspect")
+    last: dict[str, Any] = {"trigger_mode": "always_last"}
     # A verdict on another suspect must not stand below this one's card.
     replaced = [suspect_card, uploaded, upload, results]
     suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **of_suspect, **last)

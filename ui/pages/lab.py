@@ -181,7 +181,7 @@ def build(context: Context, tab: gr.Tab) -> None:
                 "the original is missing", advice="Choose the unmarked model that the release was made from"
             )
         path = original.check(base) if base else DEMO
-        asked = {
+        asked: dict[str, Any] = {
             "original": str(path),
             "trials": choice.trials(*chosen),
             "text": str(text.check(file or "")) if (file or "").strip() else "",

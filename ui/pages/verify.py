@@ -102,7 +102,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         if not given:
             return gr.skip(), look_at(files, place, known), about
         # The task gets nothing of the vault: no secrets go with it.
-        place = place or receive(files, context.settings.home)
+        place = place or receive(files or [], context.settings.home)
         asked = {"report": str(place), "identity": (known or "").strip(), "device": context.settings.device, **given}
         started = runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id
         return started, "", replace(about, job=started)

@@ -212,7 +212,7 @@ def _figure(figure: _Node) -> Block:
 
 
 def _card(section: _Node) -> Block:
-    said = {name: [] for name in ("word", "sentence")}
+    said: dict[str, list[dict[str, Any]]] = {name: [] for name in ("word", "sentence")}
     figures: list[list[Block]] = []
     rest: list[Block] = []
     for part in section.elements():

@@ -96,7 +96,7 @@ def dispute_document(
         case, created_utc, tool_versions: as for `ui.report.finding_document`.
         seed: of the permutations.
     """
-    return plain(
+    document: dict[str, Any] = plain(
         {
             "schema": {"name": SCHEMA, "version": VERSION},
             "created_utc": created_utc,
@@ -110,6 +110,7 @@ def dispute_document(
             "limitations": LIMITATIONS,
         }
     )
+    return document
 
 
 def is_dispute(data: bytes) -> bool:

@@ -117,7 +117,8 @@ def finding_document(
         ),
         "reproduce": wording.reproduction(finding, suspect, original, found),
     }
-    return plain(document)
+    strict: dict[str, Any] = plain(document)
+    return strict
 
 
 def examination(
@@ -353,7 +354,7 @@ def from_json(data: bytes) -> dict[str, Any]:
         ReportError: not such a document, or one of a newer version.
     """
     try:
-        document = strict_json(data)
+        document: dict[str, Any] = strict_json(data)
         schema = document["schema"]
         name, number = schema["name"], schema["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -17,7 +17,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
 import numpy as np
@@ -25,6 +25,7 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -33,6 +34,9 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 from ui.plot_theme import HEIGHT, LIGHT
 from ui.report.document import ReportError
 from ui.report.typefaces import FALLBACK, SANS, files, settable
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 # Inches: the text's width on A4 with margins of 16 mm. The page shows the same figure about 900 pixels wide.
 _WIDTH = 7.0
@@ -43,9 +47,9 @@ _TEXT = 7.6  # points; 13 pixels at this scale
 # Of an axis title, at its size.
 _LETTERS_PER_INCH = 19
 _RAISED = str.maketrans("0123456789−-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
-_DASHES = {"dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "solid": "solid"}
+_DASHES: Mapping[str, Any] = {"dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "solid": "solid"}
 _MARKERS = {"circle": "o", "circle-open": "o", "triangle-down": "v", "diamond": "D", "square": "s", "x": "x"}
-_SETTINGS = {
+_SETTINGS: dict[RcKeyType, Any] = {
     "svg.hashsalt": "irwm",
     "svg.fonttype": "path",
     "font.family": [SANS, FALLBACK],
@@ -151,8 +155,10 @@ def _axes(figure: Figure, layout: Mapping[str, Any]) -> dict[int, Axes]:
 
 def _share(axes: Mapping[int, Axes], number: int) -> float:
     """The part of the height that one of several axes has."""
-    ratios = axes[number].get_subplotspec().get_gridspec().get_height_ratios()
-    return ratios[axes[number].get_subplotspec().rowspan.start] / sum(ratios)
+    place = axes[number].get_subplotspec()
+    assert place is not None
+    ratios: Any = place.get_gridspec().get_height_ratios()
+    return float(ratios[place.rowspan.start] / sum(ratios))
 
 
 def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
@@ -165,7 +171,9 @@ def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
     )
     for text, inches, style in lines:
         figure.text(0.004, 1 - inches / height, words(text), ha="left", va="baseline", **style)
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.42 / height))
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, 0, 1, 1 - 0.42 / height))
 
 
 def words(text: str) -> str:
@@ -251,6 +259,7 @@ def _wrapped(text: str, letters: int) -> str:
 
 
 def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], room: int) -> None:
+    name: Literal["x", "y"]
     for axis, name, grid in ((x, "x", False), (y, "y", True)):
         if axis.get("visible") is False:
             getattr(ax, f"{name}axis").set_visible(False)
@@ -332,7 +341,8 @@ def _annotation(axes: Mapping[int, Axes], layout: Mapping[str, Any], it: Mapping
     )
     font = it.get("font", {})
     ax.text(
-        *place, words(it.get("text", "")), transform=transform + shift, ha=anchors[0][it.get("xanchor", "auto")],
+        place[0], place[1], words(it.get("text", "")),
+        transform=transform + shift, ha=anchors[0][it.get("xanchor", "auto")],
         va=anchors[1][it.get("yanchor", "auto")], fontsize=font.get("size", 12) * _POINTS * 1.04,
         color=font.get("color", LIGHT.ink), zorder=5,
     )  # fmt: skip

@@ -109,6 +109,9 @@ def check_examination(
     missing = [name for name, it in (("the suspect", suspect), ("the original", original), ("the key", key)) if not it]
     if missing:
         return Check("examination", None, f"not run again, which takes {', '.join(missing)} as well")
+    assert suspect is not None
+    assert original is not None
+    assert key is not None
     differences = reproduce(document, suspect, original, key, device=device, keys=keys)
     if not differences:
         return Check("examination", True, "run again, every number comes out as recorded")

@@ -93,7 +93,7 @@ def lab_document(
         settings: what was asked for: text, tokens, seed.
         case, created_utc, tool_versions, extra: as for `ui.report.finding_document`.
     """
-    return plain(
+    document: dict[str, Any] = plain(
         {
             "schema": {"name": SCHEMA, "version": VERSION},
             "created_utc": created_utc,
@@ -110,6 +110,7 @@ def lab_document(
             "limitations": LIMITATIONS,
         }
     )
+    return document
 
 
 def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
         mode: one of `MODES`.
         unmeasured: why it cannot be run; "" where it can.
     """
-    return plain(
+    section: dict[str, Any] = plain(
         {
             "mode": mode,
             "key": {
@@ -135,6 +136,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
             "rows": [],
         }
     )
+    return section
 
 
 def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
     rested = trial.finding if trial.ran else None
     # As an investigation concludes (`ui.report.tracing.verdict`): who is named by the noise had this copy.
     named = rested is not None and rested.judgeable and trial.traced is not None and trial.traced[1]
-    return plain(
+    row: dict[str, Any] = plain(
         {
             "role": role,
             "attack": attack.name,
@@ -180,6 +182,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
             "seconds": round(seconds, 2),
         }
     )
+    return row
 
 
 def is_lab(data: bytes) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from irwm.errors import printable
 from ui.plot_theme import LIGHT
@@ -24,7 +24,7 @@ from ui.report.typefaces import BOLD, FALLBACK, MONO, SANS, folders, settable
 
 _TEMPLATE = Path(__file__).with_name("report.typ")
 # Accessible, with its text as Unicode: it can be searched, copied and read aloud, now and in thirty years.
-STANDARD = "a-2a"
+STANDARD: Final = "a-2a"
 SPELLED = (
     "Some characters here, which the typeface of this file lacks or which are written from right to left, stand as "
     "their Unicode numbers, such as \\u6a21. The HTML and the JSON beside this file have the characters themselves."

@@ -40,7 +40,10 @@ def folders() -> tuple[Path, ...]:
 
 def _fallback() -> Path:
     # Found without importing matplotlib, which takes a second.
-    return Path(find_spec("matplotlib").origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+    spec = find_spec("matplotlib")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
 
 
 @lru_cache(maxsize=1)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def verify_report(
         if failed is not None:
             checks.append(failed)
         elif item is not None:
-            checks.append(_guarded(role, lambda role=role, item=item: check_item(document, role, item), asked=True))
+            checks.append(_guarded(role, partial(check_item, document, role, item), asked=True))
     if key is not None:
         checks.append(_guarded("key", lambda: check_key(document, key), asked=True))
     if suspect_check is None and model_check is None:

@@ -36,8 +36,8 @@ def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
         computed: a document, or what `examination` returned.
     """
     found = computed.get("tracing")
-    by_noise = computed["verdict"].get("rests_on") == tracing.TRACING and found is not None
-    if by_noise and found["log10_risk"] is not None:
+    by_noise = computed["verdict"].get("rests_on") == tracing.TRACING
+    if by_noise and found is not None and found["log10_risk"] is not None:
         return float(found["log10_risk"])
     return float(computed["evaluation"]["log10_risk"])
 

@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT))
 import irwm  # noqa: E402
 from irwm.basis import Basis  # noqa: E402
 from irwm.parameters import many_recipients  # noqa: E402
-from tests.copies import copy_of, keys_for, write_embedding  # noqa: E402
+from tools.copies import copy_of, keys_for, write_embedding  # noqa: E402
 from tools.perplexity import measure  # noqa: E402
 
 PARTS = ("observer", "dictionary", "price")

@@ -14,8 +14,8 @@ from benchmarks.hiding import classifier_auc, copies, dictionary_auc, lengths_au
 from irwm.attacks.collusion import STRATEGIES, strategy
 from irwm.parameters import many_recipients
 from irwm.tracing import examine
-from tests.conftest import write_llama
-from tests.copies import copy_of, keys_for, other_names, write_embedding
+from tools.copies import copy_of, keys_for, other_names, write_embedding
+from tools.small_models import write_llama
 
 COPIES = 8
 DAMAGES = {

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import ParameterError
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 
 @pytest.fixture(scope="module")

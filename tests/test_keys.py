@@ -294,7 +294,7 @@ def test_other_bytes_are_not_a_key(raw: bytes) -> None:
 
 
 def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
-    from tests.conftest import write_llama
+    from tools.small_models import write_llama
 
     model = irwm.open_checkpoint(tiny_path)
     key = irwm.generate_key(model, owner="us", secret=bytes(32))

@@ -15,9 +15,9 @@ from irwm.errors import ParameterError
 from irwm.noise import MEAN_SIZE, Noise, embedding_deviation, places, signs_in_turn, sizes_of
 from irwm.parameters import many_recipients
 from tests.checkpoint.builders import split
-from tests.conftest import write_llama
-from tests.copies import copy_of, keys_for
+from tools.copies import copy_of, keys_for
 from tools.perplexity import measure
+from tools.small_models import write_llama
 
 KEY = bytes(range(32))
 

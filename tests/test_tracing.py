@@ -20,8 +20,8 @@ from irwm.noise import places, signs_in_turn
 from irwm.probability import rademacher_tail_log10
 from irwm.tracing import examine
 from irwm.tracing.scores import Sums
-from tests.conftest import write_llama
-from tests.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
+from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
+from tools.small_models import write_llama
 
 NAMES = ["ann", "bob", "cid"]
 trace_module = importlib.import_module("irwm.tracing.trace")  # the package has a function of that name

@@ -12,8 +12,8 @@ from scipy.stats import kstest, norm
 
 import irwm
 from irwm.tracing import examine
-from tests.conftest import write_llama
-from tests.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
+from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
+from tools.small_models import write_llama
 
 INNOCENTS = 3000
 

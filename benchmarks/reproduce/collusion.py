@@ -16,7 +16,7 @@ from benchmarks.reproduce.bench import SECRET, Bench
 from benchmarks.reproduce.models import parameters_of
 from benchmarks.reproduce.page import Page, Record, percent
 from benchmarks.reproduce.trials import number
-from tests.copies import copy_of, keys_for, write_embedding
+from tools.copies import copy_of, keys_for, write_embedding
 
 NAME, TITLE = "collusion", "Collusion"
 _KEYS_READ = 3  # of the colluders, whose ranks are looked at

@@ -14,7 +14,7 @@ from benchmarks.reproduce.page import Page, Record, odds
 from benchmarks.reproduce.trials import number
 from irwm.insertion import marked_rows
 from irwm.ownership import Claim, resolve
-from tests.copies import write_embedding
+from tools.copies import write_embedding
 
 NAME, TITLE = "ownership", "Multiple claims of ownership"
 _ATTACKS = {

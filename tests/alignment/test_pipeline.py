@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 
 def disguised(source: Path, out: Path, steps: Sequence, seed: int = 3) -> tuple[irwm.Checkpoint, np.ndarray]:

@@ -15,7 +15,7 @@ from irwm.attacks.attack import RELEASE, Setup
 from irwm.attacks.catalogue import ATTACKS, GROUPS, TRAINING
 from irwm.attacks.quantisers import to_gguf
 from irwm.attacks.trial import try_attack
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
 # Of the real tools, and of training, which have tests of their own.

@@ -19,7 +19,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.builders import split
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 EMBEDDING = "model.embed_tokens.weight"
 

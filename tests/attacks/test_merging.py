@@ -14,7 +14,7 @@ import irwm
 from irwm.attacks import combine, merge
 from irwm.errors import OutputExistsError, ParameterError
 from tests.attacks.test_collusion_attacks import all_tensors, blurred, changed
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 EMBEDDING = "model.embed_tokens.weight"
 

@@ -33,7 +33,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.attacks.test_collusion_attacks import all_tensors
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 
 class Marked(NamedTuple):

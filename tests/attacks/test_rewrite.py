@@ -7,7 +7,7 @@ from pathlib import Path
 
 from irwm.attacks.rewrite import add_companions, copy_companions
 from irwm.checkpoint import open_checkpoint
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 INDEX = "model.safetensors.index.json"
 

@@ -23,8 +23,8 @@ from tests.browser.studio import (
     set_up_release,
     type_into,
 )
-from tests.conftest import write_llama
 from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.small_models import write_llama
 
 pytestmark = pytest.mark.browser
 EMBEDDING = "model.embed_tokens.weight"

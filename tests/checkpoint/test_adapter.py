@@ -25,7 +25,7 @@ from irwm.checkpoint import (
 from irwm.checkpoint.card import card_of
 from irwm.errors import CheckpointChangedError, UnsupportedCheckpointError
 from tests.checkpoint.adapters import CONFIG, EMBEDDING, WEIGHTS, K, Q, base, change_config, copy, made, sound
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 __all__ = ["base", "copy", "sound"]  # fixtures
 

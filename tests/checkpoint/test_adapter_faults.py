@@ -19,7 +19,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.adapters import CONFIG, WEIGHTS, base, change_config, change_weights, copy, made, sound
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 __all__ = ["base", "copy", "sound"]  # fixtures
 

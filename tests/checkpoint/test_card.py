@@ -16,8 +16,8 @@ from irwm.checkpoint import PackedTensor, open_checkpoint, read_header
 from irwm.checkpoint.card import Card, card_of, tokenizer_of
 from tests.checkpoint.builders import EMBEDDING, split
 from tests.checkpoint.gguf_builders import convert
-from tests.conftest import write_llama
 from tests.families.reference import save
+from tools.small_models import write_llama
 
 QUERY = "model.layers.0.self_attn.q_proj.weight"
 

@@ -23,9 +23,9 @@ from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedChec
 from irwm.families.family import families
 from irwm.invariant import layer0_scores
 from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, converted, finished
-from tests.conftest import write_llama
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import save, tiny_model
+from tools.small_models import write_llama
 
 QUERIES, REFERENCES = [3, 5, 50, 60], list(range(70, 150))
 # What llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate

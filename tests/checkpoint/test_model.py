@@ -16,7 +16,7 @@ from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError, RowIndexError, UnknownFamilyError, UnsupportedCheckpointError
 from irwm.families import TensorRef
 from tests.checkpoint.builders import EMBEDDING, split
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 QUERY = "model.layers.0.self_attn.q_proj.weight"
 

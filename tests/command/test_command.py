@@ -18,8 +18,8 @@ import pytest
 import irwm
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
-from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault
+from tools.small_models import write_llama
 from ui.command import answers, words
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
 from ui.jobs import requests

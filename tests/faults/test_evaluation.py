@@ -15,7 +15,7 @@ from irwm.keystream import derive
 from irwm.parameters import chance_of_counting
 from irwm.probability import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from irwm.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
-from tests.copies import write_embedding
+from tools.copies import write_embedding
 from ui.report.error_rates import clopper_pearson
 
 KEYS, BATCH = 100, 20

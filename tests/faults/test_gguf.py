@@ -27,7 +27,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.gguf_builders import convert, header, raw, setting, tensor, text
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
 UINT32, TEXT, LIST, UINT64 = 4, 8, 9, 10

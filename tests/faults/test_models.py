@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import KeyMismatchError, UnknownFamilyError, UnsupportedCheckpointError
-from tests.conftest import write_llama
 from tests.families.reference import save
+from tools.small_models import write_llama
 
 SECRET = bytes(range(32))
 

@@ -13,7 +13,7 @@ import torch
 import irwm
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import CorruptCheckpointError, MarginError
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 
 EMBEDDING = "model.embed_tokens.weight"
 QUERY = "model.layers.0.self_attn.q_proj.weight"

@@ -13,7 +13,7 @@ import pytest
 
 import irwm
 from storage import Cost, Vault
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
 from ui.report.signing import Signer
 from ui.report.verify import Verification, verify_report

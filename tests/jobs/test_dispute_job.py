@@ -12,9 +12,9 @@ import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.identity import verify
-from tests.conftest import write_llama
 from tests.jobs.recipients import put_in_vault, run_here, run_job
 from tests.ownership.authority import make_authority
+from tools.small_models import write_llama
 from ui.report import ReportError, dispute, rulings
 from ui.report.signing import read_signature
 from ui.report.verify import verify_report

@@ -22,8 +22,8 @@ from irwm.errors import CancelledError, IrwmError
 from irwm.tracing import Tracing, examine
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
+from tools.small_models import write_llama
 from ui.jobs import executors
 from ui.jobs.executors import SchedulerError, executor_for
 from ui.jobs.reporter import JobReporter

@@ -21,8 +21,8 @@ from irwm.utility.kept import Kept
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.jobs import SCRATCH_NAME
-from tests.conftest import DEMO, write_llama
 from tests.jobs.recipients import PARAMETERS, make_keys, put_in_vault, run_here
+from tools.small_models import DEMO, write_llama
 from ui.jobs import lab_resume, runner
 from ui.jobs.vault_access import secrets_for
 from ui.report.document import ReportError, to_json

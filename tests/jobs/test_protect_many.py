@@ -448,7 +448,7 @@ def tied_with_head(tmp_path: Path) -> Path:
     """A tied Llama whose head is stored beside the embedding all the same."""
     from safetensors.torch import load_file, save_file
 
-    from tests.conftest import write_llama
+    from tools.small_models import write_llama
 
     folder = write_llama(tmp_path / "tied", tie_word_embeddings=True)
     tensors = load_file(folder / "model.safetensors")

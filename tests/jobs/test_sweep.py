@@ -15,8 +15,8 @@ import pytest
 import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
+from tools.small_models import write_llama
 from ui.candidates import DEEPEST, SweepFolderError, candidates
 from ui.components.sweep_view import table_row
 from ui.jobs import examining, runner, sweep

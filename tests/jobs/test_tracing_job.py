@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.conftest import write_llama
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
+from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
 from ui.components.ranking import ranking_html
 from ui.jobs.sweep import summary

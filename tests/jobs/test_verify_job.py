@@ -11,8 +11,8 @@ import pytest
 import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.conftest import write_llama
 from tests.jobs.recipients import run_job
+from tools.small_models import write_llama
 from ui.jobs.filing import Filing
 from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
 from ui.report.write import write_document

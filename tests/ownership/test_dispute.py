@@ -14,8 +14,8 @@ import irwm
 from irwm.errors import CancelledError, KeyMismatchError, ParameterError
 from irwm.insertion import marked_rows
 from irwm.ownership import Claim, Commitment, Outcome, decide, read_response, request, resolve, rules, standing
-from tests.copies import with_noise, write_embedding
 from tests.ownership.authority import Authority
+from tools.copies import with_noise, write_embedding
 
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 

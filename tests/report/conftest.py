@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from tests.conftest import write_llama
+from tools.small_models import write_llama
 from ui.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
 
 

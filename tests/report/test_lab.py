@@ -17,8 +17,8 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import IrwmError
 from irwm.utility import default_text, reference
-from tests.conftest import DEMO
 from tests.ui.lab_documents import crafted, row
+from tools.small_models import DEMO
 from ui.lab_plots import curved
 from ui.report.document import ReportError, to_json
 from ui.report.items import ItemDescription, installed_versions

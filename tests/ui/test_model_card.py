@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.card import Card, NumberFormat, Shard, Tokenizer, card_of
-from tests.conftest import DEMO, write_llama
+from tools.small_models import DEMO, write_llama
 from ui.components import model_card
 from ui.components.model_card import Measured, measure, model_html
 

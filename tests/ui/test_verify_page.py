@@ -13,8 +13,8 @@ import gradio as gr
 import pytest
 
 import irwm
-from tests.conftest import write_llama
 from tests.ui.handlers import Pages, pages
+from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
 from ui.pages.verify import About

@@ -1,4 +1,4 @@
-"""Recipients' copies of a model for tests, in memory and as folders, without writing what a test does not read."""
+"""Recipients' copies of a model, in memory and as folders, without writing what nobody reads."""
 
 from __future__ import annotations
 

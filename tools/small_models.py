@@ -1,0 +1,34 @@
+"""Models to try something on: the bundled one with trained weights, and tiny ones written by transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+DEMO = Path(__file__).resolve().parents[1] / "assets" / "demo"
+
+
+def write_llama(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int = 0, **config) -> Path:
+    """A small random Llama (GQA), written by transformers; large enough for 50 positions and 10 constraints."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    settings = {
+        "vocab_size": 600,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": False,
+    } | config
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(LlamaConfig(**settings)).to(dtype)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if "norm" in name:
+                    value.copy_(1 + 0.2 * torch.randn(value.shape))
+    model.save_pretrained(folder)
+    return folder

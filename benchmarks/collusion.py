@@ -41,8 +41,8 @@ from irwm.tracing import Tracing, examine  # noqa: E402
 from irwm.tracing.differences import Differences  # noqa: E402
 from irwm.tracing.scores import Task, score  # noqa: E402
 from irwm.tracing.trace import first_pass_spans  # noqa: E402
-from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS  # noqa: E402
 from tools.copies import copy_of, keys_for, write_embedding  # noqa: E402
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS  # noqa: E402
 from tools.small_models import write_llama  # noqa: E402
 from ui import plot_theme  # noqa: E402
 

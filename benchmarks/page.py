@@ -17,7 +17,7 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, sync_playwright
 
-from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, REPOSITORY, VIEWPORT, pass_the_gate, start_app
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, REPOSITORY, VIEWPORT, pass_the_gate, start_app
 
 BENCH = REPOSITORY / "tests" / "ui" / "bench.py"
 TASKS = REPOSITORY / "tests" / "ui" / "fake_tasks"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.serving import PASSPHRASE, start_app
 from tests.ui.test_serving import call, is_open
+from tools.running_app import PASSPHRASE, start_app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WITHOUT = REPOSITORY / "tests" / "without_posix"

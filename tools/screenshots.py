@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from irwm.attacks.equivalence import disguise  # noqa: E402
-from tests.browser.studio import (  # noqa: E402
+from tools.copies import DISGUISES  # noqa: E402
+from tools.officer import (  # noqa: E402
     choose_original,
     fill_path,
     open_tab,
@@ -26,8 +27,7 @@ from tests.browser.studio import (  # noqa: E402
     protect,
     type_into,
 )
-from tests.browser.test_disguised import DISGUISES  # noqa: E402
-from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app  # noqa: E402
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 

@@ -77,7 +77,7 @@ def _imports() -> float:
 
 def _start() -> float:
     """Seconds until the app of a newcomer answers with its page."""
-    from tests.ui.serving import start_app
+    from tools.running_app import start_app
 
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         began = time.perf_counter()
@@ -110,8 +110,8 @@ def _vault(count: int) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
     from storage import NewKey, Vault
-    from tests.browser.studio import open_tab
-    from tests.ui.serving import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app
+    from tools.officer import open_tab
+    from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app
 
     new = NewKey(b"key", "Example Labs", "", "demo", "ab" * 32, "llama", "cd" * 32, {"positions": 50})
     with (

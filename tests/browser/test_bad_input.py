@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.attacks.rewrite import rewrite
-from tests.browser.studio import (
+from tools.officer import (
     choose_original,
     fill_path,
     investigate,
@@ -23,7 +23,7 @@ from tests.browser.studio import (
     set_up_release,
     type_into,
 )
-from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.running_app import PASSPHRASE, RunningApp
 from tools.small_models import write_llama
 
 pytestmark = pytest.mark.browser

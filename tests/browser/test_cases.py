@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from storage import Vault
-from tests.browser.studio import fetch, fill_path, investigate_as, open_tab, place, type_into
 from tests.jobs.recipients import put_in_vault
-from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.officer import fetch, fill_path, investigate_as, open_tab, place, type_into
+from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
 TITLE = "Leak of January"

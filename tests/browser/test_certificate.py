@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import place, set_up_release
-from tests.ui.serving import RunningApp
+from tools.officer import place, set_up_release
+from tools.running_app import RunningApp
 
 pytestmark = pytest.mark.browser
 

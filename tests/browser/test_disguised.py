@@ -10,13 +10,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from irwm.attacks.equivalence import disguise
-from tests.browser.studio import download, investigate, place, protect
-from tests.ui.serving import RunningApp
+from tools.copies import DISGUISES
+from tools.officer import download, investigate, place, protect
+from tools.running_app import RunningApp
 from ui.plot_theme import sure
 
 pytestmark = pytest.mark.browser
-
-DISGUISES = ["rotate", "regain", "map_qk", "reorder_heads", ("reorder_tokens", {"tokenizer": "drop"})]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import fill_path, open_tab, place, points
-from tests.ui.serving import RunningApp
+from tools.officer import fill_path, open_tab, place, points
+from tools.running_app import RunningApp
 
 
 def field(page: Page, name: str):

@@ -9,9 +9,9 @@ import gguf
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import investigate, place, protect
 from tests.checkpoint.gguf_builders import convert
-from tests.ui.serving import RunningApp
+from tools.officer import investigate, place, protect
+from tools.running_app import RunningApp
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.studio import download, fill_path, open_tab, place, points, protect
-from tests.ui.serving import RunningApp
+from tools.officer import download, fill_path, open_tab, place, points, protect
+from tools.running_app import RunningApp
 
 pytestmark = pytest.mark.browser
 

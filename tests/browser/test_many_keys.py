@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from storage import NewKey, Vault
-from tests.browser.studio import download, open_tab
-from tests.ui.serving import PASSPHRASE, RunningApp, pass_the_gate
+from tools.officer import download, open_tab
+from tools.running_app import PASSPHRASE, RunningApp, pass_the_gate
 
 pytestmark = pytest.mark.browser
 KEYS = 120

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from storage import Vault
-from tests.browser.studio import choose_original, download, fill_path, open_tab, place, type_into
-from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.officer import choose_original, download, fill_path, open_tab, place, type_into
+from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
 TABLE = "recipient;note\r\nAcme, Inc.;early access\r\nBolt Ltd;\r\n\u00c7elik;university\r\n"

@@ -12,10 +12,10 @@ import torch
 from playwright.sync_api import Page, expect
 from safetensors.torch import load_file, save_file
 
-from tests.browser.studio import choose_original, fill_path, open_tab, place
 from tests.checkpoint.builders import entry, raw
 from tests.checkpoint.gguf_builders import convert
-from tests.ui.serving import RunningApp, pass_the_gate
+from tools.officer import choose_original, fill_path, open_tab, place
+from tools.running_app import RunningApp, pass_the_gate
 
 pytestmark = pytest.mark.browser
 NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>\u202e\x1b[31m"

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from storage.jobs import Jobs
-from tests.browser.studio import open_tab
-from tests.ui.serving import VIEWPORT, RunningApp, pass_the_gate, start_app
+from tools.officer import open_tab
+from tools.running_app import VIEWPORT, RunningApp, pass_the_gate, start_app
 
 pytestmark = pytest.mark.browser
 

@@ -13,8 +13,8 @@ from transformers import AutoModel
 
 import irwm
 from storage import Vault
-from tests.browser.studio import investigate, place, protect
-from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.officer import investigate, place, protect
+from tools.running_app import PASSPHRASE, RunningApp
 from ui.report import reproduce
 
 pytestmark = pytest.mark.browser

@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from storage import Vault
-from tests.browser.studio import fill_path, open_tab, place
 from tests.jobs.recipients import put_in_vault
-from tests.ui.serving import PASSPHRASE, RunningApp
+from tools.officer import fill_path, open_tab, place
+from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
 

@@ -13,7 +13,7 @@ import pytest
 
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Desk
-from tests.ui.serving import start_app
+from tools.running_app import start_app
 from ui.report.verify import verify_report
 
 DOCUMENT = REPOSITORY / "docs" / "headless.md"

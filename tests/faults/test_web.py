@@ -32,8 +32,9 @@ import irwm
 from storage import Cost, Jobs, Vault
 from storage.job import Job
 from storage.processes import still_runs
-from tests.browser.studio import open_tab, place, set_up_release
-from tests.ui.serving import (
+from tests.ui.test_serving import call, handler, is_open
+from tools.officer import open_tab, place, set_up_release
+from tools.running_app import (
     PASSPHRASE,
     REPOSITORY,
     VIEWPORT,
@@ -44,7 +45,6 @@ from tests.ui.serving import (
     start_app,
     visit,
 )
-from tests.ui.test_serving import call, handler, is_open
 from ui import guard
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for

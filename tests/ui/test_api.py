@@ -16,7 +16,7 @@ from gradio_client.exceptions import AppError
 
 from storage.encryption import Cost
 from storage.vault import Vault
-from tests.ui.serving import PASSPHRASE, RunningApp, start_app
+from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.small_models import write_llama
 from ui.pages.api import NAMES
 from ui.report.verify import verify_report

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.serving import PASSPHRASE, RunningApp, Visit, pass_the_gate, start_app
+from tools.running_app import PASSPHRASE, RunningApp, Visit, pass_the_gate, start_app
 from ui.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.browser

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.ui.serving import PASSPHRASE, REPOSITORY, RunningApp, start_app
+from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, start_app
 from ui.pages.api import NAMES
 
 EVIL = "http://evil.example"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.ui.serving import RunningApp, start_app
+from tools.running_app import RunningApp, start_app
 from ui.components.uploads import offer, offer_text
 from ui.guard import OFFERED
 

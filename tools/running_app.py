@@ -1,6 +1,6 @@
-"""The running app and a real Chromium, for every test that needs them.
+"""The running app and a real Chromium, for the tests, benchmarks and pictures that need them.
 
-Another folder of tests takes the fixtures over with `from tests.ui.serving import chromium, running_app`.
+A folder of tests takes the fixtures over with `from tools.running_app import chromium, running_app`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 START_SECONDS = 90

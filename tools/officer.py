@@ -1,4 +1,4 @@
-"""What a person does on the pages, as functions that a test can read like a story."""
+"""What a person does on the pages, as functions that whoever calls them can read like a story."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tools.running_app import VIEWPORT, RunningApp, chromium, pass_the_gate, running_app, visit
+from tests.ui.serving import chromium, running_app, visit
+from tools.running_app import VIEWPORT, RunningApp, pass_the_gate
 
 __all__ = ["chromium", "page", "running_app", "visit"]
 

@@ -32,19 +32,10 @@ import irwm
 from storage import Cost, Jobs, Vault
 from storage.job import Job
 from storage.processes import still_runs
+from tests.ui.serving import Visit, chromium, visit
 from tests.ui.test_serving import call, handler, is_open
 from tools.officer import open_tab, place, set_up_release
-from tools.running_app import (
-    PASSPHRASE,
-    REPOSITORY,
-    VIEWPORT,
-    RunningApp,
-    Visit,
-    chromium,
-    pass_the_gate,
-    start_app,
-    visit,
-)
+from tools.running_app import PASSPHRASE, REPOSITORY, VIEWPORT, RunningApp, pass_the_gate, start_app
 from ui import guard
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for

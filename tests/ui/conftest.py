@@ -1,5 +1,5 @@
-"""Fixtures of the tests of pages and server, which other folders import from the same module."""
+"""Fixtures of the tests of pages and server; they live in `serving.py`, so that other folders can import them."""
 
-from tools.running_app import chromium, running_app, visit
+from tests.ui.serving import chromium, running_app, visit
 
 __all__ = ["chromium", "running_app", "visit"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tools.running_app import PASSPHRASE, RunningApp, Visit, pass_the_gate, start_app
+from tests.ui.serving import Visit
+from tools.running_app import PASSPHRASE, RunningApp, pass_the_gate, start_app
 from ui.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.browser

@@ -17,13 +17,11 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, sync_playwright
 
-from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, REPOSITORY, VIEWPORT, pass_the_gate, start_app
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, FAKE_TASKS, REPOSITORY, VIEWPORT, pass_the_gate, start_app
 
-BENCH = REPOSITORY / "tests" / "ui" / "bench.py"
-TASKS = REPOSITORY / "tests" / "ui" / "fake_tasks"
-MARKED = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from ui.components import events; "
-MARKED += "events.PRIVATE.pop('show_progress_on'); sys.argv = sys.argv[1:]; "
-MARKED += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+BENCH = "tools.bench_page"
+MARKED = "from ui.components import events; events.PRIVATE.pop('show_progress_on'); "
+MARKED += f"import runpy; runpy.run_module({BENCH!r}, run_name='__main__', alter_sys=True)"
 SECONDS = 10.0
 
 
@@ -32,8 +30,8 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=5)
     parser.add_argument("--marks", action="store_true", help="with the progress marks of Gradio")
     given = parser.parse_args()
-    command = ("-c", MARKED, str(BENCH)) if given.marks else (str(BENCH),)
-    extra = {"PYTHONPATH": f"{TASKS}:{REPOSITORY}"}
+    command = ("-c", MARKED) if given.marks else ("-m", BENCH)
+    extra = {"PYTHONPATH": f"{FAKE_TASKS}:{REPOSITORY}"}
     with (
         tempfile.TemporaryDirectory(dir=Path.home()) as folder,
         start_app(Path(folder), command, extra) as app,

@@ -19,11 +19,10 @@ from pathlib import Path
 import pytest
 
 from tests.ui.test_serving import call, is_open
-from tools.running_app import PASSPHRASE, start_app
+from tools.running_app import FAKE_TASKS, PASSPHRASE, start_app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WITHOUT = REPOSITORY / "tests" / "without_posix"
-FAKE_TASKS = REPOSITORY / "tests" / "ui" / "fake_tasks" / "sitecustomize.py"
 Run = Callable[..., str]
 
 
@@ -261,7 +260,7 @@ assert stranger.poll() is None
 stranger.kill()
 stranger.wait()
 """,
-        WITHOUT_POSIX_THEN=str(FAKE_TASKS),
+        WITHOUT_POSIX_THEN=str(FAKE_TASKS / "sitecustomize.py"),
     )
 
 

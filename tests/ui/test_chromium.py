@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.serving import Visit
-from tools.running_app import PASSPHRASE, RunningApp, pass_the_gate, start_app
+from tools.running_app import FAKE_TASKS, PASSPHRASE, RunningApp, pass_the_gate, start_app
 from ui.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.browser
@@ -22,8 +21,8 @@ BENCH = "#page-bench"
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     """The app with a page of every component, some models to browse, and tasks that do nothing."""
     folder = tmp_path_factory.mktemp("bench")
-    tasks = {"PYTHONPATH": str(Path(__file__).parent / "fake_tasks")}
-    with start_app(folder, ("tests/ui/bench.py",), tasks) as app:
+    tasks = {"PYTHONPATH": str(FAKE_TASKS)}
+    with start_app(folder, ("-m", "tools.bench_page"), tasks) as app:
         for name in ("nordwind-7b", "papers", "papers/deeper", "<img src=x onerror=document.title=1>"):
             (app.root / name).mkdir()
         (app.root / "nordwind-7b" / "model.safetensors").write_bytes(bytes(1000))

@@ -16,6 +16,7 @@ from storage.errors import RecordValueError
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.processes import still_runs
+from tools.running_app import FAKE_TASKS
 from ui.jobs import child, runner
 from ui.jobs.reporter import JobReporter
 
@@ -24,7 +25,7 @@ SECRET = "feedfacecafebeef" * 4
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
     jobs = Jobs(tmp_path / "home")
     yield jobs
     for job in jobs.recent():

@@ -20,13 +20,14 @@ from storage.errors import StorageFullError
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
+from tools.running_app import FAKE_TASKS
 from ui.components.job_card import job_html
 from ui.jobs import queue, runner
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
     jobs = Jobs(tmp_path / "home")
     yield jobs
     for job in jobs.recent():
@@ -132,7 +133,7 @@ def test_a_start_that_fails_holds_nobody_up(jobs: Jobs, monkeypatch: pytest.Monk
     with pytest.raises(StorageFullError):
         start(jobs, 0)
     monkeypatch.undo()
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_tasks"))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
     assert start(jobs, 0).state == "running"
 
 

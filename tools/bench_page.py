@@ -1,12 +1,9 @@
-"""The app with one more page that has every component on it; run by the browser tests as `python tests/ui/bench.py`."""
+"""The app with one more page that has every component on it; the browser tests run `python -m tools.bench_page`."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import gradio as gr
 

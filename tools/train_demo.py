@@ -1,6 +1,6 @@
 """Train the demo model on the text of Python's own standard library and write its folder.
 
-    python tools/train_demo.py
+    python -m tools.train_demo
 
 One CPU thread and about half an hour are enough; nothing is downloaded. See assets/demo/README.md, which this
 script writes too, for what comes out.
@@ -19,10 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from demo_corpus import STDLIB, Corpus, build_corpus
-from perplexity import DEFAULT_WINDOW, measure
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from irwm.utility.text import WINDOW
+from tools.demo_corpus import STDLIB, Corpus, build_corpus
+from tools.perplexity import measure
 
 SEED = 20240611
 VOCABULARY = 4096
@@ -55,7 +57,7 @@ little. It is here to have trained weights and a perplexity that can get worse; 
 **{perplexity:.2f}** on `heldout.txt` ({tokens:,} tokens with the leading `<s>`, {bytes:,} bytes), measured on the
 saved bfloat16 checkpoint with float32 arithmetic, {window} tokens at a time:
 
-    python tools/perplexity.py assets/demo assets/demo/heldout.txt
+    python -m tools.perplexity assets/demo assets/demo/heldout.txt
 
 With windows of the full {context} tokens (`--window {context}`) it is {perplexity_full:.2f}. On as much of the prose
 the model was trained on it is {perplexity_seen:.2f} ({window} tokens at a time).
@@ -72,7 +74,7 @@ code is set aside as well, and no paragraph of `heldout.txt` occurs in the train
 
 ## Reproduce
 
-    python tools/train_demo.py --steps {steps} --learning-rate {learning_rate:g}
+    python -m tools.train_demo --steps {steps} --learning-rate {learning_rate:g}
 
 needs Python 3.11 and nothing else beyond this repository's requirements. Another patch release of Python has a
 slightly different library, and another processor rounds differently, so expect a perplexity close to the one above
@@ -223,9 +225,9 @@ def main() -> None:
     (args.out / "heldout.txt").write_text(held_out, encoding="utf-8")
     shutil.copyfile(STDLIB / "LICENSE.txt", args.out / "LICENSE-PSF-2.0.txt")
     # Measured from the files just written, so that the figures are those of the bfloat16 checkpoint.
-    result = measure(args.out, held_out, DEFAULT_WINDOW)
+    result = measure(args.out, held_out, WINDOW)
     full = measure(args.out, held_out, CONTEXT)["perplexity"]
-    seen = measure(args.out, seen_sample(corpus), DEFAULT_WINDOW)["perplexity"]
+    seen = measure(args.out, seen_sample(corpus), WINDOW)["perplexity"]
     readme = README.format(
         parameters=sum(p.numel() for p in model.parameters()),
         context=CONTEXT,

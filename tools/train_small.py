@@ -1,8 +1,8 @@
 """Train a small model of another family, or a stranger of the same shape, on the demo model's text.
 
-    python tools/train_small.py gemma --out tests/models/gemma
-    python tools/train_small.py phi3 --out tests/models/phi3
-    python tools/train_small.py llama --seed 1 --steps 1200 --out /tmp/stranger
+    python -m tools.train_small gemma --out tests/models/gemma
+    python -m tools.train_small phi3 --out tests/models/phi3
+    python -m tools.train_small llama --seed 1 --steps 1200 --out /tmp/stranger
 
 The tests need trained weights with a tied head, an embedding scale and one key head (gemma) and with fused
 projections (phi3). `llama` is the demo model's own shape and tokenizer: with another seed it becomes a model that an
@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 
 import torch
-from demo_corpus import STDLIB, build_corpus
-from train_demo import BATCH, CONTEXT, REPOSITORY, SEED, batches, encode, new_model, train
 from transformers import (
     AutoTokenizer,
     GemmaConfig,
@@ -30,12 +28,15 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from tools.demo_corpus import STDLIB, build_corpus
+from tools.train_demo import BATCH, CONTEXT, REPOSITORY, SEED, batches, encode, new_model, train
+
 DEMO = REPOSITORY / "assets" / "demo"
 
 README = """\
 # A small trained {family} model
 
-`{name}`, {parameters:,} parameters, trained by `python tools/train_small.py {family}` ({steps:,} steps of {tokens:,}
+`{name}`, {parameters:,} parameters, trained by `python -m tools.train_small {family}` ({steps:,} steps of {tokens:,}
 tokens, seed {seed}, final training loss {loss:.2f}) on the text of Python's standard library, with the demo model's
 tokenizer. It exists so that the tests meet trained weights of this family. Text and weights: PSF-2.0, see
 `LICENSE-PSF-2.0.txt`; assets/demo/README.md describes the text.

@@ -38,11 +38,11 @@ bench: $(VENV)/.dev
 
 # Every parser fuzzed for MINUTES each; `make test` gives them seconds.
 fuzz: $(VENV)/.dev
-	for target in $(TARGETS); do $(BIN)/python tests/fuzz/run.py $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
+	for target in $(TARGETS); do $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
 
 screenshots: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
-	$(BIN)/python tools/screenshots.py
+	$(BIN)/python -m tools.screenshots
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,6 +1,6 @@
 """Time and peak memory of aligning an embedding of a large model, from untouched to fully disguised.
 
-    python benchmarks/alignment_scale.py [--rows 128256] [--columns 4096] [--device cpu]
+    python -m benchmarks.alignment_scale [--rows 128256] [--columns 4096] [--device cpu]
 
 The weights are synthetic: heavy-tailed rows whose variance falls off over the columns as it does in trained
 embeddings, with a layer-0 q and k to satisfy the family; bfloat16, as an 8B Llama stores them. The disguised suspect
@@ -21,8 +21,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 BLOCK = 8192
 
 
@@ -133,7 +131,8 @@ def main() -> None:
         for suspect in ("only the import", "original", "columns", "rotated", "rotated and reordered"):
             command = [
                 sys.executable,
-                __file__,
+                "-m",
+                "benchmarks.alignment_scale",
                 "--align",
                 suspect,
                 "--folder",

@@ -1,6 +1,6 @@
 """Copies for many recipients, with and without sharing what is the same in all: seconds, and room on the disk.
 
-    python benchmarks/batch_release.py --folder /mnt/btrfs --copies 10
+    python -m benchmarks.batch_release --folder /mnt/btrfs --copies 10
 
 Only a disk that clones (btrfs, XFS, bcachefs, ZFS from 2.2 on) shares; on any other both lines are alike. The model is
 made up, of the given size: an embedding in a shard of its own, as large models have it, and the rest in another.
@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -20,8 +19,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import irwm
 from irwm.checkpoint.cloning import ClonedFrom, clones_in

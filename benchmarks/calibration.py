@@ -1,6 +1,6 @@
 """False positives at the default 1 000 permutations: random keys on the two unmarked, trained models.
 
-    python benchmarks/calibration.py [--keys 1000] [--models demo MiniLM] [--noise 0] [--secrets calibration]
+    python -m benchmarks.calibration [--keys 1000] [--models demo MiniLM] [--noise 0] [--secrets calibration]
 
 Every key is wrong by construction. With --noise, keys are of the many-recipients kind, at the natural scale. Prints,
 for the verdict's statistic and the paper's, how many were found, the Kolmogorov-Smirnov p of the ranks, the share below
@@ -10,20 +10,18 @@ beta, and the smallest combined p.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import kstest
 
+import irwm
+from irwm.keystream import derive
+
 # Keys per seed. All keys of a seed are ranked among the same permutations, so one seed for a thousand keys would show
 # that seed's own chance error and not the method's.
 BATCH = 50
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from irwm.keystream import derive  # noqa: E402
 
 
 def models() -> dict[str, Path]:

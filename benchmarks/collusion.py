@@ -15,7 +15,6 @@ paper's collusion figure, with `docs/images/collusion-*.png`.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -28,26 +27,24 @@ import torch
 from playwright.sync_api import sync_playwright
 from scipy.stats import kstest, norm
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from irwm.attacks.collusion import strategy  # noqa: E402
-from irwm.basis import Basis  # noqa: E402
-from irwm.keystream import derive  # noqa: E402
-from irwm.parameters import many_recipients  # noqa: E402
-from irwm.probability import rademacher_tail_log10  # noqa: E402
-from irwm.tracing import Tracing, examine  # noqa: E402
-from irwm.tracing.differences import Differences  # noqa: E402
-from irwm.tracing.scores import Task, score  # noqa: E402
-from irwm.tracing.trace import first_pass_spans  # noqa: E402
-from tools.copies import copy_of, keys_for, write_embedding  # noqa: E402
-from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS  # noqa: E402
-from tools.small_models import write_llama  # noqa: E402
-from ui import plot_theme  # noqa: E402
+import irwm
+from irwm.attacks.collusion import strategy
+from irwm.basis import Basis
+from irwm.keystream import derive
+from irwm.parameters import many_recipients
+from irwm.probability import rademacher_tail_log10
+from irwm.tracing import Tracing, examine
+from irwm.tracing.differences import Differences
+from irwm.tracing.scores import Task, score
+from irwm.tracing.trace import first_pass_spans
+from tools.copies import copy_of, keys_for, write_embedding
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS
+from tools.small_models import write_llama
+from ui import plot_theme
 
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine
 
+ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("mean", "strategies", "files", "finetuned", "vaults", "curve")
 WEIGHTS = {"weighted": [1.0 + i % 4 for i in range(16)]}
 HEADER = (

@@ -1,6 +1,6 @@
 """What alignment undoes: the mark and the lineage under every function-preserving disguise, on four trained models.
 
-    python benchmarks/disguises.py [demo gemma phi3 MiniLM]
+    python -m benchmarks.disguises [demo gemma phi3 MiniLM]
 
 One mark (l = 50, t = 10, scale 1000) per model. "All" is every disguise that the family allows, one after another:
 columns, signs, rotation, scale, gains, q/k and v/o maps, heads, neurons, row constants, token ids, with no tokenizer
@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+import irwm
+from benchmarks import calibration
+from benchmarks.peers.rows import DROPPED, KEPT, WEIGHTS, Row, Step, halved, noisy, quantised, tuned
+from irwm.attacks.equivalence import applicable
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from benchmarks import calibration  # noqa: E402
-from benchmarks.peers.rows import DROPPED, KEPT, WEIGHTS, Row, Step, halved, noisy, quantised, tuned  # noqa: E402
-from irwm.attacks.equivalence import applicable  # noqa: E402
-
 TRIMMED: Step = ("trim_tokens", {"fraction": 0.4, "tokenizer": "drop"})
 RENAMED: Step = ("rename_tensors", {"scheme": "scrambled"})
 LAYER_NORM: tuple[Step, ...] = ("shift_key_bias", "shift_rows", "shift_tables")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,22 +19,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+import ui  # noqa: F401  # isort: skip  # before Gradio
 
-import ui  # noqa: E402, F401  # isort: skip  # before Gradio
+import gradio as gr
 
-import gradio as gr  # noqa: E402
-
-from storage.encryption import Cost  # noqa: E402
-from storage.jobs import Jobs  # noqa: E402
-from ui.components.explore_values import values_of  # noqa: E402
-from ui.context import Context  # noqa: E402
-from ui.explore_plots import AXES  # noqa: E402
-from ui.explore_settings import presets  # noqa: E402
-from ui.pages import explore  # noqa: E402
-from ui.sessions import Sessions  # noqa: E402
-from ui.settings import DEMO, Settings  # noqa: E402
+from storage.encryption import Cost
+from storage.jobs import Jobs
+from ui.components.explore_values import values_of
+from ui.context import Context
+from ui.explore_plots import AXES
+from ui.explore_settings import presets
+from ui.pages import explore
+from ui.sessions import Sessions
+from ui.settings import DEMO, Settings
 
 LIMIT_MS = 200
 

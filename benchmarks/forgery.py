@@ -22,7 +22,6 @@ import argparse
 import json
 import math
 import shutil
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -30,19 +29,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import irwm
+from irwm import statistic as stat
+from irwm.condition import permute_rows
+from irwm.detection import reading_of
+from irwm.finding import Reading
+from irwm.invariant import invariant
+from irwm.keystream import null_permutations
+from irwm.ownership.search import evidence_bits
+from irwm.verdict import log10_risk
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from irwm import statistic as stat  # noqa: E402
-from irwm.condition import permute_rows  # noqa: E402
-from irwm.detection import reading_of  # noqa: E402
-from irwm.finding import Reading  # noqa: E402
-from irwm.invariant import invariant  # noqa: E402
-from irwm.keystream import null_permutations  # noqa: E402
-from irwm.ownership.search import evidence_bits  # noqa: E402
-from irwm.verdict import log10_risk  # noqa: E402
-
 DEMO = ROOT / "assets" / "demo"
 PAGE = ROOT / "docs" / "ownership.md"
 TRIES = (1, 5, 20, 200, 20_000)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -33,15 +32,13 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+import irwm
+from irwm.basis import Basis
+from irwm.parameters import many_recipients
+from tools.copies import copy_of, keys_for, write_embedding
+from tools.perplexity import measure
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from irwm.basis import Basis  # noqa: E402
-from irwm.parameters import many_recipients  # noqa: E402
-from tools.copies import copy_of, keys_for, write_embedding  # noqa: E402
-from tools.perplexity import measure  # noqa: E402
-
 PARTS = ("observer", "dictionary", "price")
 # A recipient's embedding (s, d) and marked rows (l,).
 Copy = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -1,6 +1,6 @@
 """Peak memory and time of investigating a checkpoint of 8B geometry, from the files to the verdict.
 
-    python benchmarks/investigation_memory.py [--rows 128256] [--columns 4096] [--device cpu]
+    python -m benchmarks.investigation_memory [--rows 128256] [--columns 4096] [--device cpu]
 
 The original's weights are synthetic, as in benchmarks/alignment_scale.py, and truncated to layer 0; the release is
 marked by `irwm.insert` and disguised. Each investigation is a process of its own whose peak resident memory is
@@ -19,10 +19,7 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.alignment_scale import BLOCK, peak, synthetic, write  # noqa: E402
+from benchmarks.alignment_scale import BLOCK, peak, synthetic, write
 
 SECRET = bytes(range(32))
 SUSPECTS = ("release", "noise of 0.3 deviations", "columns reordered", "rotated")
@@ -89,7 +86,7 @@ def main() -> None:
         print("| suspect | verdict | positions | lineage | seconds | peak GiB |")
         print("|---|---|---|---|---|---|", flush=True)
         for suspect in options.suspects or SUSPECTS:
-            command = [sys.executable, __file__, "--investigate", suspect]
+            command = [sys.executable, "-m", "benchmarks.investigation_memory", "--investigate", suspect]
             command += ["--folder", str(folder), "--device", options.device]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             said = json.loads(run.stdout)

@@ -1,8 +1,8 @@
 """False positives of alignment, lineage and mark: models of the original's own config that are not its descendants.
 
-    python benchmarks/lineage.py [--random 100] [--strangers DIR ...] [--siblings DIR ...]
+    python -m benchmarks.lineage [--random 100] [--strangers DIR ...] [--siblings DIR ...]
 
-Strangers are models trained separately (`python tools/train_small.py gemma --seed 1 2 3 --steps 250 --out DIR/gemma`);
+Strangers are models trained separately (`python -m tools.train_small gemma --seed 1 2 3 --steps 250 --out DIR/gemma`);
 siblings were trained from the original's own random start (`--data-seed`). Each is compared with the original of its
 config, with our mark's key. "Similarity" is what lineage reads, "leading" the plain cosine of held-out rows after the
 best rotation, which is what a test that does not look at minor components would read; "attention" likewise the
@@ -13,7 +13,6 @@ comparison.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,18 +21,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from benchmarks.disguises import models  # noqa: E402
-from benchmarks.peers.rows import random_model  # noqa: E402
-from benchmarks.robustness import noise  # noqa: E402
-from irwm.alignment.rotation import procrustes  # noqa: E402
-from irwm.alignment.rows import rows_of  # noqa: E402
-from irwm.alignment.sample import centred, row_cosines, sample_pairs  # noqa: E402
-from irwm.attention import attention  # noqa: E402
-from irwm.invariant import invariant  # noqa: E402
+import irwm
+from benchmarks.disguises import models
+from benchmarks.peers.rows import random_model
+from benchmarks.robustness import noise
+from irwm.alignment.rotation import procrustes
+from irwm.alignment.rows import rows_of
+from irwm.alignment.sample import centred, row_cosines, sample_pairs
+from irwm.attention import attention
+from irwm.invariant import invariant
 
 
 @dataclass(frozen=True, slots=True)

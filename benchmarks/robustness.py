@@ -1,6 +1,6 @@
 """What survives: share of positions with rank below 0.2 after attacks, by statistic, on the two trained models.
 
-    python benchmarks/robustness.py
+    python -m benchmarks.robustness
 
 One mark (l = 50, t = 10) per model and scale; chance is 0.2. Noise is Gaussian on every matrix, as a share of that
 matrix's own deviation. Columns: the paper's reading (`sum`, A of the suspect), `joint` with A of the suspect, `joint`
@@ -10,16 +10,12 @@ with A of the original (the verdict's).
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from benchmarks.calibration import models  # noqa: E402
+import irwm
+from benchmarks.calibration import models
 
 READINGS = (("sum", "suspect"), ("joint", "suspect"), ("joint", "original"))
 

@@ -27,14 +27,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import irwm
+from benchmarks.alignment_scale import write
+from irwm.parameters import many_recipients
+from irwm.tracing import examine
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import irwm  # noqa: E402
-from benchmarks.alignment_scale import write  # noqa: E402
-from irwm.parameters import many_recipients  # noqa: E402
-from irwm.tracing import examine  # noqa: E402
-
 BLOCK = 4096
 SECRET = bytes(range(32))
 

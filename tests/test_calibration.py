@@ -17,7 +17,7 @@ from irwm.keystream import derive
 from irwm.parameters import chance_of_counting
 
 KEYS = 1000
-PERMUTATIONS = 199  # exact at any number; `python benchmarks/calibration.py` repeats this with the default 1 000
+PERMUTATIONS = 199  # exact at any number; `python -m benchmarks.calibration` repeats this with the default 1 000
 BATCH = 100  # keys per seed, so that the permutations behind the ranks vary too
 
 

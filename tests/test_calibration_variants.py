@@ -23,7 +23,7 @@ KEYS, PERMUTATIONS = 100, 199
 # error. A Kolmogorov-Smirnov test takes ranks for independent: with 50 keys to a seed it is too easily alarmed.
 BATCH = 10
 # The first hundred secrets of this name gave p = 6e-4 on the demo among noise. They were chance: all seven hundred gave
-# .67, which `python benchmarks/calibration.py --noise 10 --secrets variants --keys 700 --models demo` runs again.
+# .67, which `python -m benchmarks.calibration --noise 10 --secrets variants --keys 700 --models demo` runs again.
 FIRST = 100
 
 

@@ -1,20 +1,15 @@
 """Prints docs/families.md from the families' data files.
 
-python tools/families.py > docs/families.md
+python -m tools.families > docs/families.md
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from irwm.families.family import families
 
 HEAD = """# Model families
 
-Printed by `python tools/families.py` from `irwm/families/data`. `tests/families` compares each with the running model
+Printed by `python -m tools.families` from `irwm/families/data`. `tests/families` compares each with the running model
 of transformers: the layer-0 scores computed from the files are the model's own to five digits, and leaving out any
 part gives others. `tests/test_every_family.py` protects one tiny model of each, and investigates its release in every
 container and quantisation that has the family.

@@ -4,7 +4,7 @@ in them.
 Run it in an environment of its own, since ggml-python is needed for nothing else:
 
     python -m venv /tmp/ggml && /tmp/ggml/bin/pip install ggml-python==0.0.45
-    /tmp/ggml/bin/python tools/golden_ggml.py tests/checkpoint/data/ggml.json
+    /tmp/ggml/bin/python -m tools.golden_ggml tests/checkpoint/data/ggml.json
 """
 
 from __future__ import annotations

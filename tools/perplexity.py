@@ -1,6 +1,6 @@
 """Perplexity of a causal language model on a text: the one measurement every figure in this repository uses.
 
-    python tools/perplexity.py MODEL_DIR TEXT_FILE [--window N]
+    python -m tools.perplexity MODEL_DIR TEXT_FILE [--window N]
 
 Nothing is downloaded: MODEL_DIR must be a local folder holding weights, config and tokenizer. `python -m irwm.utility`
 compares two models by the same measurement.
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `python tools/perplexity.py` finds the packages
 
 from irwm.utility import open_model
 from irwm.utility.opened import Opened

@@ -1,6 +1,6 @@
 """Walk through the app in a real Chromium and keep the pictures that README and docs show, light and dark.
 
-    python tools/screenshots.py [EMPTY_FOLDER]
+    python -m tools.screenshots [EMPTY_FOLDER]
 
 Starts the app on a copy of the demo model in a throw-away folder, or in the one given, whose name the pictures then
 show; writes docs/images/*.png at 1280 x 800.
@@ -14,12 +14,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from irwm.attacks.equivalence import disguise  # noqa: E402
-from tools.copies import DISGUISES  # noqa: E402
-from tools.officer import (  # noqa: E402
+from irwm.attacks.equivalence import disguise
+from tools.copies import DISGUISES
+from tools.officer import (
     choose_original,
     fill_path,
     open_tab,
@@ -27,8 +24,9 @@ from tools.officer import (  # noqa: E402
     protect,
     type_into,
 )
-from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app  # noqa: E402
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app
 
+ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 
 

@@ -23,10 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.reproduce import (  # noqa: E402
+from benchmarks.reproduce import (
     attacks,
     collusion,
     detection,
@@ -38,12 +35,13 @@ from benchmarks.reproduce import (  # noqa: E402
     quantisation,
     survival,
 )
-from benchmarks.reproduce.bench import FULL, QUICK, Bench  # noqa: E402
-from benchmarks.reproduce.models import Model, ModelError, open_models  # noqa: E402
-from benchmarks.reproduce.page import Page, Record, table  # noqa: E402
-from irwm.errors import IrwmError  # noqa: E402
-from irwm.utility import default_text  # noqa: E402
+from benchmarks.reproduce.bench import FULL, QUICK, Bench
+from benchmarks.reproduce.models import Model, ModelError, open_models
+from benchmarks.reproduce.page import Page, Record, table
+from irwm.errors import IrwmError
+from irwm.utility import default_text
 
+ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while nothing else runs; survival early, since the others find most of their trials made.
 ORDER = (
     efficiency, survival, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity, ownership,

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,12 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.speed import copies, detection, geometry, gpu, growth, insertion, interface, keys, page, peers
+from benchmarks.speed.claim import Bench, Figure
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.speed import copies, detection, geometry, gpu, growth, insertion, interface, keys, page, peers  # noqa: E402
-from benchmarks.speed.claim import Bench, Figure  # noqa: E402
-
 CLAIMS: dict[str, ModuleType] = {
     module.NAME: module for module in (insertion, copies, detection, keys, gpu, interface, peers, growth)
 }

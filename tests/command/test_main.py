@@ -21,7 +21,6 @@ from ui.command.streams import say
 # Stands for a library whose import takes seconds: `run` begins with it, and the signals come amid its import.
 SLOW = """\
 import os, signal, sys, types
-sys.path.insert(0, {repository!r})
 class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == "irwm.errors":
@@ -43,7 +42,7 @@ def command(code: str, home: Path, **settings: object) -> subprocess.CompletedPr
 
 def test_signals_amid_the_imports_stop_the_command_before_it_asks_for_the_passphrase(tmp_path: Path) -> None:
     arguments = ["init", "--passphrase-fd", "999"]
-    done = command(SLOW.format(repository=str(REPOSITORY), signals=2, arguments=arguments), tmp_path / "home")
+    done = command(SLOW.format(signals=2, arguments=arguments), tmp_path / "home")
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (4, "stopped"), done.stderr
     assert done.stderr == "Stopped; nothing was left half-done.\n"
     assert not list((tmp_path / "home").glob("*"))

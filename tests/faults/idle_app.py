@@ -1,11 +1,8 @@
-"""The app with an idle time of seconds, which no setting allows; `python tests/faults/idle_app.py`, by test_web."""
+"""The app with an idle time of seconds, which no setting allows; `python -m tests.faults.idle_app`, by test_web."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import ui  # noqa: F401  # isort: skip  # before Gradio
 

@@ -644,7 +644,7 @@ def test_fault_54_an_idle_page_locks_itself_although_it_polls(
     tmp_path: Path, tiny_path: Path, visit: Callable[..., Visit]
 ) -> None:
     Vault.create(tmp_path / "home", PASSPHRASE, COST)
-    with start_app(tmp_path, ("tests/faults/idle_app.py",)) as app:
+    with start_app(tmp_path, ("-m", "tests.faults.idle_app")) as app:
         page = visit(app).page
         pass_the_gate(page)
         began = time.monotonic()

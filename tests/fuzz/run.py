@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of one parser with atheris.
 
-    python tests/fuzz/run.py TARGET [-runs=100000] [-max_total_time=60] [any other option of libFuzzer]
+    python -m tests.fuzz.run TARGET [-runs=100000] [-max_total_time=60] [any other option of libFuzzer]
 
 Ends with a crash and the bytes that cause it where a parser raises anything but a typed error, takes longer than ten
 seconds over one input or more than 2 GiB of memory. `make fuzz` runs every target for a while.
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 # torch before instrumentation: its own lines are not what is looked into, and there are millions of them.
 import torch
 

@@ -12,15 +12,16 @@ import pytest
 
 from tests.fuzz.targets import TARGETS, tried
 
-RUN = Path(__file__).with_name("run.py")
+REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 6
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_brings_a_parser_down(name: str, tmp_path: Path) -> None:
     """No crash, no hang beyond ten seconds, no more than 2 GiB."""
-    command = [sys.executable, str(RUN), name, f"-max_total_time={SECONDS}", f"-artifact_prefix={tmp_path}/"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    options = [f"-max_total_time={SECONDS}", f"-artifact_prefix={tmp_path}/"]
+    command = [sys.executable, "-m", "tests.fuzz.run", name, *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
     # From a small process: Linux counts the largest size of whoever starts a program as that program's own, and a test
     # process that has come far is larger than a fuzzer may become.
     command = ["sh", "-c", '"$@"; exit $?', "sh", *command]

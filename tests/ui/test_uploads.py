@@ -16,7 +16,7 @@ from ui.guard import OFFERED
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    with start_app(tmp_path_factory.mktemp("uploads"), ("tests/ui/upload_app.py",)) as app:
+    with start_app(tmp_path_factory.mktemp("uploads"), ("-m", "tests.ui.upload_app")) as app:
         (app.home / "vault.sqlite3").write_text("sealed")
         yield app
 

@@ -1,11 +1,8 @@
-"""A page with one upload, served as the real app is; run by test_uploads as `python tests/ui/upload_app.py`."""
+"""A page with one upload, served as the real app is; run by test_uploads as `python -m tests.ui.upload_app`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import ui  # noqa: F401  # isort: skip  # before Gradio
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ FLOORS = [
     ("app", 12),
 ]
 RUNS_MODELS = ("irwm.utility", "irwm.attacks")
+BESIDE = ("benchmarks", "tools", "tests")
+SEARCH_PATH = re.compile(r"\bsys\.path\.(insert|append)\b")
 GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.frame", "ui.server", "ui.theme", "app")
 
 
@@ -38,6 +41,11 @@ def modules() -> list[Path]:
     for top in ("irwm", "storage", "ui"):
         found += sorted((ROOT / top).rglob("*.py"))
     return found
+
+
+def every_file() -> list[Path]:
+    """All Python files of the repository."""
+    return modules() + [path for top in BESIDE for path in sorted((ROOT / top).rglob("*.py"))]
 
 
 def name_of(path: Path) -> str:
@@ -108,6 +116,30 @@ def test_each_library_stays_in_its_place(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_a_module_holds_one_idea(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_benchmarks_and_tools_need_no_tests() -> None:
+    """Tests take from them what both need, never the other way round."""
+    files = [path for top in ("benchmarks", "tools") for path in sorted((ROOT / top).rglob("*.py"))]
+    assert len(files) > 50, "they are where they were"
+    needing = {name_of(path) for path in files if any(name.split(".")[0] == "tests" for name in imported(path))}
+    assert not needing
+
+
+def test_no_file_changes_where_modules_are_found() -> None:
+    """What is run is run as a module from the root; neither a call nor a script in a string changes the search path."""
+    changing = set()
+    for path in every_file():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                text = ast.unparse(node.func)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if SEARCH_PATH.search(text):
+                changing.add(f"{name_of(path)}, line {node.lineno}")
+    assert not changing
 
 
 @pytest.mark.parametrize("module", ["storage", "storage.vault", "storage.jobs", "irwm.errors", "ui.settings"])

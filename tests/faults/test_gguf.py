@@ -161,7 +161,7 @@ def test_21_a_number_format_that_cannot_be_read_is_said_when_it_is_needed(kind: 
         (header([], [ONE], magic=b"ggjt"), NotACheckpointError, "not GGUF"),
     ],
 )
-def test_1_a_file_that_is_something_else_is_said_to_be_that(
+def test_01_a_file_that_is_something_else_is_said_to_be_that(
     content: bytes, error: type[CheckpointError], words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.gguf"
@@ -171,7 +171,7 @@ def test_1_a_file_that_is_something_else_is_said_to_be_that(
     assert caught.value.advice
 
 
-def test_1_a_big_endian_file_of_the_gguf_package_is_refused(tmp_path: Path) -> None:
+def test_01_a_big_endian_file_of_the_gguf_package_is_refused(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", endianess=gguf.GGUFEndian.BIG)
     writer.add_tensor("t", np.zeros((1, 8), np.float32))
     writer.write_header_to_file()
@@ -182,7 +182,7 @@ def test_1_a_big_endian_file_of_the_gguf_package_is_refused(tmp_path: Path) -> N
         open_checkpoint(tmp_path / "model.gguf")
 
 
-def test_3_a_header_larger_than_any_real_one_is_refused_unread(tmp_path: Path) -> None:
+def test_03_a_header_larger_than_any_real_one_is_refused_unread(tmp_path: Path) -> None:
     """A sparse file of 8 GB whose first setting is a text of 4 GB."""
     path = tmp_path / "model.gguf"
     path.write_bytes(header([setting("a", TEXT, struct.pack("<Q", 2**32))], [ONE]))
@@ -193,7 +193,7 @@ def test_3_a_header_larger_than_any_real_one_is_refused_unread(tmp_path: Path) -
     assert time.perf_counter() - began < SECONDS
 
 
-def test_3_eight_million_empty_texts_are_refused_uncounted(tmp_path: Path) -> None:
+def test_03_eight_million_empty_texts_are_refused_uncounted(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(header([setting("a", LIST, listed(TEXT, 8_000_000))], [ONE]))
     os.truncate(path, 2**27)

@@ -1,7 +1,8 @@
-"""Every fault on the list has a test that tries it: one named `test_fault_NN_...`, or one marked `fault(NN)`.
+"""Every fault of docs/faults.md has a test that tries it: one named `test_fault_NN_...`, or one marked `fault(NN)`.
 
 A test of another folder that tries a fault in full is marked and not repeated here. So the names and marks are the
-map from a fault to its tests: `grep -rn 'fault_45\\|fault(45' tests`.
+map from a fault to its tests, and the list's last column says what they say: where it does not, the failure holds the
+text that belongs there.
 """
 
 from __future__ import annotations
@@ -9,14 +10,25 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
-FAULTS = range(1, 66)
+LIST = TESTS.parent / "docs" / "faults.md"
 # The shorter form is that of the GGUF tests.
-NAME = re.compile(r"test_(?:fault_)?(\d\d(?:_(?:and|to)_\d\d)*)_")
+NAME = re.compile(r"test_(?:fault_)?(\d\d(?:_and_\d\d)*)_")
+
+
+def listed() -> list[tuple[int, list[str]]]:
+    """The list's rows: each number with the cells behind it, in the order of the page."""
+    lines = re.findall(r"^\|\s*(\d+)\s*\|(.*)$", LIST.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(int(number), [cell.strip() for cell in rest.split("|")]) for number, rest in lines]
+
+
+ROWS = listed()
+FAULTS = [number for number, _ in ROWS]
 
 
 def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
@@ -44,22 +56,53 @@ def marked(function: ast.FunctionDef) -> set[int]:
 
 
 def skipped(function: ast.FunctionDef) -> bool:
-    """Whether a test may be left out somewhere, and so is no answer to a fault by itself."""
+    """Whether a mark leaves a test out somewhere, so that it is no answer to a fault by itself."""
     return any(re.search(r"mark\.(skip|skipif|xfail)\b", ast.unparse(each)) for each in function.decorator_list)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A test that tries a fault: the file that it is in, its name, and whether no mark leaves it out anywhere."""
+
+    file: str
+    name: str
+    everywhere: bool
+
+
 @pytest.fixture(scope="module")
-def tried() -> dict[int, list[str]]:
-    """Of each fault, the tests that try it everywhere."""
-    found: dict[int, list[str]] = {}
+def trials() -> dict[int, list[Trial]]:
+    """Of each fault, the tests that try it."""
+    found: dict[int, list[Trial]] = {}
     for path, function in functions():
         for number in named(function) | marked(function):
-            assert number in FAULTS, f"{path}: {function.name} names fault {number}, and there are {FAULTS[-1]}"
-            if not skipped(function):
-                found.setdefault(number, []).append(f"{path.relative_to(TESTS)}::{function.name}")
+            trial = Trial(path.relative_to(TESTS).as_posix(), function.name, not skipped(function))
+            found.setdefault(number, []).append(trial)
     return found
 
 
+def test_the_list_is_numbered_from_1_without_a_gap() -> None:
+    assert list(range(1, len(ROWS) + 1)) == FAULTS
+
+
+def test_no_test_names_a_fault_that_is_not_listed(trials: dict[int, list[Trial]]) -> None:
+    unknown = {number: [f"{trial.file}::{trial.name}" for trial in trials[number]] for number in trials.keys() - FAULTS}
+    assert not unknown, "docs/faults.md has no row for these"
+
+
 @pytest.mark.parametrize("number", FAULTS)
-def test_each_fault_has_a_test(tried: dict[int, list[str]], number: int) -> None:
-    assert tried.get(number), f"no test is named test_fault_{number:02}_... or marked fault({number})"
+def test_each_fault_has_a_test(trials: dict[int, list[Trial]], number: int) -> None:
+    everywhere = [trial for trial in trials.get(number, []) if trial.everywhere]
+    assert everywhere, f"no test that runs everywhere is named test_fault_{number:02}_... or marked fault({number})"
+
+
+@pytest.mark.parametrize(("number", "cells"), ROWS, ids=map(str, FAULTS))
+def test_each_row_names_the_files_that_try_its_fault(
+    trials: dict[int, list[Trial]], number: int, cells: list[str]
+) -> None:
+    assert len(cells) == 4, f"row {number} of docs/faults.md: a number and three texts without |, each followed by |"
+    fault, answer, files, after = cells
+    assert fault
+    assert answer
+    assert not after
+    expected = ", ".join(f"`{file}`" for file in sorted({trial.file for trial in trials.get(number, [])}))
+    assert files == expected, f"the last cell of row {number} of docs/faults.md should be:\n{expected}"

@@ -51,9 +51,11 @@ def main() -> None:
             findings += irwm.detect_each(model, model, keys[start : start + BATCH], seed=start, keys_tried=1)
         found = sum(f.verdict == "found" for f in findings)
         unsure = sum(f.verdict == "inconclusive" for f in findings)
+        paper = [f.paper for f in findings if f.paper is not None]
+        assert len(paper) == len(findings)
         for label, readings in (
             ("joint, A(original)", [f.reading for f in findings]),
-            ("sum, A(suspect)", [f.paper for f in findings]),
+            ("sum, A(suspect)", paper),
         ):
             ranks = np.concatenate([r.ranks for r in readings])
             p = kstest(ranks - np.random.default_rng(0).uniform(0, 1 / 1001, ranks.size), "uniform").pvalue

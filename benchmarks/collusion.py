@@ -162,7 +162,7 @@ def finetuned(model: irwm.Checkpoint, root: Path) -> None:
                 optimiser.step()
                 optimiser.zero_grad()
             out = root / f"demo {how} {rate}"
-            trained.to(torch.bfloat16).save_pretrained(out)
+            trained.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]  # a decorator of theirs hides self
             tracing = examine(irwm.open_checkpoint(out), demo, keys, decoys=1000)
             say(f"demo, {how}, 20 steps at {rate:g}", 16, tracing, {key.recipient for key in keys}, started)
 
@@ -185,6 +185,7 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
         plain = write_embedding(demo, embedding, root / f"vaults {index}")
         if index >= len(suspects):
             damage = list(DAMAGES.values())[1 + index % 4]
+            assert damage is not None
             plain = irwm.open_checkpoint(damage(plain.path, root / f"vaults {index} damaged"))
         alignment = irwm.align(plain, demo)
         assert alignment.aligned
@@ -247,11 +248,13 @@ def curve_of(model: irwm.Checkpoint, root: Path, t: int, scale: float | str) -> 
         suspect = write_embedding(model, total / count, root / f"curve {t} {scale} {count}")
         read = keys[: min(count, KEYS_READ)]
         found = list(irwm.detect_each(suspect, model, read))
-        shares = [
+        paper = [f.paper for f in found if f.paper is not None]
+        assert len(paper) == len(found)
+        theirs, ours = (
             float(np.mean([(each.ranks <= 0.5).mean() for each in readings]))
-            for readings in ([f.paper for f in found], [f.reading for f in found])
-        ]
-        yield *shares, min(trace.z for trace in irwm.trace(suspect, model, keys[:count]))
+            for readings in (paper, [f.reading for f in found])
+        )
+        yield theirs, ours, min(trace.z for trace in irwm.trace(suspect, model, keys[:count]))
 
 
 def figure(found: Curve, dark: bool) -> go.Figure:

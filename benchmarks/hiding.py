@@ -132,7 +132,8 @@ def learned_basis(differences: NDArray[np.float64], seed: int = 0, steps: int = 
         basis = left @ right
         if moved < 1e-4:
             break
-    return basis.numpy()
+    turned: NDArray[np.float64] = basis.numpy()
+    return turned
 
 
 def dictionary_auc(made: Sequence[Copy], t: int) -> tuple[float, NDArray[np.float64]]:

@@ -72,7 +72,8 @@ def report(label: str, outcomes: Iterable[Outcome]) -> None:
         return sum(getattr(o, field) == value for o in results)
 
     def largest(field: str) -> float:
-        return max(getattr(o, field) for o in results)
+        most: float = max(getattr(o, field) for o in results)
+        return most
 
     print(
         f"| {label} | {len(results)} | {count('verdict', 'found')} | {count('status', 'derived')} "

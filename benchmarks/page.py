@@ -38,7 +38,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
-        page = browser.new_context(viewport=VIEWPORT).new_page()  # type: ignore[arg-type]
+        page = browser.new_context(viewport=VIEWPORT).new_page()
         page.goto(app.url)
         pass_the_gate(page)
         took = []

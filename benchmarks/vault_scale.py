@@ -68,7 +68,11 @@ def add(home: Path, file: Path, count: int, batch: int) -> list[tuple[str, str]]
 
     vault = Vault.create(home, PASSPHRASE)
     keys = list(new_keys(file, count))
-    times = [measured(lambda at=at: vault.add_keys(keys[at : at + batch]))[0] for at in range(0, count, batch)]
+
+    def seconds(at: int) -> float:
+        return measured(lambda: vault.add_keys(keys[at : at + batch]))[0]
+
+    times = [seconds(at) for at in range(0, count, batch)]
     size = (home / "vault.sqlite3").stat().st_size
     return [
         (f"add all, {batch} at once", f"{sum(times):.1f} s"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,9 +55,15 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imported(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -72,74 +80,61 @@ def floor(name: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_a_module_imports_only_downwards(path: Path) -> None:
+def test_a_module_imports_only_downwards() -> None:
+    wrong = {name_of(path): above for path in modules() if (above := imports_from_above(path))}
+    assert not wrong
+
+
+def imports_from_above(path: Path) -> set[str]:
     own = floor(name_of(path))
     assert own is not None, f"{path} stands on no floor"
     if name_of(path) in ("irwm", "ui"):  # a package's front door re-exports what is inside
         own = 4 if name_of(path) == "irwm" else 12
     if name_of(path) == "irwm.__main__":  # an entry point beside app.py, which nothing imports
         own = 12
-    above = {other for other in imported(path) if (floor(other) or 0) > own}
-    assert not above
+    return {other for other in imported(path) if (floor(other) or 0) > own}
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_each_library_stays_in_its_place(path: Path) -> None:
+def test_each_library_stays_in_its_place() -> None:
+    wrong = {name_of(path): found for path in modules() if (found := list(out_of_place(path)))}
+    assert not wrong
+
+
+def out_of_place(path: Path) -> Iterator[str]:
+    """What a module imports or calls that is another part's, each as a phrase."""
     name, names = name_of(path), imported(path)
     tops = {other.split(".")[0] for other in names}
-    if not name.startswith(GRADIO_ALLOWED):
-        assert "gradio" not in tops
+    if not name.startswith(GRADIO_ALLOWED) and "gradio" in tops:
+        yield "gradio outside the pages"
     if not name.startswith("ui.jobs"):  # a task runs in its own process, which the runner alone starts
         tasks = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")
-        assert not names & {f"ui.jobs.{task}" for task in tasks}
-    if not name.startswith("storage"):
-        assert not tops & {"sqlite3", "sqlite_utils"}
-    if name.startswith("irwm"):
-        assert not tops & {"time", "random", "logging", "plotly"}
-        # A verdict reads tensors and never runs a model; what measures or trains one opens it through irwm.utility.
-        if not name.startswith("irwm.utility"):
-            assert "transformers" not in tops
-        if not name.startswith(RUNS_MODELS):
-            assert not [other for other in names if other.startswith("irwm.utility")]
-        calls = [
-            node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute))
-        ]
-        if name != "irwm.__main__":  # the command line: it talks to a person
-            assert "print" not in calls
-        # Times may be read from documents and compared; the clock is never asked.
-        assert not {"now", "utcnow", "today"} & set(calls)
+        if found := names & {f"ui.jobs.{task}" for task in tasks}:
+            yield f"a task's module: {sorted(found)}"
+    if not name.startswith("storage") and tops & {"sqlite3", "sqlite_utils"}:
+        yield "a database outside storage"
+    if not name.startswith("irwm"):
+        return
+    if found := tops & {"time", "random", "logging", "plotly"}:
+        yield f"what a pure library does not need: {sorted(found)}"
+    # A verdict reads tensors and never runs a model; what measures or trains one opens it through irwm.utility.
+    if not name.startswith("irwm.utility") and "transformers" in tops:
+        yield "transformers outside irwm.utility"
+    if not name.startswith(RUNS_MODELS) and [other for other in names if other.startswith("irwm.utility")]:
+        yield "irwm.utility outside the attacks"
+    calls = {
+        node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute))
+    }
+    if name != "irwm.__main__" and "print" in calls:  # the command line talks to a person
+        yield "print"
+    # Times may be read from documents and compared; the clock is never asked.
+    if found := {"now", "utcnow", "today"} & calls:
+        yield f"the clock: {sorted(found)}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_a_module_holds_one_idea(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-
-
-def test_benchmarks_and_tools_need_no_tests() -> None:
-    """Tests take from them what both need, never the other way round."""
-    files = [path for top in ("benchmarks", "tools") for path in sorted((ROOT / top).rglob("*.py"))]
-    assert len(files) > 50, "they are where they were"
-    needing = {name_of(path) for path in files if any(name.split(".")[0] == "tests" for name in imported(path))}
-    assert not needing
-
-
-def test_no_file_changes_where_modules_are_found() -> None:
-    """What is run is run as a module from the root; neither a call nor a script in a string changes the search path."""
-    changing = set()
-    for path in every_file():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                text = ast.unparse(node.func)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            else:
-                continue
-            if SEARCH_PATH.search(text):
-                changing.add(f"{name_of(path)}, line {node.lineno}")
-    assert not changing
+def test_a_module_holds_one_idea() -> None:
+    assert not [path for path in modules() if len(path.read_text(encoding="utf-8").splitlines()) > 400]
 
 
 @pytest.mark.parametrize("module", ["storage", "storage.vault", "storage.jobs", "irwm.errors", "ui.settings"])
@@ -161,3 +156,15 @@ def test_the_front_door_opens_every_room_and_no_other() -> None:
         irwm.nothing_of_the_kind  # noqa: B018
     with pytest.raises(ImportError):
         from irwm import nothing_else_either  # noqa: F401
+
+
+# Of the code that `make check` holds to strict types. It may only go down: who takes one away lowers the number.
+TYPE_IGNORES = 10
+
+
+def test_no_type_is_ignored_that_was_not_before() -> None:
+    folders = ("irwm", "storage", "ui", "benchmarks", "tools")
+    files = [ROOT / "app.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
+    found = [path for path in files for line in path.read_text("utf-8").splitlines() if "# type: ignore" in line]
+    assert len(found) <= TYPE_IGNORES, f"write the type down instead, or cast with a reason: {sorted(set(found))}"
+    assert len(found) == TYPE_IGNORES, f"fewer than before: set TYPE_IGNORES to {len(found)}"

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.attacks.equivalence import Step
 from irwm.embedding_bytes import NoisyRows
 from irwm.insertion import marked_rows
 
 SECRET = bytes([7]) * 32
 # What the thief does to the leaked copy that the browser tests examine and the screenshots show.
-DISGUISES = ["rotate", "regain", "map_qk", "reorder_heads", ("reorder_tokens", {"tokenizer": "drop"})]
+DISGUISES: list[Step] = ["rotate", "regain", "map_qk", "reorder_heads", ("reorder_tokens", {"tokenizer": "drop"})]
 
 
 def keys_for(

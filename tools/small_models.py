@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 DEMO = Path(__file__).resolve().parents[1] / "assets" / "demo"
 
 
-def write_llama(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int = 0, **config) -> Path:
+def write_llama(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int = 0, **config: Any) -> Path:
     """A small random Llama (GQA), written by transformers; large enough for 50 positions and 10 constraints."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    settings = {
+    settings: dict[str, Any] = {
         "vocab_size": 600,
         "hidden_size": 64,
         "intermediate_size": 96,
@@ -25,7 +26,7 @@ def write_llama(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int =
     } | config
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**settings)).to(dtype)
+        model = LlamaForCausalLM(LlamaConfig(**settings)).to(dtype)  # type: ignore[arg-type]  # transformers' stub
         with torch.no_grad():
             for name, value in model.named_parameters():
                 if "norm" in name:

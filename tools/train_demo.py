@@ -20,7 +20,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from irwm.utility.text import WINDOW
 from tools.demo_corpus import STDLIB, Corpus, build_corpus
@@ -128,7 +134,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, documents: list[str]) -> list[np.ndarray]:
+def encode(tokenizer: PreTrainedTokenizerBase, documents: list[str]) -> list[np.ndarray]:
     """Each document as <s> ... </s>."""
     encoded = tokenizer(documents, verbose=False)["input_ids"]
     return [np.array([*ids, tokenizer.eos_token_id], dtype=np.int64) for ids in encoded]
@@ -148,7 +154,7 @@ def batches(prose: list[np.ndarray], source: list[np.ndarray], seed: int = SEED)
         number += 1
 
 
-def optimizer_for(model: LlamaForCausalLM, peak: float) -> torch.optim.AdamW:
+def optimizer_for(model: PreTrainedModel, peak: float) -> torch.optim.AdamW:
     """AdamW; no decay on norms, nor on the input embedding, whose unused rows would only shrink towards zero."""
     spared = [p for name, p in model.named_parameters() if p.ndim < 2 or name == "model.embed_tokens.weight"]
     decayed = [p for name, p in model.named_parameters() if p.ndim >= 2 and name != "model.embed_tokens.weight"]
@@ -164,7 +170,7 @@ def rate(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
 
 
-def train(model: LlamaForCausalLM, data: Iterator[torch.Tensor], steps: int, peak: float) -> float:
+def train(model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak: float) -> float:
     """Run `steps` updates in place; the last step's loss."""
     optimizer = optimizer_for(model, peak)
     started = time.monotonic()
@@ -184,7 +190,8 @@ def train(model: LlamaForCausalLM, data: Iterator[torch.Tensor], steps: int, pea
         optimizer.zero_grad()
         if step % 20 == 19:
             print(f"step {step + 1}/{steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
-    return loss.item()
+    last: float = loss.item()
+    return last
 
 
 def seen_sample(corpus: Corpus) -> str:

@@ -16,6 +16,7 @@ import argparse
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -55,7 +56,7 @@ def phi3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     return Phi3ForCausalLM(Phi3Config(num_key_value_heads=4, tie_word_embeddings=False, **shape))
 
 
-def _shape(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
+def _shape(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     return {
         "vocab_size": len(tokenizer),
         "hidden_size": 128,
@@ -85,7 +86,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     corpus = build_corpus()
-    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
     prose, source = encode(tokenizer, corpus.train_prose), encode(tokenizer, corpus.train_source)
     for seed in args.seed:
         out = args.out if len(args.seed) == 1 else args.out.with_name(f"{args.out.name}-{seed}")

@@ -79,7 +79,8 @@ def _options() -> argparse.Namespace:
 
 def _table(options: argparse.Namespace, methods: tuple[Column, ...], marked: dict[str, Path], work: Path) -> list[str]:
     """The lines of the main table, and the reasons for what could not run."""
-    lines, failed = _head("the suspect", methods), {}
+    lines = _head("the suspect", methods)
+    failed: dict[str, list[str]] = {}
     for number, row in enumerate(row for row in ROWS if options.only in row.label):
         try:
             built = _built(row, marked, work / str(number))

@@ -56,7 +56,7 @@ def score_weights(original_dir: Path, suspect_dir: Path) -> Score:
 
 
 @lru_cache(maxsize=256)
-def compare(original_dir: Path, suspect_dir: Path) -> dict:
+def compare(original_dir: Path, suspect_dir: Path) -> dict[str, float | None]:
     """The "scores" part of the kit's JSON answer.
 
     Raises:
@@ -74,7 +74,7 @@ def compare(original_dir: Path, suspect_dir: Path) -> dict:
     return _run(program, original_dir, suspect_dir)
 
 
-def _run(program: str, original_dir: Path, suspect_dir: Path) -> dict:
+def _run(program: str, original_dir: Path, suspect_dir: Path) -> dict[str, float | None]:
     command = [program, "compare", str(original_dir), str(suspect_dir), "--json", "--no-cache"]
     # The kit fetches from the Hub what a name does not find on disk; a benchmark must not.
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -83,7 +83,8 @@ def _run(program: str, original_dir: Path, suspect_dir: Path) -> dict:
     except subprocess.TimeoutExpired as error:
         raise CannotRun(f"the kit took longer than {SECONDS} s") from error
     try:
-        return json.loads(done.stdout[done.stdout.index("{") :])["scores"]
+        scores: dict[str, float | None] = json.loads(done.stdout[done.stdout.index("{") :])["scores"]
+        return scores
     except (ValueError, KeyError) as error:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise CannotRun(f"the kit failed: {lines[-1] if lines else 'no output'}") from error

@@ -61,17 +61,18 @@ class Ours:
         found = self._detect(suspect)
         if isinstance(found, str):
             return cannot(found)
-        says = "derived" if found.lineage.status == "derived" else "not derived"
-        return Score(found.alignment.similarity, None, says, f"{found.lineage.status}: {found.lineage.reason}")
+        reason = f"{found.lineage.status}: {found.lineage.reason}"
+        derived = found.lineage.status == "derived"
+        return Score(found.alignment.similarity, None, "derived" if derived else "not derived", reason)
 
     def mark(self, _original: Path, suspect: Path) -> Score:
         """Whether the mark of this one release is found; "inconclusive" counts as not found."""
         found = self._detect(suspect)
         if isinstance(found, str):
             return cannot(found)
-        says = "derived" if found.verdict == "found" else "not derived"
-        share = found.count / max(found.present, 1)
-        return Score(share, 10.0 ** max(found.log10_p, -400.0), says, f"{found.verdict}: {found.reason}")
+        share, p = found.count / max(found.present, 1), 10.0 ** max(found.log10_p, -400.0)
+        marked = found.verdict == "found"
+        return Score(share, p, "derived" if marked else "not derived", f"{found.verdict}: {found.reason}")
 
 
 def columns(ours: Ours) -> tuple[Column, ...]:

@@ -58,7 +58,8 @@ def matched(first: torch.Tensor, second: torch.Tensor) -> NDArray[np.int64]:
     """MATCH: for each row of (h, n) `first`, the row of `second` given to it by the largest total cosine."""
     a, b = (torch.nn.functional.normalize(m.double(), dim=1) for m in (first, second))
     cosines = (a @ b.T).numpy()
-    return linear_sum_assignment(np.nan_to_num(cosines), maximize=True)[1]
+    given: NDArray[np.int64] = linear_sum_assignment(np.nan_to_num(cosines), maximize=True)[1]
+    return given
 
 
 def fisher(p_values: list[float]) -> float:

@@ -76,4 +76,4 @@ def outputs(folder: Path, ids: torch.Tensor) -> list[tuple[torch.Tensor, torch.T
             )
     model(input_ids=ids)
     layers = range(len(kept) // 2)
-    return [tuple(kept[f"model.layers.{i}.mlp.{name}_proj"] for name in ("gate", "up")) for i in layers]
+    return [(kept[f"model.layers.{i}.mlp.gate_proj"], kept[f"model.layers.{i}.mlp.up_proj"]) for i in layers]

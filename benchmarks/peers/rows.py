@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -31,7 +32,7 @@ WEIGHTS: tuple[Step, ...] = (
 )
 KEPT: Step = ("reorder_tokens", {"tokenizer": "keep"})
 DROPPED: Step = ("reorder_tokens", {"tokenizer": "drop"})
-SCHEME = "scrambled"
+SCHEME: Final = "scrambled"
 TRIMMED: Step = ("trim_tokens", {"fraction": 0.4})
 NOISE_SEED, TUNING_SEED = 7, 11
 TUNING_STEPS, TUNING_RATE, TUNING_BATCH, TUNING_LENGTH = 40, 2e-4, 8, 128

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -26,7 +27,7 @@ class Weights:
     """
 
     folder: Path
-    config: dict
+    config: dict[str, Any]
     files: dict[str, Path]
 
     @property
@@ -38,7 +39,8 @@ class Weights:
         if name not in self.files:
             raise CannotRun(f"{self.folder.name} has no tensor {name}")
         with safe_open(self.files[name], "pt") as file:
-            return file.get_tensor(name).float()
+            tensor: torch.Tensor = file.get_tensor(name).float()
+            return tensor
 
     def projection(self, layer: int, name: str) -> torch.Tensor:
         """`name` like "self_attn.q_proj" or "mlp.up_proj" of a layer, (out, in) float32."""

@@ -54,7 +54,9 @@ _TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measu
 _FEWEST_CHARACTERS = 4000
 
 
-def run(bench: Bench, only: Sequence[str], out: Path, about: Record, began: float, resumed: bool = False) -> list[Path]:
+def run(
+    bench: Bench, only: Sequence[str], out: Path, about: dict[str, Any], began: float, resumed: bool = False
+) -> list[Path]:
     """Measure what is asked for and write its pages; the overview too, where every experiment has these models."""
     names = [model.name for model in bench.models]
     written, lines = [], {}
@@ -64,7 +66,7 @@ def run(bench: Bench, only: Sequence[str], out: Path, about: Record, began: floa
             start = time.perf_counter()
             file = bench.cache / f"{module.NAME}.json"
             file.unlink(missing_ok=True)  # of its parts, what is kept is not measured again
-            made = bench.kept(module.NAME, lambda module=module: {"models": names, "results": module.measure(bench)})
+            made = _measured(bench, module, names)
             page = Page(out, module.NAME, module.TITLE)
             _preface(page, about, module.NAME)
             module.write(page, made["results"], about["models"])
@@ -79,6 +81,11 @@ def run(bench: Bench, only: Sequence[str], out: Path, about: Record, began: floa
         took = f" This run took {spent(began)}." if whole else ""
         written.append(_overview(out, about | {"took": took}, lines))
     return written
+
+
+def _measured(bench: Bench, module: ModuleType, names: Sequence[str]) -> Record:
+    made: Record = bench.kept(module.NAME, lambda: {"models": names, "results": module.measure(bench)})
+    return made
 
 
 def spent(began: float) -> str:

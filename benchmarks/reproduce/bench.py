@@ -108,6 +108,9 @@ class Bench:
             part.rename(file)
         return json.loads(file.read_text(encoding="utf-8"))
 
+    def _keep(self, name: str, result: Any) -> None:
+        self.kept(name, lambda: result)
+
     def each(self, name: str, function: Callable[[Any], Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
         """The result of `function` for each named task, in order; what is kept is not made again."""
         found = {label: self.cache / "parts" / name / f"{label}.json" for label in tasks}
@@ -116,7 +119,7 @@ class Bench:
         made = side_by_side(function, [tasks[label] for label in missing], self.workers, self.threads)
         for count, (task, result) in enumerate(made, start=1):
             label = labels[id(task)]
-            self.kept(f"parts/{name}/{label}", lambda result=result: result)
+            self._keep(f"parts/{name}/{label}", result)
             self.say(f"  [{count}/{len(missing)}] {label}")
         return {label: json.loads(file.read_text(encoding="utf-8")) for label, file in found.items()}
 

@@ -70,7 +70,7 @@ def curve(task: Task) -> dict[str, Any]:
     return {"model": name, "t": t, "scale": scale, "points": points}
 
 
-def _half(readings: list[Any]) -> float | None:
+def _half(readings: list[Any]) -> float | str | None:
     return number(float(np.mean([(each.ranks <= 0.5).mean() for each in readings if each is not None])))
 
 

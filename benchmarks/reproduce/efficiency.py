@@ -28,16 +28,16 @@ def measure(bench: Bench) -> dict[str, Any]:
     before = torch.get_num_threads()
     torch.set_num_threads(bench.cores)
     try:
-        rows = [
-            bench.kept(f"parts/{NAME}/{model.name} {mode}", lambda model=model, mode=mode: _one(bench, model, mode))
-            for model in bench.models
-            for mode in MODES
-        ]
+        rows = [_kept(bench, model, mode) for model in bench.models for mode in MODES]
     finally:
         torch.set_num_threads(before)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     machine = {"cores": bench.cores, "device": bench.device, "system": platform.machine(), "load": load}
     return {"rows": rows, "machine": machine, "recipients": bench.sizes.recipients, "repeats": bench.sizes.repeats}
+
+
+def _kept(bench: Bench, model: Model, mode: str) -> Any:
+    return bench.kept(f"parts/{NAME}/{model.name} {mode}", lambda: _one(bench, model, mode))
 
 
 def _one(bench: Bench, model: Model, mode: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ WARM, SOFT = "#b4540a", "#6f8f3a"
 MARKERS = ("o", "s", "^", "D")
 _ENTRY = 2.3  # inches that an entry of a legend takes
 
-_STYLE = {
+_STYLE: dict[mpl.typing.RcKeyType, object] = {
     "svg.hashsalt": "irwm",  # the same bytes for the same numbers
     "svg.fonttype": "path",  # no font has to be there
     "font.size": 10,

@@ -18,7 +18,7 @@ _TOKENS = 8 * 128
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    wanted = []
+    wanted: list[tuple[Any, str, str, float]] = []
     modes = tuple(LENGTHS) if bench.sizes.everything else MODES
     for model in bench.models:
         for mode in modes:

@@ -89,7 +89,7 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
             some = [each for each in trials if (each["model"], each["mode"]) == (name, mode)]
             x = [100 * each["value"] for each in some]
             for way, colour, label in ((OURS, figures.ACCENT, "joint"), (PAPER, figures.WARM, "sum (paper)")):
-                y = [share(each["readings"][way]) for each in some]
+                y: list[Any] = [share(each["readings"][way]) for each in some]
                 style = "-" if mode == "single" else "--"
                 upper.plot(x, y, style, color=colour, marker=marker, label=f"{label}, {mode}")
             measured = [each["utility"] or {} for each in some]

@@ -35,7 +35,7 @@ def usable(trial: Record) -> bool | None:
     if measured is None:
         return None
     if measured["similarity"] is not None:
-        return measured["similarity"] >= ALIKE
+        return bool(measured["similarity"] >= ALIKE)
     if measured["change"] is None:
         return None
     return isinstance(measured["change"], float) and measured["change"] <= WORSE
@@ -166,8 +166,8 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
                 (True, figures.ACCENT, "o", "found"),
                 (False, figures.WARM, "X", "not found"),
             ):
-                points = [(_place(each, encoder), share(each["readings"][OURS])) for each in some if found(each) is hit]
-                points = [(x, y) for x, y in points if x is not None and y is not None]
+                places = [(_place(each, encoder), share(each["readings"][OURS])) for each in some if found(each) is hit]
+                points = [(x, y) for x, y in places if x is not None and y is not None]
                 panel.scatter([x for x, _ in points], [y for _, y in points], s=26, color=colour, marker=marker,
                               alpha=0.75, label=label, linewidths=0, zorder=3)  # fmt: skip
             figures.shares(panel, 0.2)

@@ -43,6 +43,7 @@ def prepare(model: str) -> dict[str, Any]:
     rows = np.unique(np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens, sample)))
     layout = original.layout
     norm = layout.input_norm.weight if layout.input_norm else None
+    assert not isinstance(norm, tuple)
     small = [ref for ref in (layout.q, layout.k, norm) if ref is not None]
     table = original.tensors[layout.embedding.name]
     needed = rows.size * table.nbytes // original.vocab_size + sum(original.tensors[ref.name].nbytes for ref in small)

@@ -63,7 +63,7 @@ def write(folder: Path, geometry: Geometry, table: torch.Tensor | None = None, s
         {f"model.layers.{number}.{name}.weight": tensor for name, tensor in layer.items()} for number in range(g.layers)
     ]
     shards.append({"model.norm.weight": torch.ones(d, dtype=torch.bfloat16), "lm_head.weight": noise(g.rows, d)})
-    where = {}
+    where: dict[str, str] = {}
     for number, tensors in enumerate(shards, 1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         save_file(tensors, folder / name, metadata={"format": "pt"})

@@ -67,7 +67,9 @@ def measure(bench: Bench) -> dict[str, Any]:
 def _apart(case: dict[str, Any]) -> float:
     """The greatest difference between two ranks of the two devices."""
     cpu, cuda = case["cpu"][0]["ranks"], case["cuda"][0]["ranks"]
-    return max(abs(a - b) for ours, theirs in zip(cpu, cuda, strict=True) for a, b in zip(ours, theirs, strict=True))
+    pairs = zip(cpu, cuda, strict=True)
+    most: float = max(abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True))
+    return most
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:

@@ -36,7 +36,7 @@ STEPS = {"step": step}
 
 def measure(bench: Bench) -> dict[str, Any]:
     few = 1 if bench.quick else None
-    axes: dict[str, list[tuple[int, dict[str, int], dict[str, int]]]] = {
+    axes: dict[str, list[tuple[int, dict[str, int], dict[str, Any]]]] = {
         "vocabulary s": [(n, {"rows": n}, {}) for n in (8000, 16_000, 32_000, 64_000, 128_000)[:few]],
         "hidden size d": [(n, {"columns": n}, {}) for n in (512, 1024, 2048, 4096)[:few]],
         "positions l": [(n, {}, {"positions": n}) for n in (25, 50, 100, 200, 400)[:few]],

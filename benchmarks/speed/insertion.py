@@ -33,7 +33,8 @@ STEPS = {"insert": insert}
 
 def measure(bench: Bench) -> dict[str, Any]:
     model, copy, out = bench.model(), bench.folder / "copy", bench.folder / "inserted"
-    ours, theirs = [], []
+    ours: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
     for number in range(bench.repeats):
         for side in (theirs, ours) if number % 2 else (ours, theirs):
             forget(model)

@@ -34,6 +34,7 @@ def explore(repeat: int) -> dict[str, Any]:
         draw = own["draw_odds"]
         page.each(draw, [(False, "required", values[0])])  # plotly's own beginnings
         turns = range(repeat)
+        calls: dict[str, tuple[Any, list[tuple[Any, ...]]]]
         calls = {f"equations over {axis.symbol}": (draw, [(False, axis.name, values[n % 5]) for n in turns])
                  for axis in page.AXES}  # fmt: skip
         calls["inverse design"] = own["draw_room"], [(False, values[n % 5]) for n in turns]
@@ -120,7 +121,7 @@ def _vault(count: int) -> dict[str, Any]:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
-        page = browser.new_context(viewport=VIEWPORT).new_page()  # type: ignore[arg-type]
+        page = browser.new_context(viewport=VIEWPORT).new_page()
         page.goto(app.url)
         pass_the_gate(page)
         vault = Vault.open(app.home)

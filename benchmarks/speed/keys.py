@@ -105,7 +105,11 @@ def product(columns: int) -> dict[str, Any]:
     most = max(1, _CHUNK_FLOATS["cpu"] // (outputs * columns))
     parts = [min(most, parameters.permutations - at) for at in range(0, parameters.permutations, most)]
     gathered = {size: torch.randn(columns, size * outputs, dtype=torch.float64) for size in set(parts)}
-    keys, each = 40, lambda _: [rows @ gathered[size] for size in parts]
+    keys = 40
+
+    def each(_: int) -> list[torch.Tensor]:
+        return [rows @ gathered[size] for size in parts]
+
     each(0)
     began = time.perf_counter()
     for _ in in_order(each, range(keys), "cpu"):
@@ -118,7 +122,9 @@ STEPS = {"product": product, "search": search, "generate": generate, "one": one,
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    run = lambda name, **arguments: measured(NAME, name, bench.threads, **arguments)  # noqa: E731
+    def run(name: str, **arguments: Any) -> dict[str, Any]:
+        return measured(NAME, name, bench.threads, **arguments)
+
     large = {"model": str(bench.model()), "suspect": str(bench.release())}
     small = {"model": str(DEMO), "suspect": str(_demo_release(bench))}
     count, few = (10, 2) if bench.quick else (KEYS, KEYS_AT_SCALE)

@@ -107,8 +107,8 @@ def measure(bench: Bench) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, (model, out, repeats) in pairs.items():
         key = measured(NAME, "prepare", bench.threads, model=str(model), out=str(out))["key"]
-        pair = {"model": str(model), "suspect": str(out)}
-        steps: dict[str, tuple[str, dict[str, str]]] = {
+        pair: dict[str, Any] = {"model": str(model), "suspect": str(out)}
+        steps: dict[str, tuple[str, dict[str, Any]]] = {
             "irwm": ("ours", {"key": key}), "awm": ("peer", {"method": "awm"}), "huref": ("peer", {"method": "huref"})
         }  # fmt: skip
         if shutil.which(os.environ.get("PROVENANCEKIT", "")):

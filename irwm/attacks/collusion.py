@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from irwm.attacks.combine import Begin, Blocks, Combine, combine_folders
+from irwm.attacks.combine import Blocks, Combine, combine_folders
 from irwm.errors import ParameterError
 
 STRATEGIES = ("mean", "median", "max", "min-max", "copy-paste")
@@ -43,7 +43,7 @@ def collude(
     return combine_folders(model_dirs, out_dir, strategy(how, len(model_dirs), weights, seed))
 
 
-def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Begin:
+def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Callable[..., Combine]:
     """What `collude` does to one tensor: a function that begins anew for every tensor.
 
     Raises:

@@ -1,0 +1,151 @@
+"""Whether `make test` notices a broken line: one line broken in each of ten modules, drawn by a seed, one at a time.
+
+    python -m tools.broken_lines [--seed 1] [--only 3] [--workers 2]
+
+Each of ten parts of the tree gives one line of one module at random, in which a comparison, a sum or an "and" becomes
+its opposite. The quick tier then runs on a copy of the repository until a test fails. The table says what was broken
+and which test noticed. What nobody noticed may be a line that no test looks at, or one whose change changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = (
+    "irwm/*.py",
+    "irwm/alignment/*.py",
+    "irwm/attacks/**/*.py",
+    "irwm/checkpoint/**/*.py",
+    "irwm/families/*.py",
+    "irwm/tracing/*.py",
+    "irwm/ownership/*.py",
+    "storage/*.py",
+    "ui/jobs/*.py",
+    "ui/report/*.py",
+)
+OPPOSITES: dict[type[ast.AST], Any] = {
+    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One broken line: the module, the line's number, the statement before and after."""
+
+    module: Path
+    line: int
+    before: str
+    after: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="+", help="these of the ten parts, counted from 1")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    print("| module | line | before | after | noticed by | s |\n|---|---|---|---|---|---|", flush=True)
+    noticed = 0
+    chosen = given.only or range(1, len(PARTS) + 1)
+    for number in chosen:
+        broken = draw(PARTS[number - 1], random.Random(f"{given.seed} {number}"))
+        began = time.monotonic()
+        by = first_failure(broken, given.workers)
+        noticed += by is not None
+        where = broken.module.relative_to(ROOT)
+        print(
+            f"| {where} | {broken.line} | `{broken.before}` | `{broken.after}` | {by or '**nobody**'} "
+            f"| {time.monotonic() - began:.0f} |",
+            flush=True,
+        )
+    print(f"\n{noticed} of {len(chosen)} noticed")
+
+
+def draw(part: str, chance: random.Random) -> Broken:
+    """One line of one module of a part; modules count by their number of statements that can be broken."""
+    places = [(path, number) for path in sorted(ROOT.glob(part)) for number in range(len(list(breakable(path))))]
+    path, number = chance.choice(places)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    node = list(nodes(tree))[number]
+    before = ast.unparse(node)
+    turn(node)
+    return Broken(path, node.lineno, before, ast.unparse(node))
+
+
+def breakable(path: Path) -> Iterator[ast.expr]:
+    yield from nodes(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.expr]:
+    """Expressions inside functions that `turn` can turn round, in the order of the text."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Compare, ast.BoolOp)) or (
+                    isinstance(node, ast.BinOp) and type(node.op) in OPPOSITES
+                ):
+                    yield node
+
+
+def turn(node: ast.expr) -> None:
+    """Exchanges the operator for its opposite, in place."""
+    if isinstance(node, ast.Compare):
+        node.ops[0] = OPPOSITES[type(node.ops[0])]()
+    elif isinstance(node, (ast.BoolOp, ast.BinOp)):
+        node.op = OPPOSITES[type(node.op)]()
+
+
+def first_failure(broken: Broken, workers: int) -> str | None:
+    """The first quick test that fails on a copy of the repository with the line broken; None where all pass.
+
+    Tests that name the module's package run before the others, since one failure is enough.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "repository"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__"))
+        target = tree / broken.module.relative_to(ROOT)
+        target.write_text(replaced(target.read_text(encoding="utf-8"), broken), encoding="utf-8")
+        package = ".".join(broken.module.relative_to(ROOT).parts[:2]).removesuffix(".py")
+        near = [path for path in sorted(tree.glob("tests/**/test_*.py")) if package in path.read_text(encoding="utf-8")]
+        for tests in (near, ["tests"]):
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "--tier", "quick", "--dist", "loadscope"]
+            done = subprocess.run(
+                [*command, "-n", str(workers), *map(str, tests)], cwd=tree, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+                return found[1] if found else f"exit status {done.returncode}"
+    return None
+
+
+def replaced(text: str, broken: Broken) -> str:
+    """The module's text with that one expression broken, the other lines as they were."""
+    tree = ast.parse(text)
+    for node in nodes(tree):
+        if node.lineno == broken.line and ast.unparse(node) == broken.before:
+            lines = text.splitlines(keepends=True)
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            head = lines[first].encode("utf-8")[: node.col_offset].decode("utf-8")
+            tail = lines[last].encode("utf-8")[node.end_col_offset :].decode("utf-8")
+            lines[first : last + 1] = [f"{head}({broken.after}){tail}"]
+            return "".join(lines)
+    raise SystemExit(f"{broken.module}: line {broken.line} is not there any more")
+
+
+if __name__ == "__main__":
+    main()

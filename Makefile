@@ -1,26 +1,41 @@
-# `make run` opens the app, `make test` runs every test; both prepare what they need on a fresh machine.
+# `make run` opens the app. `make check`, `make test` and `make slow` are the three tiers of tests (CONTRIBUTING.md).
+# Each prepares what it needs on a fresh machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests run side by side, one thread each; a session's fixtures are made once per worker.
+# Tests run side by side, one thread each, module by module: whoever is done takes the next.
 WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
 
-.PHONY: run test every reproduce bench fuzz screenshots lint clean
+.PHONY: run check test slow every reproduce bench fuzz screenshots clean
 run: $(VENV)/.app
 	$(BIN)/python app.py
 
+# Below a minute: style, types, and which module may import which.
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q --noconftest tests/test_imports.py
+
+# Below 8 minutes on two cores: every concept once.
 test: $(VENV)/.dev
 	sh tools/need_tools.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+	$(PYTEST) --tier quick
 
-# `make test` samples the longest sweeps; `make every` runs those tests in full: every family in every format, and the
+# Below 30 minutes on two cores: all the rest.
+slow: $(VENV)/.dev
+	sh tools/need_tools.sh
+	$(PYTEST) --tier slow
+
+# The tiers sample the longest sweeps; `make every` runs those tests in full: every family in every format, and the
 # calibration of tracing on every damage. The paper's own experiments are `make reproduce`.
 SAMPLED := $(shell grep -rl --include='test_*.py' 'mark\.sampled' tests)
 every: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --every $(SAMPLED)
+	$(PYTEST) --every $(SAMPLED)
 
 # The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the trained models that come along,
 # written to docs/reproduction: half an hour or so on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
@@ -36,16 +51,13 @@ bench: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
 	$(BIN)/python -m benchmarks.speed $(BENCH)
 
-# Every parser fuzzed for MINUTES each; `make test` gives them seconds.
+# Every parser fuzzed for MINUTES each; `make slow` gives them seconds.
 fuzz: $(VENV)/.dev
 	for target in $(TARGETS); do $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
 
 screenshots: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
 	$(BIN)/python -m tools.screenshots
-
-lint: $(VENV)/.dev
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 clean:
 	rm -rf $(VENV)

@@ -1,42 +1,29 @@
-"""Options of the test run, and the models that many tests share: real trained weights, and a tiny one."""
+"""Seeds in the summary, and the models that many tests share: real trained weights, and a tiny one."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
+import irwm
+from tests.kept import kept
 from tools.small_models import DEMO, write_llama
 
+pytest_plugins = ["tests.tiers", "tests.ui.serving"]
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine that runs the tests
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every", action="store_true", help="run all parameters of sampled tests")
+class Marked(NamedTuple):
+    """An original, the key of its mark, and the folder of the marked copy."""
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(n)`, keep one in n of its parameters, and never the same one of n."""
-    if config.getoption("--every"):
-        return
-    met: Counter[str] = Counter()
-    left_out = []
-    for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker is None:
-            continue
-        (n,) = marker.args
-        name = item.nodeid.partition("[")[0]
-        turn, place = divmod(met[name], n)
-        met[name] += 1
-        if place != turn % n:
-            left_out.append(item)
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+    original: irwm.Checkpoint
+    key: irwm.Key
+    release: Path
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -76,6 +63,21 @@ def gemma_path() -> Path:
 def phi3_path() -> Path:
     """A small trained Phi-3: fused projections, head not tied (tools/train_small.py)."""
     return Path(__file__).parent / "models" / "phi3"
+
+
+@pytest.fixture(scope="session")
+def release_of(
+    request: pytest.FixtureRequest, demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path
+) -> Callable[[str], Marked]:
+    """A trained model by name with one owner's mark of the default parameters; written once, so copy what you spoil."""
+    paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path}
+
+    def release(name: str) -> Marked:
+        model = irwm.open_checkpoint(paths[name])
+        key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)), owner="us")
+        return Marked(model, key, kept(request.config, f"release-{name}", partial(irwm.insert, model, key)))
+
+    return release
 
 
 @pytest.fixture(scope="session", params=["demo", "minilm"])

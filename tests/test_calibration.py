@@ -16,6 +16,9 @@ import irwm
 from irwm.keystream import derive
 from irwm.parameters import chance_of_counting
 
+# Hundreds of keys are read once for the whole module.
+pytestmark = pytest.mark.slow
+
 KEYS = 1000
 PERMUTATIONS = 199  # exact at any number; `python -m benchmarks.calibration` repeats this with the default 1 000
 BATCH = 100  # keys per seed, so that the permutations behind the ranks vary too

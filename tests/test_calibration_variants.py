@@ -26,6 +26,9 @@ BATCH = 10
 # .67, which `python -m benchmarks.calibration --noise 10 --secrets variants --keys 700 --models demo` runs again.
 FIRST = 100
 
+# Hundreds of keys are read once for the whole module.
+pytestmark = pytest.mark.slow
+
 
 def as_state_space_model(path: Path, folder: Path) -> Path:
     """A trained embedding under the names of a family without attention; nothing else of the model is read."""

@@ -47,6 +47,7 @@ def held(model: irwm.Checkpoint, keys: list[irwm.Key]) -> torch.Tensor:
     return torch.stack([copy_of(model, key).float() for key in keys])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [*STRATEGIES, "weighted"])
 def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path: Path, how: str) -> None:
     weights = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0] if how == "weighted" else None
@@ -91,6 +92,7 @@ def demo(demo_path: Path) -> irwm.Checkpoint:
     return irwm.open_checkpoint(demo_path)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("t", [8, 3])
 def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint, t: int) -> None:
@@ -99,10 +101,12 @@ def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint
     assert lengths_auc(made[:16]) <= 0.6
 
 
+@pytest.mark.slow
 def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) -> None:
     assert classifier_auc(copies(demo, replace(many_recipients(256), noise_coordinates=0), 8)) > 0.99
 
 
+@pytest.mark.slow
 def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm.Checkpoint) -> None:
     """Why sizes vary: with the paper's one size the same observers see more than they should."""
     made = copies(demo, replace(many_recipients(256), noise_level="global"), 16)
@@ -110,6 +114,7 @@ def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm
     assert lengths_auc(made) > 0.6
 
 
+@pytest.mark.slow
 def test_one_basis_for_all_rows_could_be_learned_from_two_copies_and_one_for_each_row_cannot(tmp_path: Path) -> None:
     model = irwm.open_checkpoint(write_llama(tmp_path / "model", vocab_size=6000, dtype=torch.float32))
     params = irwm.Parameters(constraints=3, noise_coordinates=3, scale="auto")

@@ -42,6 +42,7 @@ def on_a_trained_model(request, demo_path, minilm_path, gemma_path, phi3_path):
     return read(model, params or irwm.Parameters())
 
 
+@pytest.mark.sweep
 def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained_model) -> None:
     """`python -m benchmarks.decoys` repeats this with a million (docs/evaluation.md)."""
     risks = on_a_trained_model.log10_risk
@@ -51,6 +52,7 @@ def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained
     assert risks.min() > -6
 
 
+@pytest.mark.sweep
 def test_their_p_values_and_counts_are_those_of_chance(on_a_trained_model) -> None:
     found = on_a_trained_model
     assert kstest(10.0**found.log10_p, "uniform", alternative="greater").pvalue > 1e-3
@@ -60,6 +62,7 @@ def test_their_p_values_and_counts_are_those_of_chance(on_a_trained_model) -> No
     assert np.isfinite(found.log10_risk).all()
 
 
+@pytest.mark.slow
 def test_they_read_a_marked_suspect_as_unmarked_while_its_key_is_found(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, secret=bytes(32))
@@ -131,6 +134,7 @@ def test_settings_far_above_the_papers_are_cut_and_said() -> None:
     assert found.log10_risk.min() > -6
 
 
+@pytest.mark.slow
 def test_where_no_key_can_be_judged_there_are_none(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
@@ -138,6 +142,7 @@ def test_where_no_key_can_be_judged_there_are_none(demo_path, tmp_path) -> None:
     assert read(model, irwm.Parameters(permutations=10)) is None
 
 
+@pytest.mark.slow
 def test_a_neutral_model_has_the_originals_numbers_and_cannot_be_aligned(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,19 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import ParameterError
+from tests.conftest import Marked
 from tools.small_models import write_llama
 
 
-@pytest.fixture(scope="module")
-def marked(trained_path: Path, tmp_path_factory: pytest.TempPathFactory):
+@pytest.fixture(scope="module", params=["demo", "minilm"])
+def marked(request: pytest.FixtureRequest, release_of: Callable[[str], Marked]) -> Marked:
     """Original, key and release of a trained model."""
-    model = irwm.open_checkpoint(trained_path)
-    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
-    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out")
+    return release_of(request.param)
 
 
 def test_the_release_is_found(marked) -> None:
     model, key, release = marked
-    found = irwm.detect(irwm.open_checkpoint(release.path), model, key)
+    found = irwm.detect(irwm.open_checkpoint(release), model, key)
     assert found.verdict == "found"
     assert (found.ranks < 0.2).sum() >= 49
     assert found.count >= 49
@@ -48,9 +48,10 @@ def test_the_original_does_not_carry_the_mark(marked) -> None:
 def test_another_keys_release_does_not_carry_this_mark(marked) -> None:
     model, _, release = marked
     other = irwm.generate_key(model, secret=bytes(32), owner="them")
-    assert irwm.detect(irwm.open_checkpoint(release.path), model, other).verdict == "not found"
+    assert irwm.detect(irwm.open_checkpoint(release), model, other).verdict == "not found"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("attack", "settings"),
     [
@@ -62,17 +63,18 @@ def test_another_keys_release_does_not_carry_this_mark(marked) -> None:
 )
 def test_the_mark_survives(marked, tmp_path: Path, attack, settings: dict) -> None:
     model, key, release = marked
-    suspect = irwm.open_checkpoint(attack(release.path, tmp_path / "attacked", **settings))
+    suspect = irwm.open_checkpoint(attack(release, tmp_path / "attacked", **settings))
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "found"
     assert found.log10_p < -40
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("statistic", ["joint", "sum", "difference"])
 @pytest.mark.parametrize("invariant", ["original", "suspect"])
 def test_every_reading_finds_the_release_and_not_the_original(marked, statistic: str, invariant: str) -> None:
     model, key, release = marked
-    found = irwm.detect(irwm.open_checkpoint(release.path), model, key, statistic=statistic, invariant=invariant)
+    found = irwm.detect(irwm.open_checkpoint(release), model, key, statistic=statistic, invariant=invariant)
     assert (found.statistic, found.invariant, found.verdict) == (statistic, invariant, "found")
     missed = irwm.detect(model, model, key, statistic=statistic, invariant=invariant)
     assert missed.verdict == ("inconclusive" if statistic == "difference" else "not found")
@@ -80,13 +82,14 @@ def test_every_reading_finds_the_release_and_not_the_original(marked, statistic:
         assert "undefined" in missed.reason
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_whatever_the_threads(marked) -> None:
     model, key, release = marked
-    suspect = irwm.open_checkpoint(release.path)
+    suspect = irwm.open_checkpoint(release)
     one = irwm.detect(suspect, model, key, seed=7)
     torch.set_num_threads(1)
     try:
-        two = irwm.detect(irwm.open_checkpoint(release.path), model, key, seed=7)
+        two = irwm.detect(irwm.open_checkpoint(release), model, key, seed=7)
     finally:
         torch.set_num_threads(2)
     assert np.array_equal(one.ranks, two.ranks)
@@ -100,9 +103,7 @@ def test_permuted_columns_are_put_back(tmp_path: Path, marked) -> None:
     model, key, release = marked
     order = torch.from_numpy(np.random.default_rng(0).permutation(model.hidden_size))
     name = model.layout.embedding.name
-    out = irwm.attacks.rewrite.rewrite(
-        release.path, tmp_path / "permuted", lambda n, x: x[:, order] if n == name else x
-    )
+    out = irwm.attacks.rewrite.rewrite(release, tmp_path / "permuted", lambda n, x: x[:, order] if n == name else x)
     found = irwm.detect(irwm.open_checkpoint(out), model, key)
     assert found.alignment.uniqueness == 1.0
     assert found.alignment.aligned
@@ -123,6 +124,7 @@ DISGUISES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_cheap_disguises_do_not_hide_the_mark(marked, tmp_path: Path, disguise: str) -> None:
     model, key, release = marked
@@ -133,13 +135,14 @@ def test_cheap_disguises_do_not_hide_the_mark(marked, tmp_path: Path, disguise: 
     order[moved] = np.roll(moved, 1)
     change = DISGUISES[disguise]
     out = irwm.attacks.rewrite.rewrite(
-        release.path, tmp_path / "x", lambda n, x: change(x.float(), torch.from_numpy(order)) if n == name else x
+        release, tmp_path / "x", lambda n, x: change(x.float(), torch.from_numpy(order)) if n == name else x
     )
     found = irwm.detect(irwm.open_checkpoint(out), model, key)
     assert found.verdict == "found"
     assert found.log10_p < -40
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rows", [4, 40, 400, 4000])
@@ -155,7 +158,7 @@ def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: in
 
 def test_keys_tried_are_paid_for(marked) -> None:
     model, key, release = marked
-    weak = irwm.detect(irwm.open_checkpoint(release.path), model, key, keys_tried=10**85)
+    weak = irwm.detect(irwm.open_checkpoint(release), model, key, keys_tried=10**85)
     assert weak.verdict == "inconclusive"
     with pytest.raises(ParameterError):
         irwm.detect(model, model, key, keys_tried=0)
@@ -183,10 +186,10 @@ def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
     keep = model.vocab_size * 6 // 10
     folder = tmp_path / "trimmed"
     folder.mkdir()
-    tensors = load_file(next(release.path.glob("*.safetensors")))
+    tensors = load_file(next(release.glob("*.safetensors")))
     trimmed = {n: x[:keep].contiguous() if x.shape[0] == model.vocab_size else x for n, x in tensors.items()}
     save_file(trimmed, folder / "model.safetensors")
-    config = (release.path / "config.json").read_text(encoding="utf-8")
+    config = (release / "config.json").read_text(encoding="utf-8")
     folder.joinpath("config.json").write_text(
         config.replace(f'"vocab_size": {model.vocab_size}', f'"vocab_size": {keep}'), encoding="utf-8"
     )

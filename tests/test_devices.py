@@ -40,6 +40,7 @@ def test_what_fails_on_the_processor_fails() -> None:
         on_device(never, "cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["alignment", "reading"])
 def test_a_detection_is_the_same_with_a_warning(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -15,6 +15,9 @@ from benchmarks.disguises import RENAMED, TRIMMED, everything, models
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.keystream import derive
 
+# Hundreds of keys on disguised models, read once for the whole module.
+pytestmark = pytest.mark.slow
+
 KEYS, PERMUTATIONS = 100, 199
 
 

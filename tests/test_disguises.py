@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +17,13 @@ import irwm
 from benchmarks.disguises import RENAMED, TRIMMED, everything, models, rows
 from benchmarks.peers.rows import Row, halved, quantised, random_model, tuned
 from irwm.attacks.equivalence import apply, read_state, write_state
-
-Marked = tuple[irwm.Checkpoint, irwm.Key, Path]
+from tests.conftest import Marked
 
 
 @pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Marked]:
+def releases(release_of: Callable[[str], Marked]) -> dict[str, Marked]:
     """One mark per trained model."""
-    made: dict[str, Marked] = {}
-    for name, path in models().items():
-        model = irwm.open_checkpoint(path)
-        key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)))
-        made[name] = model, key, irwm.insert(model, key, tmp_path_factory.mktemp(name) / "release").path
-    return made
+    return {name: release_of(name.lower()) for name in models()}
 
 
 def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Finding:
@@ -49,6 +44,7 @@ def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Findin
 SINGLE = [row.label for row in rows(models()["phi3"]) if len(row.steps) == 1 and row.change is None]
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("label", SINGLE)
 @pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
@@ -60,6 +56,7 @@ def test_each_disguise_alone(releases: dict[str, Marked], tmp_path: Path, name: 
     check(releases[name], row.build(releases[name][2], tmp_path / "x"))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("change", [None, quantised], ids=["as it is", "int4"])
 @pytest.mark.parametrize("trimmed", [False, True], ids=["all rows", "40 % trimmed"])
@@ -72,12 +69,14 @@ def test_all_disguises_together(releases: dict[str, Marked], tmp_path: Path, nam
     assert {"rows by content", "rotation"} <= {step.name for step in found.alignment.steps}
 
 
+@pytest.mark.slow
 def test_all_disguises_of_a_bert_with_int4_and_trimming(releases: dict[str, Marked], tmp_path: Path) -> None:
     model, _, release = releases["MiniLM"]
     suspect = Row("all", (TRIMMED, *everything(release), RENAMED), quantised).build(release, tmp_path / "x", seed=7)
     check(releases["MiniLM"], suspect, round(0.4 * model.vocab_size))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("before", [halved, tuned])
 def test_all_disguises_on_top_of_a_changed_model(releases: dict[str, Marked], tmp_path: Path, before) -> None:
@@ -107,6 +106,7 @@ STEPS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("name", ["gemma", "phi3"])
@@ -126,6 +126,7 @@ def test_random_compositions(releases: dict[str, Marked], tmp_path: Path, name: 
         assert (found.alignment.rows[~present] < 0).mean() > 0.9 if not present.all() else True
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", ["gemma", "phi3"])
@@ -136,6 +137,7 @@ def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: 
     assert found.lineage.status == "not derived"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_strangers_trained_apart_are_never_ours(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
     """Same config, tokenizer and text, another random start; trained long enough that tokens mean something."""

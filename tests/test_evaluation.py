@@ -72,6 +72,7 @@ def unmarked(demo_path) -> np.ndarray:
     return np.array([likelihood_ratio_log10(f.ranks) for f in found])
 
 
+@pytest.mark.slow
 def test_large_ratios_are_as_rare_on_a_real_unmarked_model_as_they_must_be(unmarked: np.ndarray) -> None:
     for c in (2.0, 10.0, 100.0):
         # At most n / c are allowed on average; Markov's bound is far from reached.

@@ -54,11 +54,13 @@ def require_found(marked: Marked, suspect: Path) -> irwm.Finding:
     return found
 
 
+@pytest.mark.sweep
 def test_the_release_is_found_and_the_original_is_not(marked: Marked) -> None:
     require_found(marked, marked.release)
     assert irwm.detect(marked.original, marked.original, marked.key).verdict == "not found"
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(3)
 def test_in_several_shards(marked: Marked, tmp_path: Path) -> None:
     shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
@@ -80,6 +82,7 @@ def test_as_a_pytorch_file(marked: Marked, tmp_path: Path, monkeypatch: pytest.M
         irwm.insert(irwm.open_checkpoint(tmp_path / "x"), marked.key, tmp_path / "out")
 
 
+@pytest.mark.sweep
 def test_as_gguf(marked: Marked, tmp_path: Path) -> None:
     if CASES[marked.case][0] not in ARCHITECTURES or marked.case in NOT_IN_LLAMA_CPP:
         pytest.skip("llama.cpp has no such architecture")
@@ -97,6 +100,7 @@ SCHEMES: dict[str, Callable[[torch.Tensor], Quantised]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(len(SCHEMES))
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_with_quantised_projections(marked: Marked, tmp_path: Path, scheme: str) -> None:

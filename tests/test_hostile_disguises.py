@@ -15,20 +15,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from benchmarks.disguises import RENAMED, models
+from benchmarks.disguises import RENAMED
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft
 from irwm.attacks.equivalence.survey import structure_of
+from tests.conftest import Marked
 
-Marked = tuple[irwm.Checkpoint, irwm.Key, Path]
 DROPPED = ("reorder_tokens", {"tokenizer": "drop"})
 
 
 @pytest.fixture(scope="module", params=["gemma", "phi3"])
-def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Marked:
-    model = irwm.open_checkpoint(models()[request.param])
-    key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)))
-    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp(request.param) / "release").path
+def marked(request: pytest.FixtureRequest, release_of: Callable[[str], Marked]) -> Marked:
+    return release_of(request.param)
 
 
 def found(marked: Marked, suspect: Path) -> irwm.Finding:
@@ -54,6 +52,7 @@ def scattered(size: float) -> Callable[[torch.Tensor, int], torch.Tensor]:
     return rows_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "count"), [(one_direction, 8), (scattered(15), 300), (scattered(1), 2000), (scattered(0.3), 1000)]
 )
@@ -68,6 +67,7 @@ def test_planted_rows_do_not_choose_the_coordinates(marked: Marked, tmp_path: Pa
     assert found(marked, tmp_path / "x").alignment.lost <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["rarest", "commonest", "shortest", "longest"])
 def test_trimming_a_kind_of_tokens_is_undone(marked: Marked, tmp_path: Path, kind: str) -> None:
@@ -80,6 +80,7 @@ def test_trimming_a_kind_of_tokens_is_undone(marked: Marked, tmp_path: Path, kin
     assert abs(found(marked, tmp_path / "x").alignment.lost - cut) < 0.01 * model.vocab_size
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("damage", ["signs", "noise"])
 def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
     marked: Marked, tmp_path: Path, damage: str
@@ -99,6 +100,7 @@ def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
     assert result.log10_p < -12  # paying twice costs nothing that is needed
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("factor", [1e-12, 1e-7, 1e3, 1e6])
 def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, factor: float) -> None:
@@ -108,6 +110,7 @@ def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, fac
     assert alignment.scale == pytest.approx(factor, rel=0.01)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("count", [10, 50])
 def test_exchanging_only_the_marked_rows_is_noticed(marked: Marked, tmp_path: Path, count: int) -> None:
     """As two colluders could who know them from the difference of their copies; no sample of rows shows it."""
@@ -140,6 +143,7 @@ def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: P
     assert found(marked, tmp_path / "x").alignment.rotation.shape == (d + 64, d)
 
 
+@pytest.mark.slow
 def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> None:
     """Trimmed to a fifth, rotated and reordered, too little is left to pair; that is no sign of innocence."""
     model, key, release = marked
@@ -151,6 +155,7 @@ def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> 
     assert result.verdict in ("found", "inconclusive")
 
 
+@pytest.mark.slow
 def test_a_stranger_with_rows_of_ours_pasted_in_is_not_acquitted(gemma_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(gemma_path)
     name = model.layout.embedding.name

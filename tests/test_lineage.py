@@ -29,6 +29,7 @@ def read(suspect: irwm.Checkpoint, model: irwm.Checkpoint) -> irwm.Lineage:
     return lineage(alignment, attention(suspect, model, alignment))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path, share: float) -> None:
     model = irwm.open_checkpoint(trained_path)
@@ -38,6 +39,7 @@ def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path,
     assert kin.attention > 5 * kin.attention_decoy
 
 
+@pytest.mark.slow
 def test_models_trained_apart_are_not_derived(gemma_path: Path, phi3_path: Path) -> None:
     kin = read(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path))
     assert kin.status == NOT_DERIVED
@@ -62,6 +64,7 @@ def test_wrong_tokens_agree_no_more_than_decoys(demo_path: Path) -> None:
     assert all(each is not None and each.agreement < 2 * each.largest_decoy for each in found)
 
 
+@pytest.mark.slow
 def test_without_readable_attention_the_rows_decide(demo_path: Path, tmp_path: Path) -> None:
     scrambled = [("rename_tensors", {"scheme": "scrambled"})]
     out = irwm.attacks.equivalence.disguise(demo_path, tmp_path / "x", scrambled)

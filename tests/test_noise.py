@@ -170,6 +170,7 @@ def test_signs_are_balanced_over_rows() -> None:
 PARAMETERS = irwm.Parameters(constraints=4, noise_coordinates=4, scale="auto")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("dtype", "tied"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, True), (torch.float16, False)]
 )
@@ -231,6 +232,7 @@ def releases(model: irwm.Checkpoint, tmp_path_factory: pytest.TempPathFactory):
     return keys, [irwm.insert(model, key, root / key.recipient).path for key in keys]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("statistic", ["joint", "sum", "difference"])
 @pytest.mark.parametrize("invariant", ["original", "suspect"])
 def test_a_mark_under_noise_is_found_for_its_own_recipient_only(
@@ -265,6 +267,7 @@ def test_the_preset_writes_as_many_numbers_of_noise_as_of_mark(d: int) -> None:
     assert (params.scale, params.noise_level) == ("auto", "row")
 
 
+@pytest.mark.slow
 def test_the_preset_costs_the_demo_model_at_most_two_percent_of_perplexity(demo_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     (key,) = keys_for(model, ["a"])

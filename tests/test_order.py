@@ -30,6 +30,7 @@ def exchanged(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory):
     return model, keys, irwm.open_checkpoint(root / "x")
 
 
+@pytest.mark.slow
 def test_a_keys_finding_is_the_same_alone_and_in_any_order(exchanged) -> None:
     model, keys, suspect = exchanged
     alone = [irwm.detect(suspect, model, key, keys_tried=2) for key in keys]

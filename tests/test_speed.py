@@ -18,6 +18,7 @@ from irwm.checkpoint.cloning import clones_in
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write"]
     command += ["--only", "insertion", "copies", "detection", "keys", "peers", "growth"]

@@ -209,6 +209,7 @@ def test_a_disguised_copy_names_its_recipient(model, keys, anns, tmp_path: Path,
     assert traces[0].share == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_demo_without_a_third_of_its_words_names_its_recipient(demo_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     keys = keys_for(model, NAMES)
@@ -297,6 +298,7 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     assert one != other
 
 
+@pytest.mark.slow
 def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, anns, monkeypatch) -> None:
     monkeypatch.setattr(trace_module, "_ROWS_PER_TASK", 512)
     said: list[tuple[int, int]] = []

@@ -67,6 +67,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("whose", ["another recipient's copy", "the unmarked original"])
@@ -103,6 +104,7 @@ def copy_of_another_release(path: Path, out: Path) -> Path:
     return write_embedding(model, copy_of(model, key), out).path
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("relative", RELATIVES)
 @pytest.mark.parametrize("which", ["demo_path", "gemma_path", "phi3_path"])
@@ -122,6 +124,7 @@ def test_innocents_of_the_trained_models_relatives(
     assert abs(z.std() - 1) < 0.11
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_them_as_chance_does(
     demo_path: Path, tmp_path: Path
 ) -> None:

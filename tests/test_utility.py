@@ -10,6 +10,7 @@ import irwm
 from tools.perplexity import measure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1000.0, "auto"])
 def test_the_demo_releases_perplexity_changes_by_less_than_half_a_percent(
     demo_path: Path, tmp_path: Path, scale

@@ -20,6 +20,7 @@ import pytest
 
 from tests.ui.test_serving import call, is_open
 from tools.running_app import FAKE_TASKS, PASSPHRASE, start_app
+from tools.waiting import PATIENCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WITHOUT = REPOSITORY / "tests" / "without_posix"
@@ -51,7 +52,7 @@ def run(tmp_path: Path, changes: dict[str, str]) -> Run:
             env={**os.environ, **changes, **more},
             capture_output=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=PATIENCE,
         )
         assert ended.returncode == code, ended.stderr
         return ended.stdout
@@ -89,6 +90,7 @@ assert refused(PermissionError, msvcrt.locking, second, msvcrt.LK_NBLCK, 1)
 """)
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported(run: Run) -> None:
     run("""
 import importlib, pkgutil
@@ -123,6 +125,7 @@ assert not [name for name in os.listdir(release.path) if name.startswith(".")]
     )
 
 
+@pytest.mark.slow
 def test_of_two_publishers_one_is_told_and_a_dead_one_makes_room(run: Run, tiny_path: Path) -> None:
     publish = """
 from irwm.checkpoint import open_checkpoint, publish, sweep_partials, verify_manifest
@@ -201,6 +204,7 @@ assert jobs.interrupt_dead() == []
     )
 
 
+@pytest.mark.slow
 def test_tasks_are_stopped_and_strangers_are_not(run: Run) -> None:
     run(
         """
@@ -208,6 +212,7 @@ import sqlite3, subprocess, time
 from contextlib import closing
 from storage import Jobs
 from storage.processes import still_runs
+from tools.waiting import until
 from ui.jobs import runner
 jobs = Jobs(folder / "home")
 def start(do):
@@ -217,10 +222,8 @@ def start(do):
         time.sleep(0.05)
     return now
 def gone(pid):
-    for _ in range(100):
-        if not still_runs(pid, None):
-            return True
-        time.sleep(0.02)
+    until(lambda: not still_runs(pid, None), f"the end of process {pid}")
+    return True
 
 # One that listens takes away what it had half written.
 job = start("work")
@@ -264,6 +267,7 @@ stranger.wait()
     )
 
 
+@pytest.mark.slow
 def test_the_app_starts_and_keeps_a_vault(tmp_path: Path, changes: dict[str, str]) -> None:
     with start_app(tmp_path, extra=changes) as app, app.client() as client:
         session = uuid.uuid4().hex

@@ -8,22 +8,27 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
+
+from tools.waiting import PATIENCE, quoted, until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FAKE_TASKS = REPOSITORY / "tools" / "fake_tasks"  # a folder for PYTHONPATH: with it, tasks become small ones
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-START_SECONDS = 90
-# Two cores share the app, its tasks, the browser and other tests.
-expect.set_options(timeout=60_000)
-VIEWPORT = {"width": 1280, "height": 800}
+# Printed by `ui.server.launch` once the app answers.
+READY = "IRWM Studio is at"
+# Milliseconds until an expectation about a page is given up.
+PATIENCE_MS = 1000 * PATIENCE
+expect.set_options(timeout=PATIENCE_MS)
+VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
+# Seconds that the app may take to end by itself, which removes what was uploaded, before it is ended the hard way.
+PATIENCE_AT_END = 60
 PASSPHRASE = "umbrella-quartz-lantern-tide"
 
 
@@ -49,7 +54,7 @@ class RunningApp:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **settings: object) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20, trust_env=False, **settings)  # type: ignore[arg-type]
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **settings)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -88,28 +93,24 @@ def start_app(
         )
     app = RunningApp(port, home, root, log, process)
     try:
-        _wait_until_it_answers(app)
+        _until_it_answers(app)
         yield app
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(20)
+            process.wait(PATIENCE_AT_END)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def _wait_until_it_answers(app: RunningApp) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    with app.client() as client:
-        while time.monotonic() < deadline:
-            if app.process.poll() is not None:
-                break
-            with contextlib.suppress(httpx.TransportError):
-                if client.get("/config").status_code == 200:
-                    return
-            time.sleep(0.2)
-    raise AssertionError(f"the app did not start:\n{app.log.read_text()}")
+def _until_it_answers(app: RunningApp) -> None:
+    def ready() -> bool:
+        return app.process.poll() is not None or READY in app.log.read_text(encoding="utf-8", errors="replace")
+
+    until(ready, "the app to start", app.log)
+    if app.process.poll() is not None:
+        raise AssertionError(f"the app ended with {app.process.returncode} while it started{quoted(app.log)}")
 
 
 def pass_the_gate(page: Page, passphrase: str = PASSPHRASE) -> None:

@@ -77,7 +77,7 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
     keep(page, f"investigate-{scheme}")
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
-    expect(page.locator("#figure-positions .plotly")).to_be_visible(timeout=240_000)
+    expect(page.locator("#figure-positions .plotly")).to_be_visible()
     page.locator("#verdict").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
     keep(page, f"verdict-{scheme}")
     page.locator("#recognition").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 8)")
@@ -104,7 +104,7 @@ def attack(page: Page) -> None:
     """A rehearsal on the demo model, with the quick choice of attacks and one kind of mark."""
     page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
     page.click("#start-lab")
-    expect(page.locator("#job-lab .state-done")).to_be_visible(timeout=600_000)
+    expect(page.locator("#job-lab .state-done")).to_be_visible()
     expect(page.locator("#lab-trials .plotly")).to_be_visible()
 
 

@@ -44,6 +44,7 @@ def test_equal_rows_are_paired_once() -> None:
     assert near.mutual[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [["reorder_tokens"], ["rotate", "rescale", ("trim_tokens", {"fraction": 0.4})]])
 def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, steps: list) -> None:
     state = apply(read_state(phi3_path), steps, seed=5)
@@ -56,6 +57,7 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
     assert (match[found] == where[found]).mean() > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)

@@ -26,6 +26,7 @@ def disguised(source: Path, out: Path, steps: Sequence, seed: int = 3) -> tuple[
     return suspect, ids if state.token_ids is None else np.asarray(state.token_ids)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "names"),
     [
@@ -52,6 +53,7 @@ def test_what_was_undone_is_said_and_nothing_else(phi3_path: Path, tmp_path: Pat
     assert alignment.lost == (where < 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [["flip_signs", "shift_rows", "shift_tables"], [("rescale", {"factor": 3.0})]])
 def test_what_a_layernorm_does_not_notice_is_undone(minilm_path: Path, tmp_path: Path, steps: list) -> None:
     suspect, _ = disguised(minilm_path, tmp_path / "x", steps)
@@ -66,6 +68,7 @@ def test_what_a_layernorm_does_not_notice_is_undone(minilm_path: Path, tmp_path:
     assert said == ({"scale"} if len(steps) == 1 else {"signs", "offsets", "row constants"})
 
 
+@pytest.mark.slow
 def test_rows_restored_from_a_rotation_are_the_originals(phi3_path: Path, tmp_path: Path) -> None:
     suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     model = irwm.open_checkpoint(phi3_path)
@@ -76,6 +79,7 @@ def test_rows_restored_from_a_rotation_are_the_originals(phi3_path: Path, tmp_pa
     assert np.abs(restored / alignment.scale - originals).max() < 0.02 * np.abs(originals).max()
 
 
+@pytest.mark.slow
 def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(phi3_path)
     rng = np.random.default_rng(0)
@@ -89,6 +93,7 @@ def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_p
     assert (order[alignment.rows] == np.arange(4096)).mean() > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path, seed: int) -> None:
@@ -102,6 +107,7 @@ def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path
     assert np.corrcoef(restored[0], model.embedding([700])[0].numpy())[0, 1] > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("shapes", [[(5000, 128)], [(9000, 128), (5000, 128), (9000, 64), (4096, 128)]])
 def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_path: Path, shapes: list) -> None:
@@ -117,6 +123,7 @@ def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_
     assert alignment.rows.tolist() == list(range(4096))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", [("gemma", "phi3"), ("phi3", "gemma")])
 def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, phi3_path: Path, names: tuple) -> None:
@@ -128,12 +135,14 @@ def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, ph
     assert "cannot be aligned" in alignment.reason
 
 
+@pytest.mark.slow
 def test_another_hidden_size_is_said(demo_path: Path, phi3_path: Path) -> None:
     alignment = irwm.align(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(phi3_path))
     assert not alignment.aligned
     assert "cannot be aligned" in alignment.reason
 
 
+@pytest.mark.slow
 def test_too_few_rows_to_rotate_are_no_match(tmp_path: Path, phi3_path: Path) -> None:
     """100 rows in 128 coordinates can be turned onto anything."""
     small = irwm.open_checkpoint(write_llama(tmp_path / "small", vocab_size=200, hidden_size=128))
@@ -166,6 +175,7 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
         cached.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @pytest.mark.usefixtures("as_if_large")
 def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_path: Path, noise: float) -> None:
@@ -199,11 +209,13 @@ def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_
     assert np.median(apart) < 0.02 + 1.2 * noise
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_large")
 def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_path: Path, phi3_path: Path) -> None:
     assert not irwm.align(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path)).aligned
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_large")
 def test_a_planted_row_whose_sums_overflow_stops_nobody(phi3_path: Path, tmp_path: Path) -> None:
     """Each of its numbers is finite, and what a row of them is projected to is not."""

@@ -66,6 +66,7 @@ def test_models_trained_apart_resemble_each_other_in_the_leading_components_only
     assert float(np.median(fit.cosines)) < 0.5 * MINOR_COSINE
 
 
+@pytest.mark.slow
 def test_a_widened_stream_is_turned_and_narrowed_at_once(demo_path: Path) -> None:
     """Orthonormal rows carry d coordinates into d + 64 without changing a length: the model computes the same."""
     ours = embedding(demo_path)
@@ -87,6 +88,7 @@ def test_a_random_stranger_scores_as_wrong_rows_do() -> None:
         assert float(np.std(cosines)) == pytest.approx(24**-0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Path) -> None:
     ours = embedding(demo_path)
     planted = torch.cat((ours, 19 * ours.norm(dim=1).median() * torch.eye(8, ours.shape[1], dtype=ours.dtype)))
@@ -95,6 +97,7 @@ def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Pa
     assert float(overlap.min()) > 0.95
 
 
+@pytest.mark.slow
 def test_newtons_polar_factor_is_that_of_the_singular_values() -> None:
     """Also where the smallest singular value is a millionth of the greatest; of a singular matrix there is none."""
     generator = torch.Generator().manual_seed(0)
@@ -117,6 +120,7 @@ def very_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_rotation, "MOST_BY_SVD", 16)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("very_wide")
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_of_wide_models_the_scored_rotation_is_used(demo_path: Path, share: float) -> None:

@@ -14,6 +14,7 @@ from irwm.alignment.tokens import by_tokenizer
 from irwm.attacks.equivalence import apply, read_state, write_state
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("steps", [["reorder_tokens"], [("trim_tokens", {"fraction": 0.4})], ["pad_tokens"]])
 @pytest.mark.parametrize("model", ["phi3", "minilm"])
 def test_each_token_is_followed_to_its_row(
@@ -42,6 +43,7 @@ def test_a_broken_tokenizer_does_not_protect_a_suspect(phi3_path: Path, tmp_path
     assert alignment.aligned
 
 
+@pytest.mark.slow
 def test_a_stale_tokenizer_is_seen_through(phi3_path: Path, tmp_path: Path) -> None:
     """The rows were moved and the tokenizer left as it was: the strings lie, the content does not."""
     state = apply(read_state(phi3_path), ["reorder_tokens"], seed=2)

@@ -48,6 +48,7 @@ def test_every_attack_says_what_it_is() -> None:
         assert len(set(values)) == len(values)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name not in SHOWN_ELSEWHERE])
 def test_an_attack_is_carried_out_or_says_why_not(setup: Setup, tmp_path: Path, name: str) -> None:
     attack = ATTACKS[name]

@@ -16,6 +16,7 @@ from tests.attacks.models import TINY, error
 COMPOSABLE = sorted(set(TRANSFORMS) - {"rename_tensors", "cast"})
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_composition_keeps_the_logits(tiny_models: dict[str, Path], data: st.DataObject) -> None:

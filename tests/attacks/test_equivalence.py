@@ -44,6 +44,7 @@ def changed(before: State, after: State) -> bool:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("transform", RUNNABLE)
 @pytest.mark.parametrize("name", TINY)
 def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
@@ -61,6 +62,7 @@ def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
     assert error(tiny_models[name], out, disguised) < NOISE
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("transform", RUNNABLE)
 def test_the_trained_llama_keeps_its_logits(demo_path: Path, tmp_path: Path, transform: str) -> None:
     state = read_state(demo_path)
@@ -78,6 +80,7 @@ def minilm(minilm_path: Path) -> State:
 
 
 # The tiny BERT has gone through each of them alone; together they cost one reading and writing of 90 MB and not nine.
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "steps",
     [

@@ -37,6 +37,7 @@ def loss(folder: Path) -> float:
         return float(model(input_ids=ids, labels=ids).loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["all", "lora", "layer 0"])
 def test_it_learns_and_the_mark_outlives_it(released: Any, tmp_path: Path, what: str) -> None:
     original, key, release = released
@@ -59,6 +60,7 @@ def test_it_learns_and_the_mark_outlives_it(released: Any, tmp_path: Path, what:
     assert (found.verdict, found.lineage.status) == ("found", "derived")
 
 
+@pytest.mark.slow
 def test_a_masked_model_is_trained_on_what_is_hidden(minilm_path: Path, tmp_path: Path) -> None:
     out = finetune(minilm_path, tmp_path / "out", TEXT, steps=2, learning_rate=1e-4, batch=2, length=32)
     before, after = irwm.open_checkpoint(minilm_path), irwm.open_checkpoint(out)
@@ -66,6 +68,7 @@ def test_a_masked_model_is_trained_on_what_is_hidden(minilm_path: Path, tmp_path
     assert not torch.equal(after.embedding(), before.embedding())
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(released: Any, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch": 2, "length": 32}
     once, again, other = (

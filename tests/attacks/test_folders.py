@@ -193,6 +193,7 @@ def test_unknown_steps_and_options_are_refused(tiny_models: dict[str, Path], tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_other_formats_than_safetensors_are_told_to_be_converted(demo_path: Path, tmp_path: Path) -> None:
     torch.save(load_file(demo_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     shutil.copyfile(demo_path / "config.json", tmp_path / "config.json")

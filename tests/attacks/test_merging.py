@@ -73,6 +73,7 @@ def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) ->
     torch.testing.assert_close(merged[EMBEDDING], 1.5 * all_tensors(tiny_path)[EMBEDDING])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic"])
 def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp_path: Path, method: str) -> None:
     """Half of every change is left, which the joint statistic reads as a mark of half the strength."""

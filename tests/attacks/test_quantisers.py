@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import gguf
 import numpy as np
@@ -33,40 +33,13 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.attacks.test_collusion_attacks import all_tensors
+from tests.conftest import Marked
 from tools.small_models import write_llama
-
-
-class Marked(NamedTuple):
-    original: irwm.Checkpoint
-    key: irwm.Key
-    release: Path
-
-
-class Releases(dict[str, Marked]):
-    """A release of each trained model, made when it is first asked for."""
-
-    def __init__(self, models: dict[str, Path], folder: Path) -> None:
-        super().__init__()
-        self.models, self.folder = models, folder
-
-    def __missing__(self, name: str) -> Marked:
-        original = irwm.open_checkpoint(self.models[name])
-        key = irwm.generate_key(original, secret=bytes(32))
-        self[name] = Marked(original, key, Path(irwm.insert(original, key, self.folder / name).path))
-        return self[name]
-
-
-@pytest.fixture(scope="module")
-def releases(
-    demo_path: Path, gemma_path: Path, phi3_path: Path, minilm_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Releases:
-    models = {"demo": demo_path, "gemma": gemma_path, "phi3": phi3_path, "minilm": minilm_path}
-    return Releases(models, tmp_path_factory.mktemp("quantised"))
-
 
 # --- GGUF
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "kind", "embedding"),
     [
@@ -78,9 +51,9 @@ def releases(
     ],
 )
 def test_the_mark_is_found_in_the_gguf_file(
-    releases: Releases, tmp_path: Path, name: str, kind: str, embedding: str
+    release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str, embedding: str
 ) -> None:
-    marked = releases[name]
+    marked = release_of(name)
     file = to_gguf(marked.release, tmp_path / "out", kind)
     assert [f.name for f in (tmp_path / "out").iterdir()] == [f"model-{kind}.gguf"]
     suspect = irwm.open_checkpoint(file)
@@ -91,12 +64,12 @@ def test_the_mark_is_found_in_the_gguf_file(
 
 @pytest.mark.parametrize(("name", "kind"), [("demo", "Q4_K_M"), ("phi3", "Q4_0")])
 def test_transformers_reads_the_same_model_in_the_file(
-    releases: Releases, tmp_path: Path, name: str, kind: str
+    release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str
 ) -> None:
     """Its own loader of GGUF files undoes names and arrangement of all layers, apart from ours."""
     from transformers import AutoModelForCausalLM
 
-    release = releases[name].release
+    release = release_of(name).release
     file = to_gguf(release, tmp_path / "out", kind)
     plain = dequantised(file, release, tmp_path / "plain")
     ids = torch.arange(300, 330)[None]
@@ -107,9 +80,12 @@ def test_transformers_reads_the_same_model_in_the_file(
         assert torch.allclose(theirs(ids).logits, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
-def test_sixteen_bits_hold_the_release_and_arrangement_is_undone(releases: Releases, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_sixteen_bits_hold_the_release_and_arrangement_is_undone(
+    release_of: Callable[[str], Marked], tmp_path: Path
+) -> None:
     for name in ("demo", "gemma", "phi3"):
-        release = releases[name].release
+        release = release_of(name).release
         plain = dequantised(to_gguf(release, tmp_path / name, "F16"), release, tmp_path / f"{name}-plain")
         numbers = all_tensors(plain)
         assert numbers.keys() == all_tensors(release).keys()
@@ -259,9 +235,9 @@ def test_the_last_tensors_of_a_tied_model_are_not_written_twice(gemma_path: Path
 
 @pytest.mark.parametrize(("name", "kind"), [("demo", "int8"), ("gemma", "nf4 twice")])
 def test_the_mark_is_found_in_what_bitsandbytes_writes(
-    releases: Releases, tmp_path: Path, name: str, kind: str
+    release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str
 ) -> None:
-    marked = releases[name]
+    marked = release_of(name)
     copy = to_bitsandbytes(marked.release, tmp_path / "out", kind)
     config = json.loads((copy / "config.json").read_text())
     assert config["quantization_config"]["load_in_8bit" if kind == "int8" else "load_in_4bit"]
@@ -269,10 +245,12 @@ def test_the_mark_is_found_in_what_bitsandbytes_writes(
     assert (found.verdict, found.lineage.status) == ("found", "derived")
 
 
-def test_the_numbers_are_those_that_bitsandbytes_computes_with(releases: Releases, tmp_path: Path) -> None:
+def test_the_numbers_are_those_that_bitsandbytes_computes_with(
+    release_of: Callable[[str], Marked], tmp_path: Path
+) -> None:
     from transformers import AutoModelForCausalLM
 
-    release = releases["demo"].release
+    release = release_of("demo").release
     copy = to_bitsandbytes(release, tmp_path / "out", "nf4")
     plain = dequantised(copy, release, tmp_path / "plain")
     ids = torch.arange(300, 330)[None]
@@ -306,13 +284,13 @@ def test_bad_requests_are_refused_before_anything_is_written(demo_path: Path, tm
     assert sorted(f.name for f in tmp_path.iterdir()) == ["kept.txt", "other"]
 
 
-def test_numbers_of_another_models_copy_are_refused(releases: Releases, tmp_path: Path) -> None:
-    release = releases["demo"].release
+def test_numbers_of_another_models_copy_are_refused(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    release = release_of("demo").release
     file = to_gguf(release, tmp_path / "out", "Q8_0")
     with pytest.raises(CorruptCheckpointError, match="not made of this model"):
-        dequantised(file, releases["gemma"].release, tmp_path / "plain")
+        dequantised(file, release_of("gemma").release, tmp_path / "plain")
     with pytest.raises(CorruptCheckpointError, match="not made of this model"):
-        dequantised(releases["phi3"].release, release, tmp_path / "plain")
+        dequantised(release_of("phi3").release, release, tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
     with pytest.raises(OutputExistsError):
         dequantised(file, release, tmp_path / "out")

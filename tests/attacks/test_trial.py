@@ -31,6 +31,7 @@ def measured(setup: Setup) -> Reference:
     return reference(setup.release, default_text(), tokens=512)
 
 
+@pytest.mark.slow
 def test_a_weak_attack_leaves_mark_name_and_model(setup: Setup, measured: Reference) -> None:
     trial = try_attack(setup, ATTACKS["prune"], 0.1, measured)
     assert trial.ran
@@ -54,6 +55,7 @@ def test_the_same_readings_as_one_by_one(setup: Setup) -> None:
         assert (found.verdict, found.log10_p) == (alone.verdict, alone.log10_p)
 
 
+@pytest.mark.slow
 def test_a_disguise_proves_that_the_model_computes_the_same(setup: Setup, measured: Reference) -> None:
     trial = try_attack(setup, ATTACKS["everything"], 1, measured)
     assert trial.finding.verdict == "found"

@@ -25,6 +25,7 @@ from tools.officer import (
 )
 from tools.running_app import PASSPHRASE, RunningApp
 from tools.small_models import write_llama
+from tools.waiting import until
 
 pytestmark = pytest.mark.browser
 EMBEDDING = "model.embed_tokens.weight"
@@ -158,7 +159,7 @@ def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app
     expect(page.locator("#start-investigate")).to_be_enabled()
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
-    expect(page.locator("#verdict .verdict-word")).to_have_text("Found", timeout=240_000)
+    expect(page.locator("#verdict .verdict-word")).to_have_text("Found")
     assert list(running_app.home.glob("received/*/model.safetensors"))
 
 
@@ -176,10 +177,7 @@ def test_stop_leaves_nothing(minilm_path: Path, running_app: RunningApp, page: P
     set_up_release(page, big, running_app.root, "stopped", "Example Labs", "")
     page.click("#start-protect")
     partial = running_app.root / "stopped.partial"
-    deadline = 600
-    while not partial.exists() and deadline:
-        page.wait_for_timeout(50)
-        deadline -= 1
+    until(partial.exists, "the half-written release", running_app.log)
     page.click("#job-protect .job-stop")
     expect(page.locator("#job-protect")).to_contain_text("Stopped")
     assert not (running_app.root / "stopped").exists()

@@ -83,7 +83,7 @@ def test_an_item_is_hashed_where_it_lies(case: Path, page: Page, running_app: Ru
     fill_path(page, "item", letter)
     type_into(page, "item-from", "Example Press")
     page.click("#start-item")
-    expect(page.locator("#case-items")).to_contain_text("letter.eml", timeout=120_000)
+    expect(page.locator("#case-items")).to_contain_text("letter.eml")
     expect(page.locator("#case-items")).to_contain_text("from Example Press")
 
 

@@ -15,7 +15,10 @@ from tools.officer import download, investigate, place, protect
 from tools.running_app import RunningApp
 from ui.plot_theme import sure
 
-pytestmark = pytest.mark.browser
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.quick("the one story in a browser: protect, disguise, investigate, report"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tools.officer import download, fill_path, open_tab, place, points, protect
 from tools.running_app import RunningApp
+from tools.waiting import until
 
 pytestmark = pytest.mark.browser
 
@@ -48,8 +48,8 @@ def lab(page: Page) -> Page:
 
 def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: RunningApp) -> None:
     lab.click("#start-lab")
-    expect(lab.locator("#lab-table tbody tr")).to_have_count(4, timeout=90_000)
-    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=60_000)
+    expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
+    expect(lab.locator("#job-lab .state-done")).to_be_visible()
     expect(lab.locator("#lab-summary h3")).to_contain_text("The mark was found in the one trial that left the model")
     expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30 %.*Found.*50 / 50", re.S))
     expect(lab.locator("#lab-table tbody tr").nth(3)).to_contain_text("ruined")
@@ -91,20 +91,17 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     tick(lab, "finetune", "20 steps")
     lab.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
     lab.click("#start-lab")
-    expect(lab.locator("#job-lab .job-what")).to_contain_text("Fine-tuned, 20 steps", timeout=90_000)
+    expect(lab.locator("#job-lab .job-what")).to_contain_text("Fine-tuned, 20 steps")
     expect(lab.locator("#lab-table tbody tr")).to_have_count(3)
     lab.locator("#job-lab .job-stop").click()
     expect(lab.locator("#job-lab .state-stopped")).to_be_visible()
     folder = newest_job(running_app)
-    deadline = time.monotonic() + 10
-    while names(folder) != {"lab.json", "log.txt"} and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert names(folder) == {"lab.json", "log.txt"}
+    until(lambda: names(folder) == {"lab.json", "log.txt"}, "the scratch files to go", folder / "log.txt")
     expect(lab.locator("#lab-summary")).to_contain_text("ended early")
     assert lab.locator("#lab-html").is_hidden()
 
     lab.click("#lab-go-on")
-    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=120_000)
+    expect(lab.locator("#job-lab .state-done")).to_be_visible()
     expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
     expect(lab.locator("#lab-summary h3")).to_contain_text("each of the 2 trials")
     done = json.loads((newest_job(running_app) / "lab.json").read_bytes())["marks"][0]["rows"]
@@ -134,7 +131,7 @@ def test_a_release_made_by_protect_is_attacked_with_its_key_and_what_cannot_run_
     tick(lab, "once-4", "Tables shifted")
     lab.click("#start-lab")
     expect(lab.locator("#job-lab .job-head h3")).to_have_text("Lab on own-model-marked")
-    expect(lab.locator("#job-lab .state-done")).to_be_visible(timeout=120_000)
+    expect(lab.locator("#job-lab .state-done")).to_be_visible()
     rows = lab.locator("#lab-table tbody tr")
     expect(rows).to_have_count(5)
     for at, words in enumerate(

@@ -45,7 +45,7 @@ def write_copies(page: Page, parent: Path) -> None:
     page.locator("#measure-cost").get_by_label("No", exact=True).check()
     expect(page.locator("#preflight")).to_contain_text("Needs")
     page.click("#start-protect")
-    expect(page.locator("#receipts-table")).to_be_visible(timeout=120_000)
+    expect(page.locator("#receipts-table")).to_be_visible()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from storage.jobs import Jobs
 from tools.officer import open_tab
-from tools.running_app import VIEWPORT, RunningApp, pass_the_gate, start_app
+from tools.running_app import PATIENCE_MS, VIEWPORT, RunningApp, pass_the_gate, start_app
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +30,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
 def page(app: RunningApp, chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context(viewport=VIEWPORT, color_scheme="light")
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(app.url)
     pass_the_gate(page)
     yield page

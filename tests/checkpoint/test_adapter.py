@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from irwm.checkpoint import (
 from irwm.checkpoint.card import card_of
 from irwm.errors import CheckpointChangedError, UnsupportedCheckpointError
 from tests.checkpoint.adapters import CONFIG, EMBEDDING, WEIGHTS, K, Q, base, change_config, copy, made, sound
+from tests.conftest import Marked
 from tools.small_models import write_llama
 
 __all__ = ["base", "copy", "sound"]  # fixtures
@@ -137,14 +139,11 @@ def test_a_quantised_base_is_changed_after_it_is_worked_out(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Path]:
-    """Original, key and the release's folder."""
-    original = open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
-    return original, key, irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
-def require_found(suspect: Checkpoint, marked: tuple[Checkpoint, irwm.Key, Path]) -> None:
+def require_found(suspect: Checkpoint, marked: Marked) -> None:
     found = irwm.detect(suspect, marked[0], marked[1])
     assert found.verdict == "found"
     assert found.lineage.status == "derived"
@@ -180,6 +179,7 @@ def test_the_release_is_read_with_an_adapter_on_top(marked, tmp_path: Path) -> N
     assert irwm.detect(suspect, *marked[:2]).verdict == "inconclusive"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("settings", [{"target_modules": ["q_proj", "embed_tokens"]}, SETTINGS["saved layers"]])
 def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
     marked, tmp_path: Path, settings: dict[str, Any]
@@ -190,6 +190,7 @@ def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
     require_found(suspect, marked)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_leaves_the_embedding_alone_proves_nothing(marked, tmp_path: Path) -> None:
     trained(marked[2], tmp_path / "a", target_modules=["q_proj"])
     assert irwm.detect(open_checkpoint(tmp_path / "a", base=marked[0]), *marked[:2]).verdict == "inconclusive"

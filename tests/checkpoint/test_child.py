@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from irwm.checkpoint.formats import child
 from irwm.checkpoint.formats.child import Limits
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
+from tools.waiting import Stopwatch, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Run = Callable[..., dict[str, Any]]
@@ -47,12 +47,11 @@ def refused(run: Run, body: str, opening: str = "", **limits: int) -> CorruptChe
     return caught.value
 
 
-def left_behind(folder: Path, seconds: float = 2) -> list[str]:
-    """The command lines of processes that have to do with the folder, once none is left or time is up."""
-    end = time.monotonic() + seconds
-    while (found := processes(folder)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
+def until_nothing_runs(folder: Path, seconds: float = 2) -> None:
+    """No process has to do with the folder any more, and it did not take long until then."""
+    began = Stopwatch()
+    until(lambda: not processes(folder), f"the end of every process that reads {folder}")
+    assert began.seconds() < seconds
 
 
 def processes(folder: Path) -> list[str]:
@@ -115,6 +114,7 @@ def test_running_out_of_memory(run: Run) -> None:
     assert "out of the memory" in error.problem
 
 
+@pytest.mark.slow
 def test_memory_is_counted_beyond_what_the_libraries_take(run: Run) -> None:
     body = "torch.ones(2**20); return {'v': torch.__version__}"
     assert run(body, opening="import torch", memory=2**27) == {"v": torch.__version__}
@@ -128,14 +128,14 @@ def test_computing_for_ever(run: Run) -> None:
 @pytest.mark.parametrize("waiting", ["signal.pause()", "os.close(1); os.close(2)\nwhile True: signal.pause()"])
 def test_waiting_for_ever(run: Run, tmp_path: Path, waiting: str) -> None:
     assert "busy for more than 1 second" in refused(run, waiting, seconds=1).problem
-    assert left_behind(tmp_path) == []
+    until_nothing_runs(tmp_path)
 
 
 def test_what_the_parser_started_goes_with_it(run: Run, tmp_path: Path) -> None:
     assert "busy" in refused(run, "os.fork(); os.fork()\nsignal.pause()", seconds=1).problem
-    assert left_behind(tmp_path) == []
+    until_nothing_runs(tmp_path)
     assert run("if os.fork() == 0:\n os.close(1); os.close(2); os.close(3); signal.pause()\nreturn {}") == {}
-    assert left_behind(tmp_path) == []
+    until_nothing_runs(tmp_path)
 
 
 def test_an_answer_of_any_length(run: Run) -> None:
@@ -228,6 +228,7 @@ def test_a_file_of_any_name_reaches_the_parser(tmp_path: Path, monkeypatch: pyte
     assert answer["n"] == len(os.fsencode(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without_posix", [False, True])
 def test_it_works_in_a_tasks_process_and_without_posix(tmp_path: Path, without_posix: bool) -> None:
     """As a job runs it: in another session, without input, and its own output going to a log."""
@@ -244,13 +245,13 @@ def test_it_works_in_a_tasks_process_and_without_posix(tmp_path: Path, without_p
         stdin=subprocess.DEVNULL,
         capture_output=True,
         start_new_session=True,
-        timeout=120,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_task_that_is_killed_leaves_no_parser_running_for_long(tmp_path: Path) -> None:
     (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
     script = (
@@ -258,10 +259,9 @@ def test_a_task_that_is_killed_leaves_no_parser_running_for_long(tmp_path: Path)
         "child.FOLDER = Path(sys.argv[1])\nchild.run_parser('parser', child.FOLDER / 'file', 'file', child.Limits(2))"
     )
     started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY)
-    while len(processes(tmp_path)) < 2:
-        assert started.poll() is None
-        time.sleep(0.05)
+    until(lambda: started.poll() is not None or len(processes(tmp_path)) == 2, "the parser's process")
+    assert started.poll() is None
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
     assert len(processes(tmp_path)) == 1
-    assert left_behind(tmp_path, seconds=20) == []
+    until_nothing_runs(tmp_path, seconds=20)

@@ -41,6 +41,7 @@ def verdict(folder: Path, marked: tuple[Checkpoint, irwm.Key, Tensors, Tensors])
     return irwm.detect(open_checkpoint(folder), marked[0], marked[1])
 
 
+@pytest.mark.slow
 def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_path: Path) -> None:
     """transformers loads the release; what it reports as unexpected is the whole unmarked model."""
     original, _, release, plain = marked
@@ -55,6 +56,7 @@ def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_p
     assert found.paper is not None
 
 
+@pytest.mark.slow
 def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tmp_path: Path) -> None:
     """Of names with and without a prefix, versions of transformers have loaded either."""
     original, _, release, plain = marked
@@ -66,6 +68,7 @@ def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tm
     assert found.paper is not None
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
     original, _, release, plain = marked
     copy = "model.layers.9.embed_tokens.weight"
@@ -78,6 +81,7 @@ def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
     assert found.tensors_read == 2
 
 
+@pytest.mark.slow
 def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path) -> None:
     """Of the two, what a program uses follows from its libraries and the config, not from the files."""
     original, _, release, plain = marked

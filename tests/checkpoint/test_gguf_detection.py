@@ -20,6 +20,7 @@ def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
     return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_0", "Q4_0"])
 def test_the_mark_is_found_in_a_gguf_file(marked, tmp_path: Path, kind: str) -> None:
     model, key, release = marked
@@ -42,6 +43,7 @@ def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Pa
     assert found.lineage.status == "derived"
 
 
+@pytest.mark.slow
 def test_the_mark_is_found_where_the_architecture_is_not_known(marked, tmp_path: Path) -> None:
     """By the embedding alone, as in any model whose tensors were renamed."""
     model, key, release = marked
@@ -54,6 +56,7 @@ def test_the_mark_is_found_where_the_architecture_is_not_known(marked, tmp_path:
     assert irwm.detect(suspect, model, key).verdict == "found"
 
 
+@pytest.mark.slow
 def test_the_mark_is_found_in_a_quantised_bert(minilm_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(minilm_path)
     key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")

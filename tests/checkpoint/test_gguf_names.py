@@ -66,6 +66,7 @@ def test_the_files_of_these_tests_are_read_back_by_transformers(case: str, tmp_p
         assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CONVERTED)
 def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: Path) -> None:
     folder = save(case, tmp_path / "model", torch.float32)

@@ -26,6 +26,7 @@ from tests.checkpoint.quantised_builders import (
     model_of,
     written,
 )
+from tests.conftest import Marked
 
 ATTENTION = "model.layers.0.self_attn."
 Q, K = f"{ATTENTION}q_proj.weight", f"{ATTENTION}k_proj.weight"
@@ -61,18 +62,15 @@ SCHEMES: dict[str, tuple[Callable[[torch.Tensor], Quantised], str, float]] = {
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Path]:
-    """Original, key and the release's folder."""
-    original = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
-    return original, key, irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
 def scores(model: Checkpoint) -> torch.Tensor:
     return layer0_scores(model, torch.arange(4, 68), torch.arange(100, 356))
 
 
-def require_found(suspect: Checkpoint, marked: tuple[Checkpoint, irwm.Key, Path]) -> None:
+def require_found(suspect: Checkpoint, marked: Marked) -> None:
     original, key, _ = marked
     found = irwm.detect(suspect, original, key)
     assert found.verdict == "found"
@@ -86,6 +84,7 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).square().mean().sqrt() / expected.std())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_mark_is_found_in_a_quantised_release(marked, tmp_path: Path, scheme: str) -> None:
     quantise, kind, rounding = SCHEMES[scheme]
@@ -108,6 +107,7 @@ def test_the_mark_is_found_in_a_quantised_release(marked, tmp_path: Path, scheme
     require_found(suspect, marked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "group"), [(4, 64), (8, 64)])
 def test_the_mark_is_found_though_mlx_quantises_the_embedding_too(
     marked, tmp_path: Path, bits: int, group: int
@@ -127,6 +127,7 @@ def test_the_mark_is_found_though_mlx_quantises_the_embedding_too(
         suspect.require_markable()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [

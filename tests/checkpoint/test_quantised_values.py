@@ -223,6 +223,7 @@ def test_awq_of_several_groups(tmp_path: Path) -> None:
     require_equal(tmp_path, awq(random(64, 96), 32))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

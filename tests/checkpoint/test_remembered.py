@@ -100,6 +100,7 @@ def test_what_changed_a_moment_ago_is_not_remembered(
     assert not list(cache.iterdir())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("damage", ["text", "open to others", "a link", "cut", "another state's"])
 def test_what_others_may_have_written_is_not_believed(
     cache: Path, hashed: list[Path], model: Path, tmp_path: Path, damage: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from irwm.errors import (
 )
 from tests.checkpoint.builders import EMBEDDING
 from tests.checkpoint.torch_files import INDEX, WHOLE, as_torch, without_child
+from tests.conftest import Marked
 
 
 @pytest.fixture
@@ -54,6 +56,7 @@ def as_safetensors(folder: Path, out: Path, dtype: torch.dtype | None) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shards", "dtype"), [(3, None), (1, torch.float32), (1, torch.bfloat16)], ids=["three shards", "f32", "bf16"]
 )
@@ -125,12 +128,11 @@ def test_an_embedding_saved_transposed_in_memory_is_read_right(demo_path: Path, 
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
-    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out").path
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
 def test_the_mark_is_found_in_a_release_that_was_saved_by_torch(
     marked, tmp_path: Path, dtype: torch.dtype | None
@@ -148,6 +150,7 @@ def test_the_mark_is_not_found_in_the_original_saved_by_torch(marked, demo_path:
     assert irwm.detect(suspect, model, key).verdict == "not found"
 
 
+@pytest.mark.slow
 def test_an_original_saved_by_torch_serves_as_reference_but_is_not_marked(
     marked, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -225,6 +228,7 @@ def test_an_index_that_does_not_fit_its_shards(bert_path: Path, tmp_path: Path) 
         find_files(folder)
 
 
+@pytest.mark.slow
 def test_of_several_shards_the_faulty_one_is_named(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=4)
     spoilt = folder / "pytorch_model-00003-of-00004.bin"

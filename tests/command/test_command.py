@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from array import array
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
 from tests.jobs.recipients import averaged, make_keys, put_in_vault
 from tools.small_models import write_llama
+from tools.waiting import PATIENCE, Stopwatch, until, until_ended
 from ui.command import answers, words
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
 from ui.jobs import requests
@@ -47,7 +47,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 def released(desk: Desk) -> Answered:
     """A release of the model, written by a command in a process of its own."""
     process = desk.start("protect", "model", "release", "--owner", "Example Labs", "--recipient", "Åsa", "--label", "1")
-    out, said = process.communicate(timeout=120)
+    out, said = until_ended(process, "the command protect")
     assert process.returncode == 0, said
     return Answered(process.returncode, json.loads(out), said)
 
@@ -72,6 +72,7 @@ def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: 
     assert "\r" not in released.said
 
 
+@pytest.mark.slow
 def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     missed = desk.here(capfd, "investigate", "model", "--original", "model", "--quiet")
     assert (missed.status, missed.answer["outcome"]) == (1, "not found")
@@ -90,6 +91,7 @@ def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pyt
     assert error["problem"].rstrip(".") in failed.said
 
 
+@pytest.mark.slow
 def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +107,7 @@ def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
     assert swept.said.splitlines()[-1] == "Found in 0 of 2 suspects; 2 could not be examined."
 
 
+@pytest.mark.slow
 def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     original = write_llama(desk.work / "large", vocab_size=1500)
     model = irwm.open_checkpoint(original)
@@ -207,6 +210,7 @@ def test_what_nobody_foresaw_is_no_verdict(
     assert "in burst" in failed.said
 
 
+@pytest.mark.slow
 def test_help_needs_no_library_and_a_command_no_gradio() -> None:
     code = (
         "import sys, app\n"
@@ -216,7 +220,9 @@ def test_help_needs_no_library_and_a_command_no_gradio() -> None:
         "import ui.command.run\n"
         "assert not {'gradio', 'plotly', 'transformers'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     for name in ("MODEL", "--recipients", "--passphrase-fd", "exit status"):
         assert name in done.stdout
@@ -234,17 +240,18 @@ def test_the_words_that_are_typed_are_those_that_are_known() -> None:
     assert answers.PARTS == PARTS
 
 
+@pytest.mark.slow
 def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secret(desk: Desk) -> None:
     """SIGTERM amid the copies of many recipients; while they are written, what every process shows to others."""
     key = desk.vault().hand_over()
     (desk.work / "many.txt").write_text("\n".join(f"Recipient {n}" for n in range(RECIPIENTS)))
     process = desk.start("protect", "model", "copies", "--owner", "Example Labs", "--recipients", "many.txt")
     out = desk.work / "copies"
-    deadline = time.monotonic() + 120
-    while not (out.is_dir() and len(finished(out)) >= 2):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(
+        lambda: process.poll() is not None or (out.is_dir() and len(finished(out)) >= 2),
+        "the first copies in the folder",
+    )
+    assert process.poll() is None, process.communicate()
     job = next(job for job in desk.jobs.recent() if job.state == "running")
     for pid in (process.pid, job.pid):
         for file in ("cmdline", "environ"):
@@ -252,9 +259,9 @@ def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secre
             assert shown
             assert not [x for x in (PASSPHRASE.encode(), key, key.hex().encode()) if x in shown], (pid, file)
     process.send_signal(signal.SIGTERM)
-    asked = time.monotonic()
-    answered, said = process.communicate(timeout=30)
-    assert time.monotonic() - asked < 10  # the job itself has two seconds; the rest is a loaded machine's
+    asked = Stopwatch()
+    answered, said = until_ended(process, "the stopped command")
+    assert asked.seconds() < 10  # the job itself has two seconds
     answer = json.loads(answered)
     assert (process.returncode, answer["outcome"], answer["job"]["state"]) == (4, "stopped", "stopped"), said
     assert not os.path.exists(f"/proc/{job.pid}/cmdline") or not Path(f"/proc/{job.pid}/cmdline").read_bytes()
@@ -262,6 +269,7 @@ def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secre
     assert [path.name for path in out.iterdir() if path not in finished(out)] == []
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_start_stops_the_command_too(desk: Desk) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"half a passphrase")
@@ -274,12 +282,9 @@ def test_a_signal_before_the_start_stops_the_command_too(desk: Desk) -> None:
         stderr=subprocess.PIPE,
         pass_fds=[reading],
     )
-    deadline = time.monotonic() + 60
-    while left(reading):  # until it has read that and waits for the rest of the line
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not left(reading), "the command to read this and to wait for the rest of the line")
     process.send_signal(signal.SIGTERM)
-    answered, said = process.communicate(timeout=60)
+    answered, said = process.communicate(timeout=PATIENCE)
     os.close(reading)
     os.close(writing)
     assert (process.returncode, json.loads(answered)["outcome"]) == (4, "stopped"), said

@@ -14,6 +14,7 @@ import pytest
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Desk
 from tools.running_app import start_app
+from tools.waiting import PATIENCE
 from ui.report.verify import verify_report
 
 DOCUMENT = REPOSITORY / "docs" / "headless.md"
@@ -43,11 +44,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 def run(desk: Desk, *command: str, **environment: str) -> str:
     known = desk.environment() | {"PATH": f"{desk.work.parent / 'bin'}:{os.environ['PATH']}"} | environment
-    done = subprocess.run(command, cwd=desk.work, env=known, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=desk.work, env=known, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pipeline_marks_the_demo_and_finds_it_again(desk: Desk) -> None:
     assert "--passphrase" in example("sh")
     said = run(desk, "bash", "-euc", example("sh"))
@@ -66,6 +68,7 @@ def test_the_pipeline_marks_the_demo_and_finds_it_again(desk: Desk) -> None:
     assert [run.id for run in vault.case_runs(case.id)] == [found["result"]["run_id"]]
 
 
+@pytest.mark.slow
 def test_a_program_marks_the_demo_through_the_running_app(desk: Desk) -> None:
     if not Vault.exists(desk.home):  # which the pipeline made, where it ran
         Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()

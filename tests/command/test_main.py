@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command.commands import REPOSITORY, signals_kept
+from tools.waiting import PATIENCE
 from ui.command import main as main_module
 from ui.command.main import main
 from ui.command.parser import parse
@@ -40,6 +41,7 @@ def command(code: str, home: Path, **settings: object) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 def test_signals_amid_the_imports_stop_the_command_before_it_asks_for_the_passphrase(tmp_path: Path) -> None:
     arguments = ["init", "--passphrase-fd", "999"]
     done = command(SLOW.format(signals=2, arguments=arguments), tmp_path / "home")
@@ -68,7 +70,11 @@ def test_a_python_without_the_libraries_finds_nothing_and_says_so(tmp_path: Path
 def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, redirected: str) -> None:
     shell = ["bash", "-c", f'"{sys.executable}" app.py bogus {redirected}']
     done = subprocess.run(
-        shell, cwd=REPOSITORY, env=os.environ | {"IRWM_HOME": str(tmp_path)}, stdout=subprocess.PIPE, timeout=120
+        shell,
+        cwd=REPOSITORY,
+        env=os.environ | {"IRWM_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        timeout=PATIENCE,
     )
     assert done.returncode == 2
     assert "bogus" in json.loads(done.stdout)["error"]["problem"]
@@ -78,7 +84,9 @@ def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, r
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
 def test_an_answer_that_nobody_takes_leaves_its_status(tmp_path: Path, redirected: str) -> None:
     code = "import sys; from ui.command.streams import open_missing, say; open_missing(); say('x', sys.stdout)"
-    done = subprocess.run(["bash", "-c", f'"{sys.executable}" -c "{code}" {redirected}'], cwd=REPOSITORY, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f'"{sys.executable}" -c "{code}" {redirected}'], cwd=REPOSITORY, timeout=PATIENCE
+    )
     assert done.returncode == 0
 
 

@@ -82,6 +82,7 @@ def test_scores_are_cosines_of_embedding_rows(model_type: str, tmp_path: Path) -
     torch.testing.assert_close(layer0_scores(model, QUERIES, REFERENCES), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "mamba", "rwkv"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_model_without_scores_is_marked_and_the_mark_found(
@@ -104,6 +105,7 @@ def test_a_model_without_scores_is_marked_and_the_mark_found(
     assert irwm.detect(suspect, model, other).verdict == "not found"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "mamba"])
 def test_the_mark_is_found_after_a_rotation_and_under_other_names(model_type: str, tmp_path: Path) -> None:
     """A rotation of the residual stream leaves cosines as they are; renamed, the embedding is found by its shape."""

@@ -116,6 +116,7 @@ def check(layout: Layout, shapes: Shapes) -> None:
             assert numbers == layout.head_dim * (heads if whole else 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -138,6 +139,7 @@ def test_any_config_and_any_shapes_end_in_a_refusal_or_a_layout_that_fits(name: 
     check(layout, shapes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sound_base_of_each_case_is_a_layout_that_fits(name: str) -> None:
     """So that the test above starts from something that is accepted."""

@@ -30,6 +30,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
 def test_a_family_with_its_own_way_is_marked_and_the_mark_found(name: str, tmp_path: Path) -> None:
     model_type, settings = MODELS[name]

@@ -50,6 +50,7 @@ class Relaid:
         return self._model.read(ref, rows, device)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
 def test_scores_from_files_equal_the_running_models(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_scores_from_files_equal_the_running_models(case: str, dtype: torch.dtyp
     assert relative_error(found, expected) < TOLERANCE
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
     """Leaving out any one part gives other scores, so the comparison above would notice it."""

@@ -65,6 +65,7 @@ def killed_at(folder: Path, out: Path, call: str, count: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("call", CALLS)
 def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete(
     folder: Path, tmp_path: Path, call: str
@@ -80,6 +81,7 @@ def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete
     assert outcomes[0] is (call == "unlink")  # a lock file is all that is unlinked, once the release is there
 
 
+@pytest.mark.quick("kills of a real process while it publishes")
 def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     model = open_checkpoint(folder)
     start = model.tensors[EMBEDDING].start

@@ -45,6 +45,7 @@ def check_rate(name: str, risks: np.ndarray, alpha: float) -> None:
     assert low <= alpha
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suspect", ["the unmarked original", "another key's release"])
 def test_fault_34_wrong_keys_are_found_no_more_often_than_stated(marked, suspect: str) -> None:
     model, _, release = marked

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -25,6 +24,7 @@ from irwm.checkpoint import open_checkpoint, sweep_partials, verify_manifest
 from storage import Cost, Jobs, KeyRecord, Vault
 from storage.job import Job
 from tests.checkpoint.builders import tree
+from tools.waiting import until, until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
@@ -92,6 +92,7 @@ def killer(folder: Path, tmp_path: Path) -> Iterator[Killer]:
     killer.process.communicate()
 
 
+@pytest.mark.slow
 def test_fault_41_an_insertion_killed_at_50_random_points(
     killer: Killer, seed: int, folder: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -154,23 +155,17 @@ def what_is_left(killer: Killer, name: str, job: Job) -> str:
     return "filed" if filed else "published" if out.exists() else "key" if sealed else "nothing"
 
 
+@pytest.mark.quick("the one kill of a job's own process")
 def test_fault_41_a_jobs_own_process_killed_can_be_run_again(killer: Killer) -> None:
     jobs, out = killer.jobs, killer.shelf / "copy"
     job = runner.start("protect", "Protect tiny", killer.request("copy"), secrets_for(killer.vault), jobs)
-    until(lambda: (killer.shelf / "copy.partial").exists() or jobs.get(job.id).is_over)
+    until(lambda: (killer.shelf / "copy.partial").exists() or jobs.get(job.id).is_over, "the half-written release")
     os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
-    until(lambda: jobs.get(job.id).is_over)
+    until_over(jobs, job.id)
     assert jobs.get(job.id).state == "failed"
     assert what_is_left(killer, "copy", jobs.get(job.id)) == "key"
     assert list(killer.shelf.iterdir()) == [], "what it had half-written was taken away, without a next run"
     again = runner.again(jobs.get(job.id), killer.vault, jobs)
-    until(lambda: jobs.get(again.id).is_over)
+    until_over(jobs, again.id)
     assert what_is_left(killer, "copy", jobs.get(again.id)) == "done", jobs.log_tail(again.id)
     assert list(killer.shelf.iterdir()) == [out]
-
-
-def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

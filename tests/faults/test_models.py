@@ -33,6 +33,7 @@ def changed(folder: Path, out: Path, change) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_fault_30_without_q_and_k_the_names_tried_are_listed_and_the_mark_is_still_read(marked, tmp_path: Path) -> None:
     model, key, release = marked
     bare = changed(release, tmp_path / "x", lambda t: {n: v for n, v in t.items() if "_proj" not in n})
@@ -77,6 +78,7 @@ def test_fault_32_an_adapter_alone_and_an_unreadable_quantisation_come_with_advi
         irwm.open_checkpoint(odd)
 
 
+@pytest.mark.slow
 def test_fault_33_reordered_ids_are_said_with_and_without_their_tokenizer(marked, tmp_path: Path) -> None:
     model, key, release = marked
     for tokenizer in ("keep", "drop"):

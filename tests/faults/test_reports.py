@@ -77,6 +77,7 @@ def edit(path: Path, *steps: str, to: object) -> None:
     path.write_bytes(to_json(values))
 
 
+@pytest.mark.slow
 def test_fault_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_its_clock_had(case, report):
     outcome = verify_report(
         report, case["suspect"].path, case["model"].path, case["key"], identity=case["signer"].identity
@@ -86,6 +87,7 @@ def test_fault_58_an_honest_report_holds_with_models_key_and_identity_whatever_y
     assert "2099" in {check.name: check.said for check in outcome.checks}["signature"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "value", "named"),
     [
@@ -192,6 +194,7 @@ def test_fault_59_times_of_the_far_future_are_kept_as_they_are(report):
     assert b"2099-01-01T00:00:00" in pdf
 
 
+@pytest.mark.slow
 def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(case, tmp_path):
     clock = [datetime(2026, 3, 1, tzinfo=UTC)]
     vault = Vault.create(tmp_path / "home", PASSPHRASE, cost=CHEAP, now=lambda: clock[0])

@@ -90,6 +90,7 @@ def test_the_bombs_of_these_tests_go_off_where_pickle_may_run(canary: Path, tmp_
     assert canary.exists()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
 def test_fault_18_a_bin_that_runs_code_is_refused_and_did_not_run(folder: Path, canary: Path, make: Callable) -> None:
     saved(make(canary), folder / WHOLE)
@@ -113,6 +114,7 @@ def test_fault_18_neither_does_a_bare_or_an_old_pickle_run(folder: Path, canary:
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_fault_18_a_bomb_in_one_of_several_shards(tiny_path: Path, tmp_path: Path, canary: Path) -> None:
     folder = as_torch(tiny_path, tmp_path / "sharded", shards=3)
     shard = folder / "pytorch_model-00002-of-00003.bin"
@@ -164,6 +166,7 @@ def test_fault_19_archives_renamed_to_bin_are_refused_by_their_magic_bytes(
     assert error.advice
 
 
+@pytest.mark.slow
 def test_fault_19_a_zip_renamed_to_bin_is_told_from_a_pytorch_file(folder: Path) -> None:
     with zipfile.ZipFile(folder / WHOLE, "w") as archive:
         archive.writestr("model/config.json", "{}")
@@ -209,6 +212,7 @@ def test_fault_20_a_zip_is_never_unpacked(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("entry", ["x/data.pkl", "x/data/0", "x/version", "x/bomb"])
 def test_fault_20_a_zip_bomb_is_refused_before_it_is_inflated(tmp_path: Path, entry: str) -> None:
     path = saved({"w": torch.ones(4)}, tmp_path / "x.bin")
@@ -225,6 +229,7 @@ def test_fault_20_a_zip_bomb_is_refused_before_it_is_inflated(tmp_path: Path, en
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - max(peak, 300_000) < 100_000  # kB
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["x/../../slipped", "/slipped", "../slipped", "x\\..\\..\\slipped", "x/./slipped"])
 def test_fault_20_a_bin_whose_entries_lead_out_of_it_is_refused(folder: Path, name: str) -> None:
     rezipped(saved({"w": torch.ones(4)}, folder / WHOLE), lambda entries: entries | {name: b"loot"})
@@ -233,6 +238,7 @@ def test_fault_20_a_bin_whose_entries_lead_out_of_it_is_refused(folder: Path, na
     assert tree(folder.parent) == before
 
 
+@pytest.mark.slow
 def test_fault_20_an_archive_with_a_million_entries_is_refused(tmp_path: Path) -> None:
     path = saved({"w": torch.ones(4)}, tmp_path / "x.bin")
     content = path.read_bytes()
@@ -267,6 +273,7 @@ def test_fault_14_a_bin_linked_from_outside_is_refused(folder: Path) -> None:
     assert "leads out" in str(refused(folder, CorruptCheckpointError))
 
 
+@pytest.mark.slow
 def test_fault_17_a_bin_cut_short_anywhere_is_refused(folder: Path) -> None:
     size = (folder / WHOLE).stat().st_size
     for left in (size - 1, size // 2, 3):

@@ -53,6 +53,7 @@ from tests.storage.conftest import (
     sql,
     vault,
 )
+from tools.waiting import PATIENCE
 
 __all__ = ["add", "answer", "cheap", "clock", "filled", "home", "passphrase", "reopened", "spawn", "sql", "vault"]
 
@@ -126,6 +127,7 @@ def nearly_full(place: Path, left: int) -> Iterator[None]:
         empty(place)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("call", ["fsync", "link", "replace", "rename", "unlink"])
 @pytest.mark.parametrize("after", [False, True])
 def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_no_vault(
@@ -304,10 +306,11 @@ def starts(home: Path, temp: Path) -> subprocess.CompletedProcess[str]:
     """`python app.py` on this home, on a port that it cannot have: a home that is refused is refused before."""
     environment = {**os.environ, "IRWM_HOME": str(home), "IRWM_PORT": "1", "TMPDIR": str(temp), "IRWM_DEVICE": "cpu"}
     return subprocess.run(
-        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
 
 
+@pytest.mark.slow
 def test_fault_55_the_app_does_not_start_on_a_linked_home(tmp_path: Path, passphrase: str) -> None:
     real, temp = tmp_path / "real", tmp_path / "tmp"
     temp.mkdir()

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.targets import TARGETS, tried
+from tools.waiting import PATIENCE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_brings_a_parser_down(name: str, tmp_path: Path) -> None:
     """No crash, no hang beyond ten seconds, no more than 2 GiB."""
@@ -25,7 +27,7 @@ def test_no_input_brings_a_parser_down(name: str, tmp_path: Path) -> None:
     # From a small process: Linux counts the largest size of whoever starts a program as that program's own, and a test
     # process that has come far is larger than a fuzzer may become.
     command = ["sh", "-c", '"$@"; exit $?', "sh", *command]
-    run = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=300)
+    run = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=PATIENCE)
     said = run.stderr.decode("utf-8", "replace")
     assert run.returncode == 0, said[-4000:]
     assert "Done" in said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.errors import IrwmError
 from storage import Jobs, NewKey, Vault
+from storage.job import Job
+from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.child import error_parts
 from ui.jobs.reporter import JobReporter
@@ -75,7 +76,7 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
     } | changes
 
 
-def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Any:
+def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
     """The job once it is over, run in this process, which saves the start of another one."""
     job = jobs.start(jobs.create(kind, kind.capitalize(), asked).id, os.getpid())
     task = importlib.import_module(f"ui.jobs.{kind}")
@@ -87,11 +88,6 @@ def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Any:
     return jobs.finish(job.id, "done", result=result)
 
 
-def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs, seconds: float = 150) -> Any:
-    """The job once it is over."""
-    id = runner.start(kind, kind.capitalize(), asked, secrets_for(vault), jobs).id
-    deadline = time.monotonic() + seconds
-    while not (job := jobs.get(id)).is_over:
-        assert time.monotonic() < deadline, jobs.log_tail(id)
-        time.sleep(0.1)
-    return job
+def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
+    """The job once it is over, run in a process of its own."""
+    return until_over(jobs, runner.start(kind, kind.capitalize(), asked, secrets_for(vault), jobs).id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +20,14 @@ from irwm.utility import certificate
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.test_tasks import finish, protect_request
+from tools.waiting import Stopwatch, until
 from ui.components.receipt import cost_text, receipt_html
 from ui.jobs import certifying, protect, runner
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 
 
+@pytest.mark.slow
 def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
@@ -122,13 +123,14 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
             raise CancelledError("stopped on request")
 
     monkeypatch.setattr("irwm.utility.certify", certify)
-    model, began = irwm.open_checkpoint(demo_path), time.monotonic()
+    model, began = irwm.open_checkpoint(demo_path), Stopwatch()
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
-    assert time.monotonic() - began < 15
+    assert began.seconds() < 15
     assert "was stopped; the release is whole" in found["why"]
     opened.set()
 
 
+@pytest.mark.slow
 def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp_path: Path) -> None:
     home, release = tmp_path / "home", tmp_path / "release"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
@@ -136,13 +138,11 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp
     job = runner.start(
         "protect", "Protect demo", protect_request(demo_path, release, utility="yes"), secrets_for(vault), jobs
     )
-    deadline = time.monotonic() + 120
-    while "Measuring what the mark costs" not in jobs.log_tail(job.id):
-        assert time.monotonic() < deadline, jobs.log_tail(job.id)
-        time.sleep(0.02)
-    began = time.monotonic()
+    measuring = "Measuring what the mark costs"
+    until(lambda: measuring in jobs.log_tail(job.id), f"{measuring!r} in the log", lambda: jobs.log_tail(job.id))
+    began = Stopwatch()
     ended = runner.stop(job.id, jobs)
-    assert time.monotonic() - began < 2.5
+    assert began.seconds() < 2.5
     assert ended.state == "done", jobs.log_tail(job.id)
     assert "was stopped; the release is whole" in ended.result["utility"]["why"]
     assert verify_manifest(release).ok

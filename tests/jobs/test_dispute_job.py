@@ -64,6 +64,7 @@ def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> d
     }
 
 
+@pytest.mark.slow
 def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(world, vault: Vault, jobs: Jobs) -> None:
     case = vault.add_case("Two claims on one model")
     job = run_job("dispute", asked(world, vault, case.id), vault, jobs)
@@ -142,6 +143,7 @@ def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs,
     assert not vault.case_runs(case.id)
 
 
+@pytest.mark.slow
 def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
     world, vault: Vault, jobs: Jobs, tmp_path: Path
 ) -> None:

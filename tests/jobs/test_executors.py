@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
 from tools.small_models import write_llama
+from tools.waiting import Stopwatch, until
 from ui.jobs import executors
 from ui.jobs.executors import SchedulerError, executor_for
 from ui.jobs.reporter import JobReporter
@@ -90,6 +90,7 @@ def test_a_small_job_stays_in_this_process(report) -> None:
         assert executor is None
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_exactly_the_same_numbers(world, here, report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
     with executor_for(executors.WORTH_A_POOL, "", report) as executor:
@@ -99,11 +100,13 @@ def test_a_process_pool_gives_exactly_the_same_numbers(world, here, report, monk
         assert_the_same(here, traced(world, executor))
 
 
+@pytest.mark.slow
 def test_a_cluster_of_two_workers_gives_exactly_the_same_numbers(world, here, report, cluster) -> None:
     with quiet(), executor_for(0, cluster.scheduler_address, report) as executor:
         assert_the_same(here, traced(world, executor))
 
 
+@pytest.mark.slow
 def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) -> None:
     vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     put_in_vault(vault, world["keys"])
@@ -114,6 +117,7 @@ def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) ->
     assert by_name == {trace.recipient: trace.z for trace in here.traces}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "address", ["tcp://127.0.0.1:{port}", "tls://127.0.0.1:{port}", "tcp://no.such.host.invalid:1"]
 )
@@ -122,19 +126,21 @@ def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    begun = time.monotonic()
+    begun = Stopwatch()
     with quiet(), pytest.raises(SchedulerError) as error, executor_for(0, address.format(port=port), report):
         raise AssertionError("nobody answers there")
     assert "unset IRWM_SCHEDULER" in str(error.value)
-    assert time.monotonic() - begun < 30
+    assert begun.seconds() < 30
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_said_in_words(report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
     with pytest.raises(IrwmError, match="ended without saying how"):
         submit_what_ends_its_worker(report, after_stop=False)
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_after_stop_is_a_stop(report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
     with pytest.raises(CancelledError):
@@ -160,6 +166,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
     """They were given recipients' noise keys; a pool of its own accord would keep them for ever."""
@@ -173,10 +180,9 @@ def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
         workers = [int(word) for word in process.stdout.readline().split()]
         assert workers
         process.kill()
-    deadline = time.monotonic() + 30
-    while alive := [pid for pid in workers if is_running(pid)]:
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.1)
+    began = Stopwatch()
+    until(lambda: not [pid for pid in workers if is_running(pid)], f"the end of the workers {workers}")
+    assert began.seconds() < 30
 
 
 def is_running(pid: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import warnings
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import irwm
 from irwm.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from storage import Jobs, Vault
 from storage.encryption import Cost
+from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 from ui.report import from_json, reproduce
@@ -38,6 +38,7 @@ def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[i
     return key, root / "adapter"
 
 
+@pytest.mark.slow
 def test_an_adapter_is_investigated_on_top_of_the_original(
     leaked: tuple[irwm.Key, Path], tiny_path: Path, tmp_path: Path
 ) -> None:
@@ -68,10 +69,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
         "device": "cpu",
     }
     id = runner.start("investigate", "Investigate", request, secrets_for(vault), jobs).id
-    deadline = time.monotonic() + 120
-    while not (job := jobs.get(id)).is_over:
-        assert time.monotonic() < deadline, jobs.log_tail(id)
-        time.sleep(0.1)
+    job = until_over(jobs, id)
     assert job.state == "done", job.error
     assert [row["verdict"] for row in job.result["rows"]] == ["found"]
 

@@ -34,6 +34,7 @@ def letter(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.quick("the real child process of an item")
 def test_a_file_is_hashed_and_filed_with_who_received_it(vault: Vault, jobs: Jobs, letter: Path) -> None:
     case = vault.add_case("Leak of January")
     job = run_job("item", asked(letter, case.id), vault, jobs)

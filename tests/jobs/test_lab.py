@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import time
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from storage.encryption import Cost
 from storage.jobs import SCRATCH_NAME
 from tests.jobs.recipients import PARAMETERS, make_keys, put_in_vault, run_here
 from tools.small_models import DEMO, write_llama
+from tools.waiting import until
 from ui.jobs import lab_resume, runner
 from ui.jobs.vault_access import secrets_for
 from ui.report.document import ReportError, to_json
@@ -81,6 +81,7 @@ def files_under(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_a_rehearsal_of_both_kinds_is_signed_filed_and_leaves_no_mark_behind(vault: Vault, jobs: Jobs) -> None:
     both = {"single": ROBUST, "many": many_recipients(256).to_dict()}
     job = run_here("lab", asked(PRUNED, IMPOSSIBLE, parameters=both), vault, jobs)
@@ -212,14 +213,16 @@ def test_a_disk_without_room_is_told_before_the_first_attack(
     assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
 
 
+@pytest.mark.quick("the real child process of a lab")
 def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault: Vault, jobs: Jobs) -> None:
     long = {"attack": "finetune", "value": 100}
     job = runner.start("lab", "Lab", asked(PRUNED, long), secrets_for(vault), jobs)
-    folder, deadline = jobs.folder(job.id), time.monotonic() + 120
-    while not (folder / SCRATCH_NAME / "trial").exists() or "Fine-tun" not in jobs.log_tail(job.id):
-        assert time.monotonic() < deadline, jobs.log_tail(job.id)
-        time.sleep(0.05)
-    time.sleep(0.5)
+    folder = jobs.folder(job.id)
+    until(
+        lambda: (folder / SCRATCH_NAME / "trial").exists() and "Fine-tun" in jobs.log_tail(job.id),
+        "the fine-tuning to begin",
+        lambda: jobs.log_tail(job.id),
+    )
     assert runner.stop(job.id, jobs).state == "stopped"
     assert files_under(folder) == {LAB_JSON, "log.txt"}
     kept = read_lab(folder)
@@ -236,6 +239,7 @@ def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault:
     assert list(found) == ["none", "original", "prune", "shift-tables"]
 
 
+@pytest.mark.slow
 def test_rows_of_another_setting_are_not_taken_over(
     vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -262,6 +266,7 @@ def test_rows_of_another_setting_are_not_taken_over(
         assert (seconds != 12345.0) is again, eps
 
 
+@pytest.mark.slow
 def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
     vault: Vault, jobs: Jobs, small: dict[str, Any]
 ) -> None:
@@ -325,6 +330,7 @@ def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(
     assert run_here("lab", asked(tokens=64), vault, jobs).state == "done"
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_is_full_costs_the_measurement_alone(
     vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

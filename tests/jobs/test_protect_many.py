@@ -12,7 +12,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from storage.job import Job
 from storage.paths import JOBS_NAME
 from tests.checkpoint.disks import reflink_disk
 from tests.jobs.recipients import run_here
+from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html, receipt_rows
 from ui.jobs import runner
 from ui.jobs.recipients import folder_name
@@ -83,20 +83,14 @@ def here(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Star
     return lambda *names, **changed: run_here("protect", asked(*names, **changed), vault, jobs)
 
 
-def finished(jobs: Jobs, job: Job, seconds: float = 120) -> Job:
-    deadline = time.monotonic() + seconds
-    while not (job := jobs.get(job.id)).is_over:
-        assert time.monotonic() < deadline, jobs.log_tail(job.id)
-        time.sleep(0.05)
-    return job
+def finished(jobs: Jobs, job: Job) -> Job:
+    return until_over(jobs, job.id)
 
 
-def wait_for(what: Callable[[], Any], jobs: Jobs, job: Job) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert not jobs.get(job.id).is_over, jobs.log_tail(job.id)
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def wait_for(condition: Callable[[], Any], jobs: Jobs, job: Job) -> None:
+    """Until the condition holds while the job still runs."""
+    until(lambda: jobs.get(job.id).is_over or condition(), "what the job should do", lambda: jobs.log_tail(job.id))
+    assert condition(), jobs.log_tail(job.id)
 
 
 def lines(jobs: Jobs, job: Job) -> list[dict[str, str]]:
@@ -125,6 +119,7 @@ def check_complete(vault: Vault, copies: Path, names: tuple[str, ...], demo_path
         assert named == [other == at for other in range(len(names))]
 
 
+@pytest.mark.slow
 def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
     start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -149,6 +144,7 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
     assert job.done == job.total > 4 * 10_000_000
 
 
+@pytest.mark.slow
 def test_a_recipient_more_leaves_the_others_alone(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +159,7 @@ def test_a_recipient_more_leaves_the_others_alone(
     check_complete(vault, copies, (*NAMES[:2], "Late"), demo_path)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(41)
 def test_after_a_kill_the_same_list_finishes_the_rest(
     start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
@@ -183,6 +180,7 @@ def test_after_a_kill_the_same_list_finishes_the_rest(
     check_complete(vault, copies, NAMES[:4], demo_path)
 
 
+@pytest.mark.slow
 def test_a_key_that_was_sealed_without_its_copy_is_used(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +193,7 @@ def test_a_key_that_was_sealed_without_its_copy_is_used(
     assert issued_keys(vault)["bolt LTD"].commitment == key.commitment
 
 
+@pytest.mark.slow
 def test_a_key_that_was_sealed_for_a_folder_of_its_own_is_left_to_the_run_into_that_folder(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -207,6 +206,7 @@ def test_a_key_that_was_sealed_for_a_folder_of_its_own_is_left_to_the_run_into_t
     assert [release.key_id for release in vault.releases()] == [vault.keys()[1].id] != [waiting.id]
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_finished_and_never_filed_is_filed(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +222,7 @@ def test_a_copy_that_was_finished_and_never_filed_is_filed(
     check_complete(vault, copies, NAMES[:2], demo_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", ["another's files", "a changed copy", "another key's copy"])
 def test_a_spoilt_folder_in_a_copys_place_is_kept_and_the_others_go_on(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, spoilt: str
@@ -275,6 +276,7 @@ def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(
     assert [row["state"] for row in lines(jobs, job)] == ["failed"]
 
 
+@pytest.mark.slow
 def test_stop_ends_within_a_copy_and_leaves_whole_ones(
     start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
@@ -301,6 +303,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(40)
 def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
     start: Start, here: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
@@ -333,6 +336,7 @@ def test_too_little_room_for_all_is_said_before_any_key_is_made(
     assert not list(small_disk.iterdir())
 
 
+@pytest.mark.slow
 def test_what_is_the_same_in_all_is_written_once(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
 ) -> None:
@@ -377,13 +381,15 @@ def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: 
 
 def hold(pid: int, vault: Vault) -> None:
     """Stops a process between its writes: in the middle of one it would hold the databases' locks too."""
-    for _ in range(200):
+
+    def held() -> bool:
         os.killpg(pid, signal.SIGSTOP)
         if all(can_be_written(file) for file in (vault.path, vault.home / JOBS_NAME)):
-            return
+            return True
         os.killpg(pid, signal.SIGCONT)
-        time.sleep(0.01)
-    raise AssertionError("it writes all the time")
+        return False
+
+    until(held, "a moment between two of its writes")
 
 
 def can_be_written(database: Path) -> bool:
@@ -396,6 +402,7 @@ def can_be_written(database: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
     start: Start, here: Start, jobs: Jobs, vault: Vault
 ) -> None:
@@ -414,6 +421,7 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
     assert len(vault.keys()) == 3
 
 
+@pytest.mark.slow
 def test_one_recipient_with_noise_joins_the_many(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 import irwm
+from tools.waiting import PATIENCE
 from ui.report import from_json, to_json
 from ui.report.document import plain, without_times
 from ui.report.figures import document_figures
 from ui.report.reproduce import same
+
+# The same case run in several processes, once for the whole module.
+pytestmark = pytest.mark.slow
 
 # A process of its own for each run, as a job is; threads are set before anything is loaded.
 RUN = """
@@ -57,7 +61,7 @@ def documents(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list
         folder.mkdir()
         command = [sys.executable, "-c", RUN, str(threads), tiny_path, root / "release", root / "key", folder, str(run)]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[2])}
-        subprocess.run(list(map(str, command)), check=True, env=environment, timeout=600)
+        subprocess.run(list(map(str, command)), check=True, env=environment, timeout=PATIENCE)
         found.append(from_json((folder / "report.json").read_bytes()))
     return found
 

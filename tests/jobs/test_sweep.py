@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
 from tools.small_models import write_llama
+from tools.waiting import until
 from ui.candidates import DEEPEST, SweepFolderError, candidates
 from ui.components.sweep_view import table_row
 from ui.jobs import examining, runner, sweep
@@ -66,6 +66,7 @@ def by_path(found: dict[str, Any]) -> dict[str, Any]:
     return {row["path"]: row for row in found["rows"]}
 
 
+@pytest.mark.slow
 def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world, vault, jobs) -> None:
     job = run_here("sweep", asked(world), vault, jobs)
     assert job.state == "done", job.error
@@ -96,16 +97,18 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
     assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")
 
 
+def rows_of(folder: Path) -> list[Any]:
+    """The suspects of a sweep that are done; none while there is no overview."""
+    try:
+        return list(read_overview(folder)["rows"])
+    except ReportError:
+        return []
+
+
+@pytest.mark.quick("the real child process of a sweep")
 def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -> None:
     id = runner.start("sweep", "Sweep", asked(world), secrets_for(vault), jobs).id
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            if read_overview(jobs.folder(id))["rows"]:
-                break
-        except ReportError:
-            pass
-        time.sleep(0.02)
+    until(lambda: rows_of(jobs.folder(id)), "the sweep's first suspect", lambda: jobs.log_tail(id))
     assert runner.stop(id, jobs).state == "stopped"
     kept = read_overview(jobs.folder(id))
     assert 1 <= len(kept["rows"]) < 4
@@ -127,6 +130,7 @@ def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -
     assert to_resume(jobs, resumed.request) == ""
 
 
+@pytest.mark.slow
 def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
@@ -140,6 +144,7 @@ def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jo
     assert [row["verdict"] for row in third.result["rows"]] == ["not found"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
@@ -169,6 +174,7 @@ def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tm
     assert sweep._earlier(asking, reporter, original, "0" * 64) is None
 
 
+@pytest.mark.slow
 def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
     world, vault, jobs, tmp_path, monkeypatch
 ) -> None:
@@ -202,6 +208,7 @@ def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
     assert [Path(run.suspect) for run in vault.case_runs(case.id)] == [stays]
 
 
+@pytest.mark.slow
 def test_a_file_added_before_the_others_does_not_shift_their_documents(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "suspects"
     folder.mkdir()

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from storage.errors import StorageBusyError, StorageFullError
 from storage.job import Job
 from storage.records import KeyRecord
 from tests.jobs.recipients import put_in_vault, run_here
+from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html
 from ui.jobs import child, runner
 from ui.jobs.releasing import alone, note_folder, seal
@@ -47,12 +47,8 @@ def jobs(home: Path, vault: Vault) -> Jobs:
     return Jobs(home)
 
 
-def finish(jobs: Jobs, id: str, seconds: float = 120):
-    deadline = time.monotonic() + seconds
-    while not (job := jobs.get(id)).is_over:
-        assert time.monotonic() < deadline, jobs.log_tail(id)
-        time.sleep(0.1)
-    return job
+def finish(jobs: Jobs, id: str) -> Job:
+    return until_over(jobs, id)
 
 
 def protect_request(model: Path, out: Path, **changes) -> dict:
@@ -114,6 +110,7 @@ def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: 
             assert not [x for x in forbidden if x in content], file
 
 
+@pytest.mark.quick("the real child process of an investigation")
 def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, vault: Vault, tiny_path: Path) -> None:
     _, out = released
     other = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Somebody else")
@@ -156,6 +153,7 @@ def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, v
     assert signed.index("item received") < signed.index("signature made") < signed.index("investigation filed")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -178,6 +176,7 @@ def test_bad_requests_fail_with_a_message_and_change_nothing(
     assert not vault.keys()
 
 
+@pytest.mark.slow
 def test_an_existing_release_is_never_touched(released, jobs: Jobs, vault: Vault, tiny_path: Path) -> None:
     _, out = released
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
@@ -195,6 +194,7 @@ def test_without_the_vaults_key_nothing_starts(jobs: Jobs, tiny_path: Path, tmp_
     assert "access to the vault" in job.error["problem"]
 
 
+@pytest.mark.slow
 def test_fault_38_marking_a_release_again_is_warned_of_and_both_marks_are_read(
     released, jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path
 ) -> None:
@@ -329,12 +329,9 @@ def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
     with alone(vault.home):
         thread = threading.Thread(target=lambda: ended.append(run_here("protect", request, vault, jobs)))
         thread.start()
-        deadline = time.monotonic() + 60
-        while not (recent := jobs.recent(1)) or not recent[0].what.startswith("Waiting for another run"):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: any(job.what.startswith("Waiting for another run") for job in jobs.recent(1)), "the job to wait")
         assert not vault.keys()
-    thread.join(60)
+    thread.join()
     assert [job.state for job in ended] == ["done"]
 
 

@@ -64,6 +64,7 @@ def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, 
     return job, from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
 
 
+@pytest.mark.slow
 def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) -> None:
     put_in_vault(vault, world["keys"])
     job = run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs)
@@ -88,6 +89,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
     assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
 
 
+@pytest.mark.slow
 def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["mean"])
     assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
@@ -100,6 +102,7 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
         assert "by itself reads" in " ".join(document["verdict"]["warnings"])
 
 
+@pytest.mark.quick("tracing as an investigation does it")
 def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) -> None:
     _, document = investigate(world, vault, jobs, world["copies"][3])
     assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"
@@ -107,6 +110,7 @@ def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) 
     assert [row["mark"]["verdict"] for row in document["tracing"]["ranked"]] == ["found"] + ["not found"] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["path", "unrelated"])
 def test_nobody_is_named_on_a_model_that_nobody_leaked(world, vault, jobs, which: str) -> None:
     job, document = investigate(world, vault, jobs, world[which])
@@ -119,6 +123,7 @@ def test_nobody_is_named_on_a_model_that_nobody_leaked(world, vault, jobs, which
         assert "equals the original" in " ".join(document["verdict"]["warnings"])
 
 
+@pytest.mark.slow
 def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jobs) -> None:
     _, document = investigate(world, vault, jobs, world["mean"], statistic="sum", invariant="suspect", seed=4)
     suspect = irwm.open_checkpoint(world["mean"])
@@ -134,6 +139,7 @@ def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jo
     assert "tracing.ranked[4].named" in wrong
 
 
+@pytest.mark.slow
 def test_another_reading_stands_beside_and_decides_nothing(world, vault, jobs) -> None:
     _, plain = investigate(world, vault, jobs, world["mean"])
     _, beside = investigate(world, vault, jobs, world["mean"], statistic="difference", seed=9)
@@ -145,12 +151,14 @@ def test_another_reading_stands_beside_and_decides_nothing(world, vault, jobs) -
     assert any("accuses nobody by itself" in line for line in finding_card(beside).why)
 
 
+@pytest.mark.slow
 def test_words_restrict_the_keys_that_are_tried(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["mean"], matching="dora")
     assert job.result["keys_tried"] == document["tracing"]["recipients"] == 1
     assert document["verdict"]["word"] == "not found"
 
 
+@pytest.mark.slow
 def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
     ids = put_in_vault(vault, world["keys"])
     asked = request(world["path"], [*ids, ids[0], *ids[::-1]], suspect=str(world["mean"]))
@@ -162,6 +170,7 @@ def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
     assert len({row["key_id"] for row in job.result["rows"]}) == len(job.result["rows"]) == 6
 
 
+@pytest.mark.slow
 def test_on_a_suspect_that_cannot_be_judged_tracing_points_and_accuses_nobody(world, vault, jobs, tmp_path) -> None:
     """Two rows of a copy are no numbers: its noise still shows whose it was, and a faulty suspect convicts nobody."""
     suspect = shutil.copytree(world["copies"][3], tmp_path / "faulty", ignore=shutil.ignore_patterns("SHA256SUMS"))
@@ -196,6 +205,7 @@ def test_on_a_suspect_that_cannot_be_judged_tracing_points_and_accuses_nobody(wo
     assert "pointed to" not in ranking_html(named) + render_html(named)
 
 
+@pytest.mark.slow
 def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, jobs) -> None:
     put_in_vault(vault, [*world["keys"], irwm.generate_key(world["model"], secret=bytes(32), owner="Example Labs")])
     job, document = investigate(world, vault, jobs, world["mean"])
@@ -204,6 +214,7 @@ def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, 
     assert [row["verdict"] for row in job.result["rows"] if "z" not in row] == ["not found"]
 
 
+@pytest.mark.slow
 def test_hostile_names_are_inert_in_ranking_and_report(world, vault, jobs) -> None:
     nasty = "<img src=x onerror=alert(1)>\u202e"
     (key,) = make_keys(world["model"], [nasty])

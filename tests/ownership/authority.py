@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from irwm.ownership import der
+from tools.waiting import PATIENCE
 
 CONFIG = """
 [tsa]
@@ -62,7 +63,7 @@ def _openssl(folder: Path, *arguments: str, data: bytes, ok: tuple[int, ...] = (
     (folder / "in").write_bytes(data)
     given = ("-queryfile", "in") if arguments[0] == "ts" else ("-in", "in")
     command = ["openssl", *arguments, *given, "-out", "out"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode in ok, done.stderr.decode()
     return (folder / "out").read_bytes()
 

@@ -90,6 +90,7 @@ def test_both_marks_are_read_in_a_model_that_was_marked_twice(
     assert irwm.detect(twice, world.release, thief_s_key, keys_tried=2).verdict == "found"
 
 
+@pytest.mark.slow
 def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
@@ -124,6 +125,7 @@ def computed_back(world: World, noise: float) -> Outcome:
     return resolve([world.claim(), Claim("Thief", back, key, world.marked(back, key, "M1-back"))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "noise"), [("world", 0.0), ("demo_world", 0.1)], ids=["gemma", "demo, with noise"])
 def test_an_original_computed_back_from_our_release_carries_our_mark(
     request: pytest.FixtureRequest, model: str, noise: float
@@ -136,6 +138,7 @@ def test_an_original_computed_back_from_our_release_carries_our_mark(
     assert not outcome.test("Thief", "release of Owner").found
 
 
+@pytest.mark.slow
 def test_a_mark_over_ours_gives_itself_away_by_our_release(
     world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]
 ) -> None:
@@ -221,6 +224,7 @@ def test_a_rival_s_key_is_not_in_our_release(
         assert "no mark says which of them came first" in outcome.sentence
 
 
+@pytest.mark.slow
 def test_a_rival_with_a_model_that_cannot_be_compared_is_called_no_stranger(
     world: World, tiny_path: Path, leak: irwm.Checkpoint
 ) -> None:
@@ -235,6 +239,7 @@ def test_a_rival_with_a_model_that_cannot_be_compared_is_called_no_stranger(
     assert "Whether the two originals have to do with each other cannot be told." in outcome.sentence
 
 
+@pytest.mark.slow
 def test_a_key_that_does_not_fit_its_own_original_is_named(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
@@ -253,6 +258,7 @@ def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.
     assert len(outcome.remarks) == 2
 
 
+@pytest.mark.slow
 def test_an_altered_key_is_refused_on_its_own_original(world: World) -> None:
     for change in ({"attempt": world.key.attempt + 1}, {"scale": 1.0}, {"layer0_digest": "0" * 64}):
         outcome = resolve([world.claim(), Claim("Thief", world.original, replace(world.key, **change))])

@@ -25,6 +25,7 @@ from irwm.invariant import invariant
 from irwm.probability import LN10, binomial_tail_log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [50, 400])
 def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path: Path, positions: int) -> None:
     victim = irwm.open_checkpoint(demo_path)
@@ -101,6 +102,7 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
     assert misplaced(victim, forged, alignment, tokens)  # so detection looks for every row
 
 
+@pytest.mark.slow
 def test_a_recipient_is_not_framed_by_names(demo_path: Path, tmp_path: Path) -> None:
     """An owner drops the names of all rows that speak against the recipient he wants to accuse."""
     original = irwm.open_checkpoint(demo_path)

@@ -36,6 +36,7 @@ def key(model: irwm.Checkpoint) -> irwm.Key:
     return irwm.generate_key(model, secret=bytes(32), owner="Forger")
 
 
+@pytest.mark.slow
 def test_whole_keys_that_are_tried_find_what_chance_gives(model: irwm.Checkpoint) -> None:
     n = 200
     risks = whole_keys(model, irwm.Parameters(positions=20, required_positions=12, permutations=199), n)

@@ -25,6 +25,7 @@ def test_a_copy_scores_one(peer, demo_path: Path) -> None:
     assert score.says == "derived"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("peer", LINEAGE, ids=names)
 def test_a_stranger_scores_about_nothing(peer, demo_path: Path, stranger: Path) -> None:
     score = peer.score(demo_path, stranger)
@@ -32,6 +33,7 @@ def test_a_stranger_scores_about_nothing(peer, demo_path: Path, stranger: Path) 
     assert score.says == "not derived"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("variant", "theirs"), [("permuted", 0.62684767), ("noisy", 0.89401400), ("both", 0.56694208)])
 def test_huref_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
     """LUMIA-Group/HuRef 9c34548: get_invariant_terms2save on ids 3096 to 4095, key and value heads repeated for it."""
@@ -51,6 +53,7 @@ def test_csu_agrees_with_its_authors(variant: str, theirs: float, demo_path: Pat
     assert csu.statistic(load(demo_path), load(variants[variant]))[1] == pytest.approx(theirs, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_match_sees_through_what_csu_does_not(demo_path: Path, variants: dict[str, Path]) -> None:
     """The same commit's match.statistic gives p = 0 in every layer, too."""
     assert csu.score(demo_path, variants["both"]).says == "not derived"

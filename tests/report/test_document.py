@@ -25,6 +25,7 @@ def refuse(name: str):
     raise AssertionError(f"{name} is not JSON")
 
 
+@pytest.mark.sweep
 def test_the_json_is_strict_ascii_and_survives_the_round_trip(any_case):
     data = to_json(any_case.document)
     assert data.isascii()

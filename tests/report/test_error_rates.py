@@ -76,6 +76,7 @@ def test_all_of_it_is_printed(measured: Examined) -> None:
     assert "No decoy keys were ranked" not in text
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_said(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
     assert any("computed and not measured" in said for said in found.document["limitations"])
     d = examine(world, "stranger", error_rates=ErrorRates(None)).document

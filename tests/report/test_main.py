@@ -10,12 +10,13 @@ import sys
 import pytest
 
 from tests.report.signers import Signatory
+from tools.waiting import PATIENCE
 from ui.report.write import write_document
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "irwm", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, encoding="utf-8", check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, encoding="utf-8", check=False)
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,7 @@ def signed(found, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found):
     said = run(
         "verify", signed / "report.json", "--identity", Signatory().first, "--suspect", found.suspect.path,
@@ -43,6 +45,7 @@ def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found
     assert said.stderr == ""
 
 
+@pytest.mark.slow
 def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(signed):
     said = run("verify", signed)
     assert said.returncode == 0, said.stdout + said.stderr
@@ -51,6 +54,7 @@ def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(si
     )
 
 
+@pytest.mark.slow
 def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_path):
     folder = shutil.copytree(signed, tmp_path / "\u202egnp\x1b[31m")
     page = folder / "report.html"
@@ -63,6 +67,7 @@ def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_
     assert said.stdout.splitlines()[-1] == "This report does not hold: something was changed, or differs."
 
 
+@pytest.mark.slow
 def test_what_cannot_be_checked_ends_with_2(signed, tmp_path):
     missing = run("verify", tmp_path / "none.json", "--json")
     assert missing.returncode == 2
@@ -86,6 +91,6 @@ try:
 except SystemExit:
     print("ui" in sys.modules)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert said.stdout.splitlines()[-1] == "False"
     assert "Exit code" in said.stdout

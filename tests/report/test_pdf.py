@@ -13,6 +13,7 @@ import pytest
 import irwm
 import ui.report.pdf as pdf
 from tests.report.conftest import examine
+from tools.waiting import PATIENCE
 from ui.report import render_html
 from ui.report.blocks import blocks_of, figures_of, text_of
 from ui.report.document import ReportError
@@ -29,10 +30,15 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
+@pytest.mark.slow
 def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
     one = render_pdf(found.document, "report.json")
     two = subprocess.run(
-        [sys.executable, "-c", _AGAIN], input=_document_bytes(found), capture_output=True, check=True, timeout=300
+        [sys.executable, "-c", _AGAIN],
+        input=_document_bytes(found),
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE,
     ).stdout
     assert one == two
     assert one.startswith(b"%PDF-1.7")
@@ -67,6 +73,7 @@ def test_every_word_of_the_page_is_in_the_pdf(any_case):
     assert {block["name"] for block in blocks if block["kind"] == "figure"} == set(figures_of(html))
 
 
+@pytest.mark.sweep
 def test_every_figure_of_the_page_is_drawn(any_case):
     data = page_data(any_case.document, render_html(any_case.document))
     assert set(data["figures"]) <= {figure.name for figure in FIGURES}
@@ -174,5 +181,7 @@ def test_neither_matplotlib_nor_typst_is_imported_before_a_pdf_is_asked_for():
     code = (
         "import sys, ui.report, ui.report.write; print(sorted({'matplotlib', 'typst', 'fontTools'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
+    ).stdout
     assert said.strip() == "[]"

@@ -10,6 +10,7 @@ from ui.report import ReportError, from_json, render_html, reproduce, to_json, t
 from ui.report.document import ADDED
 
 
+@pytest.mark.sweep
 def test_a_report_is_reproduced(any_case):
     document = from_json(to_json(any_case.document))
     assert reproduce(document, any_case.suspect, any_case.model, any_case.key) == []

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from storage import Cost, KeyRecord, NewKey, Vault
+from tools.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "correct horse battery staple"
@@ -199,7 +200,7 @@ def answer() -> Callable[[subprocess.Popen[str]], Any]:
     """Waits for a child and returns the JSON it printed last."""
 
     def wait(child: subprocess.Popen[str]) -> Any:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, err
         return json.loads(out.splitlines()[-1])
 

@@ -20,6 +20,7 @@ from storage import (
     VaultLockedError,
 )
 from storage.casebook import LONGEST_NOTE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
+from tools.waiting import PATIENCE
 
 Sql = Callable[..., list[Any]]
 FINDING = {"verdict": "found", "log10_p": -41.5}
@@ -269,7 +270,7 @@ def test_a_run_killed_while_it_is_filed_leaves_nothing(
 ) -> None:
     case = vault.add_case("a")
     child = spawn(KILLED_MIDWAY, case.id)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == -9, err
     assert int(out) > 1_000_000, "most of the files had reached the disk"
     again = reopened()

@@ -23,6 +23,7 @@ from storage import (
     Vault,
 )
 from storage.database import DatabaseFile, Schema
+from tools.waiting import PATIENCE
 
 
 def first(db: sqlite_utils.Database) -> None:
@@ -208,7 +209,7 @@ def test_a_migration_killed_midway_is_rolled_back(
 ) -> None:
     key = add(vault)
     child = spawn(KILLED_MIDWAY)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == -9, err
     assert int(out) > 100_000, "the migration had reached the disk"
     again = Vault.open(home)

@@ -23,6 +23,7 @@ from storage import (
     session,
 )
 from storage.encryption import wrap
+from tools.waiting import Stopwatch
 
 Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
@@ -61,9 +62,9 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passph
         thread.start()
     longest = 0.0
     while any(thread.is_alive() for thread in threads):
-        start = time.perf_counter()
+        start = Stopwatch()
         assert not locked.is_unlocked
-        longest = max(longest, time.perf_counter() - start)
+        longest = max(longest, start.seconds())
         time.sleep(0.001)
     for thread in threads:
         thread.join()
@@ -85,10 +86,10 @@ def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> Non
 def test_a_tampered_cost_is_refused_at_once(vault: Vault, home: Path, sql: Sql, column: str) -> None:
     for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
         sql(f"UPDATE vault SET {column} = ?", value)
-        start = time.perf_counter()
+        start = Stopwatch()
         with pytest.raises(CostError):
             Vault.open(home).unlock("guess")
-        assert time.perf_counter() - start < 1
+        assert start.seconds() < 1
 
 
 @pytest.mark.parametrize("column", ["salt", "wrapped_key", "id"])

@@ -26,6 +26,7 @@ from storage import (
 from storage.canonical import json_bytes
 from storage.records import open_meta, place
 from storage.vault import KEYS_PER_ENTRY, KEYS_PER_QUERY
+from tools.waiting import PATIENCE
 
 Add = Callable[..., KeyRecord]
 Many = Callable[..., list[NewKey]]
@@ -290,7 +291,7 @@ def test_a_kill_in_the_middle_leaves_nothing(
 ) -> None:
     key = add(vault)
     child = spawn(KILLED_MIDWAY)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == -9, err
     assert int(out) > 1_000_000, "two thousand keys had reached the disk"
     again = reopened()
@@ -343,7 +344,7 @@ def test_two_processes_adding_many_lose_nothing(vault: Vault, spawn: Spawn) -> N
     for child in children:
         go(child)
     for child in children:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE)
         assert json.loads(out.splitlines()[-1]) == 5, err
     recipients = [key.recipient for key in vault.keys()]
     assert sorted(set(recipients)) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(6))

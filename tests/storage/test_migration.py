@@ -15,6 +15,7 @@ import pytest
 
 from storage import DatabaseDamagedError, RecordName, StorageError, Vault, latest_backup, restore
 from storage.schema import RECORD_TABLES, VAULT_SCHEMA_VERSION
+from tools.waiting import PATIENCE
 
 WRITTEN_BY_VERSION_1 = Path(__file__).parent / "data" / "vault-version-1.sqlite3"
 # As that version printed it.
@@ -135,7 +136,7 @@ def test_the_migration_killed_midway_is_rolled_back(
 ) -> None:
     before = tables(old)
     child = spawn(KILLED_MIDWAY, at)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == -9, err
     names, logged = json.loads(out)
     assert "identities" in names, "the first of the new tables was there"

@@ -1,11 +1,9 @@
-"""Fixtures of the running app and of a real Chromium.
-
-Another folder of tests takes them over with `from tests.ui.serving import chromium, running_app`.
-"""
+"""Fixtures of the running app and of a real Chromium, for all folders of tests (a plugin of `tests/conftest.py`)."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -13,14 +11,37 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
+from storage.jobs import Jobs
 from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, RunningApp, start_app
+from ui.jobs import runner
+
+
+@pytest.fixture(scope="session")
+def one_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """`python app.py` on a free port, started once for all modules of a worker."""
+    with start_app(tmp_path_factory.mktemp("app")) as app:
+        yield app
 
 
 @pytest.fixture(scope="module")
-def running_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    """`python app.py` on a free port with an empty home; one per test module."""
-    with start_app(tmp_path_factory.mktemp("app")) as app:
-        yield app
+def running_app(one_app: RunningApp) -> RunningApp:
+    """The app as on its first day: no vault, no jobs, no models. A module that changes its settings starts its own."""
+    start_over(one_app)
+    return one_app
+
+
+def start_over(app: RunningApp) -> None:
+    """Takes away all that was done with the app, which goes on running: it keeps its state on disk, and what it
+    remembers of a browser goes by a cookie that the next one does not have."""
+    jobs = Jobs(app.home)
+    for job in jobs.recent():
+        runner.stop(job.id, jobs)
+    for path in (*app.home.iterdir(), *app.root.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    Jobs(app.home)  # the app expects the empty list that it made when it started
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from storage.encryption import Cost
 from storage.vault import Vault
 from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.small_models import write_llama
+from tools.waiting import until
 from ui.pages.api import NAMES
 from ui.report.verify import verify_report
 
@@ -72,12 +72,11 @@ def released(app: RunningApp, client: Client) -> dict[str, Any]:
 
 
 def ended(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    deadline = time.monotonic() + 180
-    while job["outcome"] is None:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.2)
-        job = client.predict(job["id"], api_name="/job")
-    return job
+    def look() -> dict[str, Any] | None:
+        now = client.predict(job["id"], api_name="/job")
+        return None if now["outcome"] is None else now
+
+    return until(look, f"the end of {job}")
 
 
 def refused(client: Client, name: str, *values: Any, **named: Any) -> AppError:
@@ -128,6 +127,7 @@ def test_a_program_that_has_not_proved_the_passphrase_gets_nothing(
     assert not (app.root / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_release_is_written_found_and_its_report_fetched(
     app: RunningApp, client: Client, released: dict[str, Any]
 ) -> None:
@@ -156,6 +156,7 @@ def test_a_release_is_written_found_and_its_report_fetched(
     assert traced.title == "NoNoiseError"
 
 
+@pytest.mark.slow
 def test_no_answer_holds_a_secret_or_the_vaults_place(
     app: RunningApp, client: Client, released: dict[str, Any]
 ) -> None:
@@ -243,6 +244,7 @@ def test_values_of_any_other_kind_are_refused_in_words(app: RunningApp, client: 
     assert not (app.root / "new").exists()
 
 
+@pytest.mark.slow
 def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(app: RunningApp, client: Client) -> None:
     out = app.root / "copies"
     asked = client.predict(
@@ -253,10 +255,11 @@ def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(ap
         [f"Recipient {n}" for n in range(400)],
         api_name="/protect",
     )
-    deadline = time.monotonic() + 120
-    while not (out.is_dir() and any(out.glob("*/SHA256SUMS"))):
-        assert time.monotonic() < deadline, client.predict(asked["id"], api_name="/job")
-        time.sleep(0.05)
+    until(
+        lambda: out.is_dir() and any(out.glob("*/SHA256SUMS")),
+        "the first copy",
+        lambda: str(client.predict(asked["id"], api_name="/job")),
+    )
     stopped = client.predict(asked["id"], api_name="/stop")
     assert (stopped["state"], stopped["outcome"], stopped["result"]) == ("stopped", "stopped", None)
     assert [path.name for path in out.iterdir() if not (path / "SHA256SUMS").exists()] == []
@@ -275,6 +278,7 @@ def test_a_page_elsewhere_cannot_call_them(app: RunningApp) -> None:
         assert outside.get("/docs").status_code == 404
 
 
+@pytest.mark.slow
 def test_locking_ends_it_for_this_program(app: RunningApp, client: Client, tmp_path: Path) -> None:
     other = client_of(app, tmp_path)
     other.predict(PASSPHRASE, api_name="/unlock")

@@ -70,6 +70,7 @@ def test_a_note_is_kept_with_who_added_the_latest_item(pages: Pages) -> None:
     assert (note.text, note.added_by) == ("The press called", "A. Officer")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("empty", [None, "", "   "])
 def test_an_empty_note_is_refused(pages: Pages, empty: str | None) -> None:
     case = pages.vault.add_case("Leak of January")
@@ -109,6 +110,7 @@ def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
         pages.call("start-dispute", "click", case.id, *nothing)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("element", "values"),
     [

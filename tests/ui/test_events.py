@@ -9,6 +9,7 @@ from tests.ui.handlers import Pages, pages
 __all__ = ["pages"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("element", "event", "names"),
     [

@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.running_app import FAKE_TASKS
+from tools.waiting import PATIENCE, Stopwatch, until, until_over
 from ui.components.job_card import job_html
 from ui.jobs import queue, runner
 
@@ -38,22 +38,16 @@ def start(jobs: Jobs, number: int, do: str = "work", **more: Any) -> Job:
     return runner.start("protect", f"Task {number}", {"do": do, "number": number, **more}, {"key": "k" * 32}, jobs)
 
 
-def until(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def state(jobs: Jobs, job: Job) -> str:
     return jobs.get(job.id).state
 
 
+@pytest.mark.slow
 def test_one_runs_and_the_others_wait_in_their_order(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number, steps=40) for number in range(3))
     assert (first.state, second.state, third.state) == ("running", "queued", "queued")
     assert [job.id for job in jobs.ahead(third.id)] == [first.id, second.id]
-    until(lambda: jobs.get(third.id).is_over)
+    until_over(jobs, third.id)
     ended = [jobs.get(job.id) for job in (first, second, third)]
     assert [job.state for job in ended] == ["done"] * 3
     for before, after in itertools.pairwise(ended):
@@ -73,13 +67,13 @@ def test_the_same_request_waits_only_once(jobs: Jobs) -> None:
 def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number) for number in range(3))
     assert second.pid is not None
-    began = time.monotonic()
+    began = Stopwatch()
     assert runner.stop(second.id, jobs).state == "stopped"
-    assert time.monotonic() - began < 2
-    until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), 3)
+    assert began.seconds() < 2
+    until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), "the process's end")
     assert [job.id for job in jobs.ahead(third.id)] == [first.id]
     runner.stop(first.id, jobs)
-    until(lambda: state(jobs, third) == "running")
+    until(lambda: state(jobs, third) == "running", "the job to be running", lambda: jobs.log_tail(third.id))
     assert state(jobs, second) == "stopped"
 
 
@@ -94,31 +88,37 @@ def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
     first, second = start(jobs, 0), start(jobs, 1, steps=3)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
-    until(lambda: state(jobs, second) == "done")
+    until(lambda: state(jobs, second) == "done", "the job to be done", lambda: jobs.log_tail(second.id))
     assert state(jobs, first) == "failed"
 
 
+@pytest.mark.slow
 def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(jobs: Jobs) -> None:
     """As between the app and the command line; the second one's starter ends while it waits."""
     first = start(jobs, 0, steps=100_000)
     code = (
-        "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner; import time\n"
+        "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner\n"
+        "from tools.waiting import until\n"
         "jobs = Jobs(Path(sys.argv[1]))\n"
         "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
         "print(job.id, job.state, flush=True)\n"
-        "deadline = time.monotonic() + 60\n"
-        "while 'Waiting for' not in jobs.log_tail(job.id) and time.monotonic() < deadline: time.sleep(0.05)"
+        "until(lambda: 'Waiting for' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"
     )
     root = Path(__file__).parents[2]
     done = runner.subprocess.run(
-        [sys.executable, "-c", code, str(jobs.home)], cwd=root, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code, str(jobs.home)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     )
     id, was = done.stdout.split()
     assert was == "queued"
     Jobs(jobs.home).interrupt_dead()
     assert jobs.get(id).state == "queued", "its own process waits, so it is not dead"
     runner.stop(first.id, jobs)
-    until(lambda: jobs.get(id).state == "done")
+    until(lambda: jobs.get(id).state == "done", "the second job", lambda: jobs.log_tail(id))
 
 
 def test_a_start_that_fails_holds_nobody_up(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, start_app
+from tools.waiting import PATIENCE
 from ui.pages.api import NAMES
 
 EVIL = "http://evil.example"
@@ -211,10 +212,11 @@ def refusal(folder: Path, **values: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE,
     )
 
 
+@pytest.mark.slow
 def test_a_bad_setting_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
     ended = refusal(tmp_path, IRWM_PORT="seven")
     assert ended.returncode == 2
@@ -222,6 +224,7 @@ def test_a_bad_setting_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_home_that_the_server_could_hand_out_stops_the_start(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=REPOSITORY, prefix=".home-") as inside:
         ended = refusal(tmp_path, IRWM_HOME=inside)
@@ -230,6 +233,7 @@ def test_a_home_that_the_server_could_hand_out_stops_the_start(tmp_path: Path) -
     assert "inside the working folder" in ended.stderr
 
 
+@pytest.mark.slow
 def test_it_starts_from_the_users_home_folder_with_its_data_below(tmp_path: Path) -> None:
     person = tmp_path / "person"
     person.mkdir(mode=0o700)
@@ -244,18 +248,21 @@ def test_it_starts_from_the_users_home_folder_with_its_data_below(tmp_path: Path
             assert client.get(f"/gradio_api/file={name}").status_code == 403
 
 
+@pytest.mark.slow
 def test_a_relative_home_is_meant_from_where_the_app_was_started(tmp_path: Path) -> None:
     with start_app(tmp_path, extra={"IRWM_HOME": "kept"}, cwd=tmp_path) as app, app.client() as client:
         call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0])
     assert (tmp_path / "kept" / "vault.sqlite3").exists()
 
 
+@pytest.mark.slow
 def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_app: RunningApp) -> None:
     ended = refusal(tmp_path, IRWM_PORT=str(running_app.port))
     assert ended.returncode == 2
     assert f"port {running_app.port} is in use" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_its_upload_folder_goes_with_it(tmp_path: Path, end: signal.Signals) -> None:
     with start_app(tmp_path) as app:

@@ -75,6 +75,7 @@ def test_what_the_environment_names_is_shown_and_cannot_be_set(pages: Pages) -> 
     assert pages.context.settings.roots == (pages.root,)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("idle", [0, 241, 2.5, None, float("nan"), True, "15"])
 def test_a_time_out_of_range_is_refused_and_nothing_is_kept(pages: Pages, idle: Any) -> None:
     out = save(pages, idle=idle)

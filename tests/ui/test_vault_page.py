@@ -113,6 +113,7 @@ def test_an_identity_is_replaced_only_after_a_second_button(pages: Pages) -> Non
     assert after.public_key in out["identity"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("element", "event", "values"),
     [

@@ -83,6 +83,7 @@ def test_another_signer_than_the_expected_one_is_named(pages: Pages, report: Pat
     assert "This report does not hold" in said
 
 
+@pytest.mark.slow
 def test_uploaded_files_are_checked_while_the_vault_is_locked_and_not_kept(pages: Pages, report: Path) -> None:
     files = posted(report.parent)
     pages.lock()

@@ -62,6 +62,7 @@ def test_a_stop_goes_through(demo_path: Path) -> None:
     assert said == ["Running the original"]
 
 
+@pytest.mark.slow
 def test_the_command_compares_two_models(
     demo_path: Path, release: irwm.Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

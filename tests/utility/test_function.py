@@ -27,6 +27,7 @@ def model(request: pytest.FixtureRequest) -> tuple[Path, Reference]:
     return folder, reference(folder, default_text(), TOKENS)
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [None, "float32"], ids=["as stored", "float32"])
 @pytest.mark.parametrize("transform", RUNNABLE)
@@ -45,6 +46,7 @@ def test_a_transform_is_the_same_function(
         assert found.tolerance < 1e-4 < 0.01 < found.scale
 
 
+@pytest.mark.slow
 def test_many_together_are_the_same_function(model: tuple[Path, Reference], tmp_path: Path) -> None:
     folder, made = model
     state = read_state(folder)
@@ -55,6 +57,7 @@ def test_many_together_are_the_same_function(model: tuple[Path, Reference], tmp_
     assert same_function(made, write_state(changed, tmp_path / "out"), changed.token_ids).same
 
 
+@pytest.mark.sweep
 def test_light_pruning_is_another_function(model: tuple[Path, Reference], tmp_path: Path) -> None:
     folder, made = model
     found = same_function(made, prune(folder, tmp_path / "out", 0.1))
@@ -73,6 +76,7 @@ def test_a_little_noise_is_another_function(model: tuple[Path, Reference], tmp_p
     assert not same_function(made, rewrite(folder, tmp_path / "out", noisy)).same
 
 
+@pytest.mark.slow
 def test_the_tolerance_is_what_rounding_really_does(demo_path: Path, tmp_path: Path) -> None:
     """Numbers of full precision, rounded by torch itself, move the logits by what the drawn errors said."""
     state = apply(read_state(demo_path), ["regain"], seed=3)
@@ -97,6 +101,7 @@ def test_a_number_that_is_none_is_not_the_same(demo_path: Path, tmp_path: Path) 
     assert found.largest == math.inf
 
 
+@pytest.mark.slow
 def test_a_headless_encoder_in_another_order_of_coordinates_is_the_same(
     minilm: Reference, minilm_path: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from irwm.errors import NotACheckpointError, ParameterError
 from irwm.utility.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
+from tools.waiting import PATIENCE
 
 needs_harness = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None, reason="lm-eval is not installed (requirements-harness.txt)"
@@ -103,7 +104,11 @@ def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder:
     command = [sys.executable, "-m", "irwm.utility", "benchmark", str(demo_path), "--tasks", "two_choices"]
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [*command, "--task-folder", str(task_folder)], capture_output=True, text=True, timeout=300, cwd=root
+        [*command, "--task-folder", str(task_folder)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=root,
     )
     assert done.returncode == 0, done.stderr
     (score,) = json.loads(done.stdout[done.stdout.index("{") :])[str(demo_path)]

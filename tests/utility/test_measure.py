@@ -37,6 +37,7 @@ def pruned(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prune(demo_path, tmp_path_factory.mktemp("utility") / "pruned", 0.5)
 
 
+@pytest.mark.slow
 def test_the_figures_are_their_definitions(demo: Reference, demo_path: Path, pruned: Path) -> None:
     small = reference(demo_path, default_text(), 100)
     found = compare(small, pruned)
@@ -58,6 +59,7 @@ def test_every_token_but_the_first_is_predicted_once_in_windows_of_256(demo: Ref
     assert demo.readings[1].shown[0] == demo.readings[0].wanted[-1]
 
 
+@pytest.mark.slow
 def test_a_model_against_itself_costs_nothing_and_twice_the_same_is_the_same(
     demo: Reference, demo_path: Path, pruned: Path
 ) -> None:
@@ -66,6 +68,7 @@ def test_a_model_against_itself_costs_nothing_and_twice_the_same_is_the_same(
     assert compare(demo, pruned) == compare(demo, pruned)
 
 
+@pytest.mark.slow
 def test_more_damage_costs_more_and_stands_out_of_the_noise(
     demo: Reference, demo_path: Path, pruned: Path, tmp_path: Path
 ) -> None:
@@ -76,6 +79,7 @@ def test_more_damage_costs_more_and_stands_out_of_the_noise(
     assert heavy.change > 4 * heavy.change_error > 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("steps", [["reorder_tokens"], [("pad_tokens", {"count": 200, "interleave": True})]])
 @pytest.mark.parametrize("told", [False, True], ids=["by text", "by map"])
 def test_a_moved_vocabulary_is_matched(
@@ -102,6 +106,7 @@ def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_a
     assert "tokens of the text are gone" in found.reason
 
 
+@pytest.mark.slow
 def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
     state = apply(read_state(demo_path), [("trim_tokens", {"fraction": 0.1, "tokenizer": "drop"})], seed=5)
     out = write_state(state, tmp_path / "out")
@@ -127,6 +132,7 @@ def test_numbers_that_are_none_are_an_infinite_perplexity(demo: Reference, demo_
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["perplexity"] == "infinity"
 
 
+@pytest.mark.slow
 def test_a_masked_model_has_each_token_hidden_once(tmp_path: Path, minilm_path: Path) -> None:
     folder = write_bert(tmp_path / "bert", minilm_path)
     made = reference(folder, default_text(), 200, seed=3)
@@ -160,6 +166,7 @@ def write_bert(folder: Path, minilm_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_encoder_without_a_head_is_given_no_perplexity(minilm: Reference, minilm_path: Path, tmp_path: Path) -> None:
     assert minilm.headless
     found = compare(minilm, minilm_path)
@@ -191,6 +198,7 @@ def test_a_folder_that_transformers_cannot_run_is_named(demo: Reference, demo_pa
         compare(demo, nobody)
 
 
+@pytest.mark.slow
 def test_a_gguf_file_is_measured(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
     tokens, types = in_order(demo_path)
     for kind, dtype, same in (("F16", torch.float16, True), ("Q8_0", torch.float16, False)):

@@ -10,15 +10,20 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadsco
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
 
-.PHONY: run check test slow every reproduce bench fuzz screenshots clean
+.PHONY: run check types rules test slow every reproduce bench fuzz screenshots clean
 run: $(VENV)/.app
 	$(BIN)/python app.py
 
-# Below a minute: style, types, and which module may import which.
+# Below a minute: types, and beside them style and which module may import which.
 check: $(VENV)/.dev
+	$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+rules: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/python -m pytest -q --noconftest tests/test_imports.py
 
 # Below 8 minutes on two cores: every concept once.

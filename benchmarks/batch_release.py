@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 import irwm
 from irwm.checkpoint.cloning import ClonedFrom, clones_in
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from ui.jobs.releasing import write
 
 HEADS = 8

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import kstest
 
 import irwm
-from irwm.keystream import derive
+from irwm.scheme.keystream import derive
 
 # Keys per seed. All keys of a seed are ranked among the same permutations, so one seed for a thousand keys would show
 # that seed's own chance error and not the method's.

@@ -29,10 +29,10 @@ from scipy.stats import kstest, norm
 
 import irwm
 from irwm.attacks.collusion import strategy
-from irwm.basis import Basis
-from irwm.keystream import derive
-from irwm.parameters import many_recipients
-from irwm.probability import rademacher_tail_log10
+from irwm.scheme.basis import Basis
+from irwm.scheme.keystream import derive
+from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.parameters import many_recipients
 from irwm.tracing import Tracing, examine
 from irwm.tracing.differences import Differences
 from irwm.tracing.scores import Task, score

@@ -16,7 +16,7 @@ import numpy as np
 
 import irwm
 from irwm.decoys import decoys
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from ui.report.error_rates import share_below
 
 ROOT = Path(__file__).resolve().parents[1]

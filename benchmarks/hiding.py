@@ -33,8 +33,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 import irwm
-from irwm.basis import Basis
-from irwm.parameters import many_recipients
+from irwm.scheme.basis import Basis
+from irwm.scheme.parameters import many_recipients
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.perplexity import measure
 

@@ -29,7 +29,7 @@ from irwm.alignment.rotation import procrustes
 from irwm.alignment.rows import rows_of
 from irwm.alignment.sample import centred, row_cosines, sample_pairs
 from irwm.attention import attention
-from irwm.invariant import invariant
+from irwm.scheme.invariant import invariant
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ import torch
 
 import irwm
 from benchmarks.alignment_scale import write
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from irwm.tracing import examine
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from irwm.errors import IrwmError
     from irwm.finding import Finding, Reading
     from irwm.insertion import Release, insert
-    from irwm.keys import Key, decoy_key, generate_key
+    from irwm.keys.key import Key, decoy_key, generate_key
     from irwm.lineage import Lineage
-    from irwm.parameters import Parameters
-    from irwm.probability import random_user_probability, success_probability, wrong_user_probability
+    from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
+    from irwm.scheme.parameters import Parameters, many_recipients
     from irwm.tracing.result import Trace, Tracing
     from irwm.tracing.trace import trace
 
@@ -55,6 +55,7 @@ __all__ = [
     "detect_each",
     "generate_key",
     "insert",
+    "many_recipients",
     "open_checkpoint",
     "random_user_probability",
     "success_probability",
@@ -68,25 +69,26 @@ _HOMES = {
     "Checkpoint": "checkpoint",
     "Finding": "finding",
     "IrwmError": "errors",
-    "Key": "keys",
+    "Key": "keys.key",
     "Lineage": "lineage",
     "Manifest": "checkpoint",
-    "Parameters": "parameters",
+    "Parameters": "scheme.parameters",
     "Reading": "finding",
     "Release": "insertion",
     "Trace": "tracing",
     "Tracing": "tracing",
     "align": "alignment",
-    "decoy_key": "keys",
+    "decoy_key": "keys.key",
     "detect": "detection",
     "detect_each": "detection",
-    "generate_key": "keys",
+    "generate_key": "keys.key",
     "insert": "insertion",
+    "many_recipients": "scheme.parameters",
     "open_checkpoint": "checkpoint",
-    "random_user_probability": "probability",
-    "success_probability": "probability",
+    "random_user_probability": "scheme.odds",
+    "success_probability": "scheme.odds",
     "trace": "tracing",
-    "wrong_user_probability": "probability",
+    "wrong_user_probability": "scheme.odds",
 }
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from irwm.alignment import Alignment, misplaced, settled, with_embedding
 from irwm.attention import attention
 from irwm.checkpoint import Checkpoint
-from irwm.invariant import Added
-from irwm.invariant import invariant as compute_invariant
-from irwm.keys import Choices
+from irwm.keys.key import Choices
 from irwm.lineage import CANNOT_TELL, Lineage, lineage
+from irwm.scheme.invariant import Added
+from irwm.scheme.invariant import invariant as compute_invariant
 
 BORROWED = Lineage(
     CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"

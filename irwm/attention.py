@@ -18,9 +18,9 @@ from irwm.alignment import Alignment
 from irwm.alignment.rows import draw, sample_size
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
-from irwm.invariant import invariant
-from irwm.keystream import derive, permutations
-from irwm.row_pool import NEAR_ZERO_SHARE
+from irwm.scheme.invariant import invariant
+from irwm.scheme.keystream import derive, permutations
+from irwm.scheme.row_pool import NEAR_ZERO_SHARE
 
 QUERY_TOKENS, REFERENCE_TOKENS = 64, 512
 # With fewer tokens too few singular directions are left to compare.

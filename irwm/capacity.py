@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from irwm.basis import Basis
 from irwm.errors import ParameterError
-from irwm.keystream import derive
-from irwm.noise import MEAN_SIZE, Noise, places_of, signs_in_turn
-from irwm.parameters import NOISE_LEVELS
-from irwm.probability import rademacher_tail_log10
+from irwm.scheme.basis import Basis
+from irwm.scheme.keystream import derive
+from irwm.scheme.noise import MEAN_SIZE, Noise, places_of, signs_in_turn
+from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.parameters import NOISE_LEVELS
 from irwm.tracing.differences import LEAST_VARIANCE
 
 # More colluders than this are not looked for.

@@ -30,19 +30,19 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from irwm import keystream
-from irwm import statistic as stat
 from irwm.aligned import restored_rows
 from irwm.alignment import with_embedding
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
-from irwm.condition import well_conditioned
 from irwm.errors import ConditionError
 from irwm.finding import Finding
-from irwm.invariant import invariant
-from irwm.keys import Key
-from irwm.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
-from irwm.probability import LN10, binomial_tail_log, fisher_log10
+from irwm.keys.key import Key
+from irwm.scheme import keystream
+from irwm.scheme import statistic as stat
+from irwm.scheme.basis import Basis
+from irwm.scheme.condition import well_conditioned
+from irwm.scheme.invariant import invariant
+from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
+from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 from irwm.verdict import COMBINATIONS
 
 Progress = Callable[[int, int, str], None]
@@ -245,7 +245,7 @@ def _below(
     t, d = weights.shape
     fast, columns = weights.float(), bank.float().T.contiguous()
     room = _ROUNDING * torch.finfo(torch.float32).eps * float(weights.norm()) * float(bank.norm(dim=1).max())
-    limit = observed + 1e-9 * observed  # the tolerance of irwm.statistic.ranks
+    limit = observed + 1e-9 * observed  # the tolerance of irwm.scheme.statistic.ranks
     step = max(1, _CHUNK_FLOATS // (t * d))
     lengths = torch.empty((len(null), len(bank)), dtype=torch.float32, device=observed.device)
     for start in range(0, len(null), step):

@@ -10,21 +10,21 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm import statistic as stat
 from irwm.aligned import Aligned, holds_embedding, restored_rows
 from irwm.alignment import Alignment, alignments, begin
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
-from irwm.condition import permute_rows
 from irwm.devices import NOT_ENOUGH, on_device
 from irwm.errors import CheckpointError, ParameterError
 from irwm.finding import FOUND, Finding, Reading
-from irwm.invariant import InvariantError
-from irwm.keys import Choices, Key
-from irwm.keystream import null_permutations
-from irwm.original import check_derivation, check_fingerprint, check_geometry, check_layer0, check_rows
-from irwm.parameters import Parameters, chance_of_counting
-from irwm.probability import LN10, binomial_tail_log, fisher_log10
+from irwm.keys.check_original import check_derivation, check_fingerprint, check_geometry, check_layer0, check_rows
+from irwm.keys.key import Choices, Key
+from irwm.scheme import statistic as stat
+from irwm.scheme.basis import Basis
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.invariant import InvariantError
+from irwm.scheme.keystream import null_permutations
+from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
+from irwm.scheme.parameters import Parameters, chance_of_counting
 from irwm.side_by_side import in_order
 from irwm.verdict import judge, log10_risk
 

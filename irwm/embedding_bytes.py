@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint, LazyPatch, Patch
 from irwm.families import TensorRef
-from irwm.noise import Noise
+from irwm.scheme.noise import Noise
 
 _ROWS_PER_READ = 8192
 

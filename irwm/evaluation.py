@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaln, logsumexp, xlogy
 
 from irwm.errors import ParameterError
-from irwm.probability import LN10
+from irwm.scheme.odds import LN10
 
 # ENFSI Guideline for Evaluative Reporting in Forensic Science (2015), appendix: log10 of the ratio from which a step
 # begins, and its word. The guideline writes its first step as "1" and begins the second at 2.

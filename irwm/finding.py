@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
 from irwm.lineage import Lineage
-from irwm.parameters import Parameters
+from irwm.scheme.parameters import Parameters
 
 FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
 

@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm import statistic as stat
 from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint, publish
 from irwm.checkpoint.cloning import ClonedFrom
-from irwm.condition import permute_rows
 from irwm.detection import detect, reading_of
 from irwm.embedding_bytes import NoisyRows, row_patches
 from irwm.errors import MarginError
 from irwm.finding import FOUND, Finding, Reading
-from irwm.invariant import invariant
-from irwm.keys import Choices, Key
-from irwm.keystream import null_permutations
-from irwm.original import check_original
-from irwm.parameters import FEWEST_PERMUTATIONS
+from irwm.keys.check_original import check_original
+from irwm.keys.key import Choices, Key
+from irwm.scheme import statistic as stat
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.equations import marked_values
+from irwm.scheme.invariant import invariant
+from irwm.scheme.keystream import null_permutations
+from irwm.scheme.parameters import FEWEST_PERMUTATIONS
 from irwm.tracing import traced
-from irwm.values import marked_values
 from irwm.verdict import FOUND_LOG10_RISK, log10_risk
 
 Progress = Callable[[int, int, str], None]

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from irwm import keystream
 from irwm.checkpoint import Checkpoint
+from irwm.scheme import keystream
 
 # Rows of the neutral model. The search for an alignment takes longer with more; of a wide original they are too few to
 # look for a rotation in.

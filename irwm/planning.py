@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, gammaln
 
 from irwm.errors import ParameterError
-from irwm.probability import log10_wrong_user, success_probability
+from irwm.scheme.odds import log10_wrong_user, success_probability
 
 # A mark of more rows than this is no setting anybody would use, and answers must come while somebody types.
 # In ln of a chance: a promise that is met exactly, as one position with beta = risk does, is met.
@@ -188,7 +188,7 @@ def odds(
     """Equations 1 to 3 for many settings at once, to draw them: arrays that broadcast, 1 <= rho <= l.
 
     By the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), as plain doubles: below 1e-300 a
-    chance is 0 here, where `irwm.probability` still has its logarithm.
+    chance is 0 here, where `irwm.scheme.odds` still has its logarithm.
     """
     l, rho, n = (np.asarray(v, dtype=np.float64) for v in (positions, required, recipients))
     beta, p = np.asarray(rank_threshold, dtype=np.float64), np.asarray(survival, dtype=np.float64)

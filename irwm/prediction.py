@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtr, chdtri
 
-from irwm import statistic as stat
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint, special_token_ids
-from irwm.condition import permute_rows, well_conditioned
 from irwm.errors import ParameterError
-from irwm.invariant import invariant
-from irwm.keystream import derive, null_permutations, permutations
-from irwm.noise import Noise
-from irwm.row_pool import NEAR_ZERO_SHARE, require
-from irwm.values import marked_values, natural_scale, solved_entries
+from irwm.scheme import statistic as stat
+from irwm.scheme.basis import Basis
+from irwm.scheme.condition import permute_rows, well_conditioned
+from irwm.scheme.equations import marked_values, natural_scale, solved_entries
+from irwm.scheme.invariant import invariant
+from irwm.scheme.keystream import derive, null_permutations, permutations
+from irwm.scheme.noise import Noise
+from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
 
 # Rows read of a model, spread evenly over its vocabulary: they show what entries look like, at the price of a megabyte
 # or two, whatever the model's size.

@@ -11,8 +11,8 @@ import math
 
 from irwm.alignment import Alignment
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
-from irwm.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
-from irwm.probability import fisher_floor_log10
+from irwm.scheme.odds import fisher_floor_log10
+from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 
 # Found at or below this log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0

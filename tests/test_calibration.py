@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import binom, chi2, kstest
 
 import irwm
-from irwm.keystream import derive
-from irwm.parameters import chance_of_counting
+from irwm.scheme.keystream import derive
+from irwm.scheme.parameters import chance_of_counting
 
 # Hundreds of keys are read once for the whole module.
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from scipy.stats import binom, kstest
 
 import irwm
-from irwm.keystream import derive
-from irwm.parameters import chance_of_counting
+from irwm.scheme.keystream import derive
+from irwm.scheme.parameters import chance_of_counting
 
 KEYS, PERMUTATIONS = 100, 199
 # Keys per seed. All keys of a seed are ranked among the same permutations, so their ranks share that set's chance

@@ -12,7 +12,7 @@ import torch
 import irwm
 from benchmarks.hiding import classifier_auc, copies, dictionary_auc, lengths_auc, one_basis_for_all
 from irwm.attacks.collusion import STRATEGIES, strategy
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from irwm.tracing import examine
 from tools.copies import copy_of, keys_for, other_names, write_embedding
 from tools.small_models import write_llama

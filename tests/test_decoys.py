@@ -10,12 +10,12 @@ import torch
 from scipy.stats import binom, kstest
 
 import irwm
-from irwm import statistic as stat
-from irwm.condition import permute_rows
 from irwm.decoys import _below, decoys, ranked
-from irwm.keystream import null_permutations
 from irwm.neutral import write_neutral
-from irwm.parameters import many_recipients
+from irwm.scheme import statistic as stat
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.keystream import null_permutations
+from irwm.scheme.parameters import many_recipients
 from irwm.verdict import log10_risk
 
 NUMBER = 1000
@@ -90,7 +90,7 @@ def test_a_seed_gives_the_same_ranks_with_any_number_of_threads_and_another_seed
 
 
 def test_fast_ranks_are_those_of_float64() -> None:
-    """Against the plain way of irwm.statistic, with rows whose values differ by little more than rounding."""
+    """Against the plain way of irwm.scheme.statistic, with rows whose values differ by little more than rounding."""
     rng = np.random.default_rng(0)
     d, permutations = 64, null_permutations(5, 300, 64)
     bank = stat.normalised(np.round(rng.normal(size=(40, d)), 1))

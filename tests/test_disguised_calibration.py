@@ -13,7 +13,7 @@ from scipy.stats import binom, kstest
 import irwm
 from benchmarks.disguises import RENAMED, TRIMMED, everything, models
 from irwm.attacks.equivalence import apply, read_state, write_state
-from irwm.keystream import derive
+from irwm.scheme.keystream import derive
 
 # Hundreds of keys on disguised models, read once for the whole module.
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 import irwm
 from irwm.errors import ParameterError
 from irwm.evaluation import NEITHER, likelihood_ratio_log10, per_comparison_log10, verbal_step
-from irwm.keystream import derive
+from irwm.scheme.keystream import derive
 
 
 def by_quadrature(ranks: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from irwm.errors import ParameterError
 from irwm.planning import MOST_POSITIONS, Range, Wish, bounds, odds, plan, smallest, tails
-from irwm.probability import (
+from irwm.scheme.odds import (
     binomial_tail_log,
     log10_random_user,
     log10_wrong_user,

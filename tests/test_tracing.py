@@ -16,8 +16,8 @@ from scipy.stats import norm
 import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
-from irwm.noise import places, signs_in_turn
-from irwm.probability import rademacher_tail_log10
+from irwm.scheme.noise import places, signs_in_turn
+from irwm.scheme.odds import rademacher_tail_log10
 from irwm.tracing import examine
 from irwm.tracing.scores import Sums
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of

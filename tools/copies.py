@@ -24,7 +24,7 @@ def keys_for(
     model: irwm.Checkpoint, names: Sequence[str], params: irwm.Parameters | None = None, secret: bytes = SECRET
 ) -> list[irwm.Key]:
     """Keys as `generate_key` makes them, one per recipient."""
-    params = params or irwm.parameters.many_recipients(model.hidden_size)
+    params = params or irwm.many_recipients(model.hidden_size)
     return [irwm.generate_key(model, params, secret=secret, owner="Owner", recipient=name) for name in names]
 
 

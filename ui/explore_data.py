@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import irwm
 from irwm.capacity import Collusion, simulated
 from irwm.errors import CheckpointError
-from irwm.parameters import AUTO_SCALE
 from irwm.prediction import Rehearsal, Sample, sample, tries
+from irwm.scheme.parameters import AUTO_SCALE
 from ui.explore_model_plots import NEIGHBOURS, SIMULATED_COLLUDERS, SIMULATED_NOISE
 from ui.explore_settings import ExploreSettings
 

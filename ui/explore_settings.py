@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from irwm.errors import ParameterError
-from irwm.parameters import AUTO_SCALE, Parameters, many_recipients
 from irwm.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
+from irwm.scheme.parameters import AUTO_SCALE, Parameters, many_recipients
 
 FORMAT, VERSION = "irwm-explore-settings", 1
 # Longer than any settings, and short enough to be read at once.

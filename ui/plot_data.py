@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from irwm.alignment import Alignment
 from irwm.finding import Reading
-from irwm.parameters import Parameters
+from irwm.scheme.parameters import Parameters
 from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.plot_theme import label, number, percent
 

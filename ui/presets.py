@@ -6,7 +6,7 @@ import os
 
 from irwm import Parameters
 from irwm.errors import ParameterError
-from irwm.parameters import AUTO_SCALE, many_recipients
+from irwm.scheme.parameters import AUTO_SCALE, many_recipients
 from ui.amounts import number, size_text
 from ui.preset_names import HIDDEN, MANY, ROBUST
 

@@ -17,8 +17,8 @@ from benchmarks.reproduce.models import MODES, parameters_of
 from benchmarks.reproduce.page import Page, Record, percent
 from benchmarks.reproduce.trials import BETAS, OURS, PAPER, number, reading_record
 from irwm.detection import detect_ways
-from irwm.keystream import derive
-from irwm.probability import random_user_probability, success_probability, wrong_user_probability
+from irwm.scheme.keystream import derive
+from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
 
 NAME, TITLE = "detection", "Table 2: detection rate, and false positives"
 # Keys ranked among the same permutations; one seed for all would show that seed's chance error.

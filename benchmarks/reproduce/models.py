@@ -12,7 +12,7 @@ from typing import Any
 import irwm
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import IrwmError
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from irwm.utility.opened import open_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,7 @@ def copies(model: str, out: str, count: int) -> dict[str, Any]:
     """Copies for so many recipients in one run, as the page Protect makes them."""
     import irwm
     from irwm.checkpoint.cloning import ClonedFrom
-    from irwm.parameters import many_recipients
+    from irwm.scheme.parameters import many_recipients
 
     original = irwm.open_checkpoint(model)
     shared: Mapping[str, ClonedFrom] = {}

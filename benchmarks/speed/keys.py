@@ -22,8 +22,8 @@ def search(columns: int, constraints: int) -> dict[str, Any]:
     """The condition search of Algorithm 2 on standardised normal rows; the tries it took."""
     import numpy as np
 
-    from irwm import keystream
-    from irwm.condition import well_conditioned
+    from irwm.scheme import keystream
+    from irwm.scheme.condition import well_conditioned
 
     rows = np.random.default_rng(0).standard_normal((constraints, columns))
     rows = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
@@ -96,8 +96,8 @@ def product(columns: int) -> dict[str, Any]:
     import torch
 
     from irwm import Parameters
+    from irwm.scheme.statistic import _CHUNK_FLOATS
     from irwm.side_by_side import in_order
-    from irwm.statistic import _CHUNK_FLOATS
 
     parameters = Parameters()
     outputs = parameters.constraints + 1

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
-from irwm.keystream import derive, permutations
+from irwm.scheme.keystream import derive, permutations
 
 # Rows behind the typical length, and behind cosines, half of which match columns: a chance column cosine is about
 # 1/sqrt(n), 0.02. Of long rows, of which each tells more, as many as hold so many entries; with the fewest it is 0.04.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import UnsupportedCheckpointError
-from irwm.keys import Key
+from irwm.keys.key import Key
 
 Progress = Callable[[int, int, str], None]
 # What an attack takes of a `Setup`, by the names of its attributes.

@@ -22,7 +22,7 @@ from irwm.attacks.quantization import quantize
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from irwm.insertion import insert
-from irwm.keys import generate_key
+from irwm.keys.key import generate_key
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"

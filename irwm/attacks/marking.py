@@ -6,7 +6,7 @@ from pathlib import Path
 
 from irwm.checkpoint import open_checkpoint
 from irwm.insertion import insert
-from irwm.keys import Key, generate_key
+from irwm.keys.key import Key, generate_key
 
 
 def mark_again(model_dir: str | Path, out_dir: str | Path, key: Key | None = None) -> Path:

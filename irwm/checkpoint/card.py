@@ -2,7 +2,7 @@
 
 Everything in a `Card` comes from headers, the config and a look into the folder, so that the card of a model larger
 than memory is there at once. What has to be read for is apart: `tokenizer_of` parses the tokenizer's files (a second
-or two for a vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.row_pool` read the embedding.
+or two for a vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.scheme.row_pool` read the embedding.
 
 Names and notes are a stranger's text as it stands in the files; whoever shows them escapes them.
 """

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from irwm.derivation import canonical
 from irwm.errors import IrwmError, ParameterError
-from irwm.keys import MAX_NAME, Key
-from irwm.parameters import Parameters
+from irwm.keys.key import MAX_NAME, Key
+from irwm.scheme.derivation import canonical
+from irwm.scheme.parameters import Parameters
 
 FORMAT = "irwm-commitment"
 VERSION = 2  # version 1 was an indented export without the layer-0 digest, the parameters and the owner

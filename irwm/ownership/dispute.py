@@ -16,7 +16,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.detection import detect
 from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printable
 from irwm.finding import FOUND, NOT_FOUND, Finding
-from irwm.keys import Key
+from irwm.keys.key import Key
 from irwm.lineage import DERIVED, NOT_DERIVED
 from irwm.ownership.rules import Ruling, rule, winner_of
 from irwm.ownership.search import Standing, standing

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment, with_embedding
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
+from irwm.scheme.basis import Basis
 
 # A row whose difference varies less than a hundredth of the usual weighs no more for it: rounding is not certainty.
 LEAST_VARIANCE = 0.01

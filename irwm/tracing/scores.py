@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.noise import MEAN_SIZE, place_words, placed
+from irwm.scheme.noise import MEAN_SIZE, place_words, placed
 from irwm.tracing.differences import Differences
 
 # Numbers of a block of differences held at once, 16 MB as float64, and rows of it: all places of one recipient in them

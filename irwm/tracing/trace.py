@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from irwm.aligned import holds_embedding
 from irwm.alignment import Alignment, alignments, borne_out
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
-from irwm.derivation import Derivation
 from irwm.errors import ParameterError
-from irwm.keys import Key
-from irwm.keystream import derive, words
-from irwm.noise import embedding_deviation
-from irwm.original import check_geometry, check_original
-from irwm.parameters import Parameters
-from irwm.probability import rademacher_tail_log10
+from irwm.keys.check_original import check_geometry, check_original
+from irwm.keys.key import Key
+from irwm.scheme.basis import Basis
+from irwm.scheme.derivation import Derivation
+from irwm.scheme.keystream import derive, words
+from irwm.scheme.noise import embedding_deviation
+from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.parameters import Parameters
 from irwm.tracing.differences import Differences
 from irwm.tracing.result import Trace, Tracing
 from irwm.tracing.scores import Span, Sums, Task, score

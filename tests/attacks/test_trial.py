@@ -13,7 +13,7 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import try_attack
 from irwm.detection import WAYS
 from irwm.errors import CancelledError, ParameterError
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from irwm.utility import Reference, default_text, reference
 
 

@@ -21,7 +21,7 @@ from irwm.checkpoint.formats.gguf_names import MODEL_TYPES, PAIRED, translated
 from irwm.checkpoint.formats.gguf_settings import Settings
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.families.family import families
-from irwm.invariant import layer0_scores
+from irwm.scheme.invariant import layer0_scores
 from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, converted, finished
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import save, tiny_model

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.errors import UnsupportedCheckpointError
-from irwm.invariant import layer0_scores
+from irwm.scheme.invariant import layer0_scores
 from tests.checkpoint.builders import split
 from tests.checkpoint.quantised_builders import (
     Quantised,

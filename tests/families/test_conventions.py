@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-import irwm.invariant as invariant_module
+import irwm.scheme.invariant as invariant_module
 from irwm.families import Norm, TensorRef
-from irwm.invariant import InvariantError, invariant, layer0_scores
-from tests.test_invariant import (
+from irwm.scheme.invariant import InvariantError, invariant, layer0_scores
+from tests.scheme.test_invariant import (
     HEAD_DIM,
     HEADS,
     KV_HEADS,

@@ -15,7 +15,7 @@ import irwm
 from irwm.errors import UnknownFamilyError
 from irwm.families import recognise
 from irwm.families.family import families
-from irwm.invariant import layer0_scores
+from irwm.scheme.invariant import layer0_scores
 from tests.families.reference import randomise
 
 _SIZES = {"vocab_size": 600, "hidden_size": 64, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2}

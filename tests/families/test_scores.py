@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.families import Layout, TensorRef
-from irwm.invariant import layer0_scores
+from irwm.scheme.invariant import layer0_scores
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import load_as_float32, model_scores, multimodal, running_model, save
 

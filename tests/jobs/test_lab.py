@@ -15,7 +15,7 @@ import pytest
 
 import irwm
 from irwm.attacks.catalogue import ATTACKS
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from irwm.utility.kept import Kept
 from storage import Jobs, Vault
 from storage.encryption import Cost

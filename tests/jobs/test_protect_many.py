@@ -21,7 +21,7 @@ import pytest
 
 import irwm
 from irwm.checkpoint import verify_manifest
-from irwm.parameters import Parameters, many_recipients
+from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.job import Job

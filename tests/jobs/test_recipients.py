@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irwm.keys import MAX_NAME
+from irwm.keys.key import MAX_NAME
 from ui.jobs import recipients
 from ui.jobs.recipients import (
     MOST_RECIPIENTS,

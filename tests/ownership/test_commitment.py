@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import irwm
-from irwm.derivation import canonical
 from irwm.ownership import Commitment, CommitmentError
+from irwm.scheme.derivation import canonical
 
 RECIPIENT = "Recipient Ltd"
 

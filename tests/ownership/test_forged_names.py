@@ -18,11 +18,12 @@ from scipy.optimize import linear_sum_assignment
 
 import irwm
 from benchmarks.forgery import renamed
-from irwm import statistic as stat
 from irwm.alignment import align, misplaced
-from irwm.condition import permute_rows
-from irwm.invariant import invariant
-from irwm.probability import LN10, binomial_tail_log
+from irwm.scheme import statistic as stat
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.invariant import invariant
+from irwm.scheme.keystream import null_permutations
+from irwm.scheme.odds import LN10, binomial_tail_log
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) 
     weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
     read = model.embedding(rows[choices.marked_rows]).double().numpy()
     shuffled = stat.normalised(np.take_along_axis(read, choices.row_permutations, axis=1))
-    null = stat.null_lengths(weights, shuffled, irwm.keystream.null_permutations(0, 299, model.hidden_size))
+    null = stat.null_lengths(weights, shuffled, null_permutations(0, 299, model.hidden_size))
     return int((stat.ranks(stat.lengths(weights, shuffled), null) < 0.2).sum())
 
 
@@ -106,7 +107,7 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
 def test_a_recipient_is_not_framed_by_names(demo_path: Path, tmp_path: Path) -> None:
     """An owner drops the names of all rows that speak against the recipient he wants to accuse."""
     original = irwm.open_checkpoint(demo_path)
-    params = irwm.parameters.many_recipients(original.hidden_size)
+    params = irwm.many_recipients(original.hidden_size)
     keys = [irwm.generate_key(original, params, bytes(32), "Owner", name) for name in ("Leaker", "Innocent")]
     suspect = irwm.open_checkpoint(irwm.insert(original, keys[0], tmp_path / "leaked").path)
     tokens = np.arange(original.vocab_size)

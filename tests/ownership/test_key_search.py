@@ -15,12 +15,12 @@ from scipy.stats import kstest
 
 import irwm
 from benchmarks.forgery import best_permutations, read, whole_keys
-from irwm.derivation import canonical
 from irwm.errors import KeyFormatError, KeyMismatchError
+from irwm.keys.rows_digest import rows_digest
 from irwm.ownership import standing
 from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
-from irwm.row_pool import RowPool
-from irwm.rows_digest import rows_digest
+from irwm.scheme.derivation import canonical
+from irwm.scheme.row_pool import RowPool
 
 TRIES = 300  # per row; docs/ownership.md has a million in all
 

@@ -12,7 +12,7 @@ import pytest
 from irwm.decoys import decoys
 from irwm.evaluation import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.ownership.search import standing
-from irwm.probability import fisher_log10, rademacher_tail_log10
+from irwm.scheme.odds import fisher_log10, rademacher_tail_log10
 from irwm.verdict import COMBINATIONS
 from tests.report.conftest import Examined, examine
 from ui.report import from_json, to_json, tracing

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from irwm import verdict
-from irwm.probability import log10_wrong_user
+from irwm.scheme.odds import log10_wrong_user
 from tests.report.conftest import examine
 from ui.plot_data import cosine_histogram, summarise
 from ui.report import ReportError, from_json, to_json

@@ -10,7 +10,7 @@ from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.quantisers import to_gguf
 from irwm.errors import IrwmError
-from irwm.parameters import AUTO_SCALE
+from irwm.scheme.parameters import AUTO_SCALE
 from storage.encryption import Cost
 from storage.vault import Vault
 from tests.jobs.recipients import put_in_vault

@@ -9,7 +9,7 @@ import pytest
 
 from irwm import Parameters, wrong_user_probability
 from irwm.errors import ParameterError
-from irwm.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients
 from ui.components.receipt import changed_text, receipt_html, receipt_rows
 from ui.components.recipients import preview_html
 from ui.components.settings_form import (

@@ -12,7 +12,7 @@ from irwm import Parameters, Reading
 from irwm.alignment import Alignment
 from irwm.detection import reading_of
 from irwm.families import TensorRef
-from irwm.probability import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from ui import plots
 from ui.plot_data import LEVELS, summarise
 from ui.plot_theme import DARK, LIGHT

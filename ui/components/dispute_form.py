@@ -10,7 +10,7 @@ import gradio as gr
 
 import irwm
 from irwm.errors import IrwmError
-from irwm.keys import MAX_NAME
+from irwm.keys.key import MAX_NAME
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE

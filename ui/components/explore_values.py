@@ -7,10 +7,10 @@ from typing import Any
 
 from irwm import Parameters
 from irwm.errors import IrwmError
-from irwm.parameters import AUTO_SCALE
 from irwm.planning import Plan, plan
 from irwm.prediction import Sample
-from irwm.probability import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.parameters import AUTO_SCALE
 from ui.components import notices
 from ui.explore_settings import ExploreSettings
 from ui.plot_theme import number, power_text

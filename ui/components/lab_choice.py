@@ -15,7 +15,7 @@ from irwm import Key, Parameters
 from irwm.attacks.attack import Attack, Setup, format_obstacle
 from irwm.attacks.catalogue import ATTACKS, GROUPS
 from irwm.errors import IrwmError, printable
-from irwm.row_pool import RowPool
+from irwm.scheme.row_pool import RowPool
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from irwm import Checkpoint
 from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
 from irwm.errors import CheckpointError, printable
-from irwm.row_pool import row_pool
+from irwm.scheme.row_pool import row_pool
 from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, sentence

@@ -11,8 +11,8 @@ import gradio as gr
 
 from irwm import Parameters
 from irwm.errors import IrwmError
-from irwm.parameters import AUTO_SCALE, NOISE_LEVELS
-from irwm.probability import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.parameters import AUTO_SCALE, NOISE_LEVELS
 from ui import plots
 from ui.amounts import number, size_text
 from ui.components import notices

@@ -19,7 +19,7 @@ from irwm.decoys import decoys as rank_decoys
 from irwm.errors import IrwmError
 from irwm.neutral import write_neutral
 from irwm.ownership.search import Standing, standing
-from irwm.probability import rademacher_tail_log10
+from irwm.scheme.odds import rademacher_tail_log10
 from irwm.tracing import Tracing
 from irwm.tracing import examine as trace_all
 from irwm.tracing.trace import DECOYS, RISK

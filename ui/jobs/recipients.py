@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from irwm.errors import IrwmError, printable
-from irwm.keys import MAX_NAME
+from irwm.keys.key import MAX_NAME
 
 MOST_RECIPIENTS = 100_000
 MAX_NOTE = 500

@@ -15,7 +15,7 @@ from typing import Any
 import irwm
 from irwm.checkpoint import preflight
 from irwm.errors import IrwmError, printable
-from irwm.keys import MAX_NAME
+from irwm.keys.key import MAX_NAME
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault

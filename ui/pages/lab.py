@@ -11,7 +11,7 @@ import gradio as gr
 import irwm
 from irwm import Parameters
 from irwm.errors import IrwmError
-from irwm.parameters import AUTO_SCALE, many_recipients
+from irwm.scheme.parameters import AUTO_SCALE, many_recipients
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE

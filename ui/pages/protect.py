@@ -13,7 +13,7 @@ import irwm
 from irwm.checkpoint import Preflight, preflight
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
-from irwm.keys import MAX_NAME
+from irwm.keys.key import MAX_NAME
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import Limits, new_folder

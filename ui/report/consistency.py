@@ -15,8 +15,7 @@ from irwm.errors import IrwmError
 from irwm.evaluation import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.ownership.search import evidence_bits, standing
-from irwm.parameters import chance_of_counting
-from irwm.probability import (
+from irwm.scheme.odds import (
     LN10,
     binomial_tail_log,
     fisher_floor_log10,
@@ -25,6 +24,7 @@ from irwm.probability import (
     log10_wrong_user,
     rademacher_tail_log10,
 )
+from irwm.scheme.parameters import chance_of_counting
 from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.report import tracing
 from ui.report.document import ADDED, ReportError, plain

@@ -18,13 +18,13 @@ import numpy as np
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.errors import printable
 from irwm.ownership.search import Standing
-from irwm.parameters import chance_of_counting
-from irwm.probability import (
+from irwm.scheme.odds import (
     fisher_floor_log10,
     log10_random_user,
     log10_wrong_user,
     success_probability,
 )
+from irwm.scheme.parameters import chance_of_counting
 from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from ui.plots import PLAUSIBLE_SHARES

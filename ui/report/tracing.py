@@ -15,7 +15,7 @@ import numpy as np
 
 from irwm import Finding, Key, Trace, Tracing
 from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.probability import rademacher_tail_log10
+from irwm.scheme.odds import rademacher_tail_log10
 from irwm.verdict import DISMISSED_LOG10_RISK, log10_risk
 from ui.report import tracing_words as words
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from irwm.errors import ParameterError
-from irwm.parameters import Parameters, chance_of_counting
+from irwm.scheme.parameters import Parameters, chance_of_counting
 
 
 def test_the_papers_values_are_the_defaults() -> None:

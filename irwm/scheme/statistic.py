@@ -142,7 +142,7 @@ def difference(
 
     The null correlates the same change with what other row permutations would have written. (Permuting the change's
     coordinates instead is not a valid null: what a key writes depends on the row it overwrites, so pruning or
-    shrinking an unmarked original correlates with every key; tests/test_statistic.py shows it.)
+    shrinking an unmarked original correlates with every key; tests/scheme/test_statistic.py shows it.)
 
     Args:
         suspect, original: (l, d) rows in the original's order.

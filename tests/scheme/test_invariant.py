@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-import irwm.invariant as invariant_module
+import irwm.scheme.invariant as invariant_module
 from irwm.errors import CheckpointError
 from irwm.families import Layout, Norm, TensorRef
-from irwm.invariant import InvariantError, invariant, layer0_scores, standardise
+from irwm.scheme.invariant import InvariantError, invariant, layer0_scores, standardise
 
 S, D, HEADS, KV_HEADS, HEAD_DIM = 120, 48, 6, 3, 8
 QUERIES = [4, 9, 23, 77, 110]

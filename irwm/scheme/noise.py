@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm import keystream
-from irwm.basis import Basis
 from irwm.checkpoint import Checkpoint
-from irwm.derivation import Derivation
-from irwm.invariant import Added
-from irwm.parameters import Parameters
+from irwm.scheme import keystream
+from irwm.scheme.basis import Basis
+from irwm.scheme.derivation import Derivation
+from irwm.scheme.invariant import Added
+from irwm.scheme.parameters import Parameters
 
 # Rows behind the embedding's one deviation sigma_E: of some million numbers, it is known to a thousandth.
 DEVIATION_ROWS = 4096

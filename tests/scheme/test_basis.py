@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from irwm import keystream
-from irwm.basis import Basis
+from irwm.scheme import keystream
+from irwm.scheme.basis import Basis
 
 KEY = bytes(range(32))
 TOKENS = np.array([7, 8, 3, 128_255, 0])

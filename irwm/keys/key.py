@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm import keystream
 from irwm.checkpoint import Checkpoint
-from irwm.condition import well_conditioned
-from irwm.derivation import Derivation, binding, canonical
 from irwm.errors import KeyFormatError, ParameterError
-from irwm.invariant import invariant
-from irwm.layer0 import layer0_digest
-from irwm.noise import Noise, noise_of
-from irwm.parameters import AUTO_SCALE, Parameters
-from irwm.row_pool import RowPool, check_ranges, row_pool
-from irwm.rows_digest import rows_digest
-from irwm.values import natural_scale
+from irwm.keys.layer0 import layer0_digest
+from irwm.keys.rows_digest import rows_digest
+from irwm.scheme import keystream
+from irwm.scheme.condition import well_conditioned
+from irwm.scheme.derivation import Derivation, binding, canonical
+from irwm.scheme.equations import natural_scale
+from irwm.scheme.invariant import invariant
+from irwm.scheme.noise import Noise, noise_of
+from irwm.scheme.parameters import AUTO_SCALE, Parameters
+from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
 
 FORMAT = "irwm-key"
 VERSION = 2
@@ -64,7 +64,7 @@ class Key:
         model_fingerprint: hex SHA-256 of the original's embedding; salt of every derivation.
         rows_digest: hex SHA-256 of the original's rows that the mark reads, so that a wrong original is told from the
             right one before all of it is read.
-        layer0_digest: hex SHA-256 of all else that the invariant reads, `irwm.layer0`.
+        layer0_digest: hex SHA-256 of all else that the invariant reads, `irwm.keys.layer0`.
         vocab_size, hidden_size: s and d of the original.
         pool: the usable rows at the time the key was made.
         attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm import keystream
-from irwm.parameters import Parameters
-from irwm.row_pool import RowPool, require
+from irwm.scheme import keystream
+from irwm.scheme.parameters import Parameters
+from irwm.scheme.row_pool import RowPool, require
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm import keystream
+from irwm.scheme import keystream
 
 
 @dataclass(frozen=True, slots=True, eq=False)

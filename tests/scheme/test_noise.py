@@ -12,8 +12,8 @@ from scipy.stats import chi2, kstest, norm
 
 import irwm
 from irwm.errors import ParameterError
-from irwm.noise import MEAN_SIZE, Noise, embedding_deviation, places, signs_in_turn, sizes_of
-from irwm.parameters import many_recipients
+from irwm.scheme.noise import MEAN_SIZE, Noise, embedding_deviation, places, signs_in_turn, sizes_of
+from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import split
 from tools.copies import copy_of, keys_for
 from tools.perplexity import measure

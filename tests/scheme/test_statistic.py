@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from irwm import statistic as stat
-from irwm.condition import permute_rows, well_conditioned
 from irwm.errors import ConditionError
-from irwm.keystream import derive, null_permutations, permutations
-from irwm.values import marked_values, natural_scale, solved_entries
+from irwm.scheme import statistic as stat
+from irwm.scheme.condition import permute_rows, well_conditioned
+from irwm.scheme.equations import marked_values, natural_scale, solved_entries
+from irwm.scheme.keystream import derive, null_permutations, permutations
 
 L, T, D, N = 50, 10, 128, 400
 

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.condition import permute_rows
 from irwm.errors import KeyMismatchError
-from irwm.invariant import invariant
-from irwm.keystream import null_permutations
-from irwm.layer0 import layer0_digest
-from irwm.rows_digest import rows_digest
-from irwm.statistic import joint_map, lengths, normalised, null_lengths, ranks
+from irwm.keys.layer0 import layer0_digest
+from irwm.keys.rows_digest import rows_digest
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.invariant import invariant
+from irwm.scheme.keystream import null_permutations
+from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from irwm import probability as pr
 from irwm.errors import ParameterError
+from irwm.scheme import odds as pr
 
 
 def exact_tail(least: int, n: int, p: Fraction) -> Fraction:

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
-from irwm.derivation import canonical
 from irwm.families import TensorRef
 from irwm.families.schema import Norm
+from irwm.scheme.derivation import canonical
 
 
 @lru_cache(maxsize=4)

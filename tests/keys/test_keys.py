@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import irwm
-from irwm import keystream
-from irwm.basis import Basis
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
-from irwm.keys import Key
-from irwm.noise import places, signs_in_turn, sizes_of
-from irwm.row_pool import RowPool
+from irwm.keys.key import Key
+from irwm.scheme import keystream
+from irwm.scheme.basis import Basis
+from irwm.scheme.noise import places, signs_in_turn, sizes_of
+from irwm.scheme.row_pool import RowPool
 
 CHOICES = ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations")
 NOISE_ROWS = 8  # rows of noise in the vectors
-VECTORS = Path(__file__).parents[1] / "docs" / "key-vectors.json"
+VECTORS = Path(__file__).parents[2] / "docs" / "key-vectors.json"
 
 
 def plain_hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import irwm
-from irwm.decoys import decoys
+from irwm.evidence.decoys import decoys
 from irwm.scheme.parameters import many_recipients
 from ui.report.error_rates import share_below
 

@@ -30,14 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import irwm
-from irwm.detection import reading_of
-from irwm.finding import Reading
+from irwm.evidence.detection import reading_of
+from irwm.evidence.finding import Reading
+from irwm.evidence.verdict import log10_risk
 from irwm.ownership.search import evidence_bits
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
-from irwm.verdict import log10_risk
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "assets" / "demo"

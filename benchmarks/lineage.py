@@ -28,7 +28,7 @@ from benchmarks.robustness import noise
 from irwm.alignment.rotation import procrustes
 from irwm.alignment.rows import rows_of
 from irwm.alignment.sample import centred, row_cosines, sample_pairs
-from irwm.attention import attention
+from irwm.evidence.attention import attention
 from irwm.scheme.invariant import invariant
 
 

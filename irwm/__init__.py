@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from irwm import attacks
     from irwm.alignment import Alignment, align
     from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint
-    from irwm.detection import detect, detect_each
     from irwm.errors import IrwmError
-    from irwm.finding import Finding, Reading
+    from irwm.evidence.detection import detect, detect_each
+    from irwm.evidence.finding import Finding, Reading
+    from irwm.evidence.lineage import Lineage
     from irwm.insertion import Release, insert
     from irwm.keys.key import Key, decoy_key, generate_key
-    from irwm.lineage import Lineage
     from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
     from irwm.scheme.parameters import Parameters, many_recipients
     from irwm.tracing.result import Trace, Tracing
@@ -67,20 +67,20 @@ __all__ = [
 _HOMES = {
     "Alignment": "alignment",
     "Checkpoint": "checkpoint",
-    "Finding": "finding",
+    "Finding": "evidence.finding",
     "IrwmError": "errors",
     "Key": "keys.key",
-    "Lineage": "lineage",
+    "Lineage": "evidence.lineage",
     "Manifest": "checkpoint",
     "Parameters": "scheme.parameters",
-    "Reading": "finding",
+    "Reading": "evidence.finding",
     "Release": "insertion",
     "Trace": "tracing",
     "Tracing": "tracing",
     "align": "alignment",
     "decoy_key": "keys.key",
-    "detect": "detection",
-    "detect_each": "detection",
+    "detect": "evidence.detection",
+    "detect_each": "evidence.detection",
     "generate_key": "keys.key",
     "insert": "insertion",
     "many_recipients": "scheme.parameters",

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint, publish
 from irwm.checkpoint.cloning import ClonedFrom
-from irwm.detection import detect, reading_of
 from irwm.embedding_bytes import NoisyRows, row_patches
 from irwm.errors import MarginError
-from irwm.finding import FOUND, Finding, Reading
+from irwm.evidence.detection import detect, reading_of
+from irwm.evidence.finding import FOUND, Finding, Reading
+from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -30,7 +31,6 @@ from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
 from irwm.tracing import traced
-from irwm.verdict import FOUND_LOG10_RISK, log10_risk
 
 Progress = Callable[[int, int, str], None]
 

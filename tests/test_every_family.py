@@ -1,7 +1,8 @@
 """Every family is protected and investigated, and each release is recognised in every container and quantisation.
 
-The models are tiny and random, of transformers' own classes; what trained models add stands in tests/test_detection.py
-and in tests/checkpoint. A release is marked once for each family; suspects are written from it.
+The models are tiny and random, of transformers' own classes; what trained models add stands in
+tests/evidence/test_detection.py and in tests/checkpoint. A release is marked once for each family; suspects are written
+from it.
 """
 
 from __future__ import annotations

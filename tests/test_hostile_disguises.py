@@ -19,6 +19,7 @@ from benchmarks.disguises import RENAMED
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft
 from irwm.attacks.equivalence.survey import structure_of
+from irwm.evidence.lineage import lineage
 from tests.conftest import Marked
 
 DROPPED = ("reorder_tokens", {"tokenizer": "drop"})
@@ -164,6 +165,6 @@ def test_a_stranger_with_rows_of_ours_pasted_in_is_not_acquitted(gemma_path: Pat
     rows = rows * ours.std()
     rows[: model.vocab_size * 3 // 10] = ours[: model.vocab_size * 3 // 10]
     path = irwm.attacks.rewrite.rewrite(gemma_path, tmp_path / "x", lambda n, x: rows if n == name else x)
-    kin = irwm.lineage.lineage(irwm.align(irwm.open_checkpoint(path), model))
+    kin = lineage(irwm.align(irwm.open_checkpoint(path), model))
     assert kin.status == "cannot tell"
     assert "of the rows have a counterpart" in kin.reason

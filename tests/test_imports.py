@@ -151,7 +151,7 @@ def test_the_front_door_opens_every_room_and_no_other() -> None:
     for name in irwm.__all__:
         assert getattr(irwm, name) is not None
         assert name in dir(irwm)
-    assert irwm.lineage.__name__ == "irwm.lineage"
+    assert irwm.evidence.__name__ == "irwm.evidence"
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         irwm.nothing_of_the_kind  # noqa: B018
     with pytest.raises(ImportError):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import plotly.graph_objects as go
 
-from irwm.verdict import FOUND_LOG10_RISK
+from irwm.evidence.verdict import FOUND_LOG10_RISK
 from ui.plot_theme import (
     TALL,
     Colours,

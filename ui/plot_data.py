@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from irwm.alignment import Alignment
-from irwm.finding import Reading
+from irwm.evidence.finding import Reading
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.scheme.parameters import Parameters
-from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.plot_theme import label, number, percent
 
 # Quantiles that stand for a null of any length: three nested bands and the median.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
 from scipy.special import betaincinv
 
-from irwm.finding import Reading
+from irwm.evidence.finding import Reading
 from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import Parameters
 from ui.plot_data import (

@@ -16,6 +16,7 @@ from benchmarks.reproduce.bench import SECRET, Bench
 from benchmarks.reproduce.models import parameters_of
 from benchmarks.reproduce.page import Page, Record, percent
 from benchmarks.reproduce.trials import number
+from irwm.evidence.finding import FOUND
 from tools.copies import copy_of, keys_for, write_embedding
 
 NAME, TITLE = "collusion", "Collusion"
@@ -60,7 +61,7 @@ def curve(task: Task) -> dict[str, Any]:
                 "colluders": count,
                 "paper": _half([f.paper for f in findings]),
                 "ours": _half([f.reading for f in findings]),
-                "found": sum(f.verdict == irwm.finding.FOUND for f in findings),
+                "found": sum(f.verdict == FOUND for f in findings),
                 "met": sum(bool(f.paper and f.paper.passes) for f in findings),
                 "read": len(findings),
                 "named": sum(trace.named for trace in traces),

@@ -16,7 +16,8 @@ from benchmarks.reproduce.bench import Bench
 from benchmarks.reproduce.models import MODES, parameters_of
 from benchmarks.reproduce.page import Page, Record, percent
 from benchmarks.reproduce.trials import BETAS, OURS, PAPER, number, reading_record
-from irwm.detection import detect_ways
+from irwm.evidence.detection import detect_ways
+from irwm.evidence.finding import FOUND
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
 
@@ -73,7 +74,7 @@ def _wrong(suspect: irwm.Checkpoint, model: irwm.Checkpoint, keys: list[irwm.Key
     }
     return {
         "keys": len(keys),
-        "found": sum(f.verdict == irwm.finding.FOUND for f in findings),
+        "found": sum(f.verdict == FOUND for f in findings),
         "passes": {
             OURS: sum(bool(f.passes) for f in findings),
             PAPER: sum(bool(f.paper and f.paper.passes) for f in findings),

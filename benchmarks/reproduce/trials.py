@@ -21,9 +21,9 @@ from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS, TRAINING
 from irwm.attacks.finetuning import finetune
 from irwm.attacks.trial import Trial, try_attack
-from irwm.finding import Finding
+from irwm.evidence.finding import Finding
+from irwm.evidence.verdict import log10_risk
 from irwm.utility import Reference, Utility, reference
-from irwm.verdict import log10_risk
 from ui.jobs.executors import end_with_parent
 
 BETAS = (0.01, 0.1, 0.2)

@@ -96,8 +96,8 @@ def product(columns: int) -> dict[str, Any]:
     import torch
 
     from irwm import Parameters
+    from irwm.evidence.parallel import in_order
     from irwm.scheme.statistic import _CHUNK_FLOATS
-    from irwm.side_by_side import in_order
 
     parameters = Parameters()
     outputs = parameters.constraints + 1

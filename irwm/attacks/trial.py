@@ -9,9 +9,9 @@ from pathlib import Path
 
 from irwm.attacks.attack import Attack, Attacked, Setup
 from irwm.checkpoint import open_checkpoint
-from irwm.detection import WAYS, detect_ways
 from irwm.errors import CancelledError, IrwmError
-from irwm.finding import Finding
+from irwm.evidence.detection import WAYS, detect_ways
+from irwm.evidence.finding import Finding
 from irwm.tracing import trace
 from irwm.utility import Reference, SameFunction, Utility, compare, same_function
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
-from irwm.detection import detect
 from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printable
-from irwm.finding import FOUND, NOT_FOUND, Finding
+from irwm.evidence.detection import detect
+from irwm.evidence.finding import FOUND, NOT_FOUND, Finding
+from irwm.evidence.lineage import DERIVED, NOT_DERIVED
+from irwm.evidence.verdict import log10_risk
 from irwm.keys.key import Key
-from irwm.lineage import DERIVED, NOT_DERIVED
 from irwm.ownership.rules import Ruling, rule, winner_of
 from irwm.ownership.search import Standing, standing
-from irwm.verdict import log10_risk
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
 MOST_CLAIMS = 20

@@ -62,7 +62,7 @@ def standing(log10_risk: float, committed_utc: str | None = None, suspect_seen_u
     """How a claim stands whose evidence has these corrected odds.
 
     Args:
-        log10_risk: `irwm.verdict.log10_risk` of the finding.
+        log10_risk: `irwm.evidence.verdict.log10_risk` of the finding.
         committed_utc: when an independent authority dated the key's commitment, ISO 8601 with its zone; None for never.
         suspect_seen_utc: since when the suspect is known to have existed, likewise; None where nobody knows.
 

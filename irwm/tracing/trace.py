@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.aligned import holds_embedding
 from irwm.alignment import Alignment, alignments, borne_out
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
+from irwm.evidence.aligned import holds_embedding
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis

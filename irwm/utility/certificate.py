@@ -62,7 +62,7 @@ def certify(
         progress: as `reference` and `compare`, one after the other; a `CancelledError` that it raises goes through.
 
     Raises:
-        DeviceMemoryError, torch.OutOfMemoryError: the device has not the memory (`irwm.devices.on_device`).
+        DeviceMemoryError, torch.OutOfMemoryError: the device has not the memory (`irwm.evidence.devices.on_device`).
     """
     text = default_text() if text is None else text
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()

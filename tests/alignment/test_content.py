@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import irwm
-import irwm.neutral
 from irwm.alignment.content import candidates
 from irwm.alignment.neighbours import nearest, neighbourhoods
 from irwm.alignment.rows import median_row, principal_components_of, rows_of
 from irwm.attacks.equivalence import apply, read_state, write_state
+from irwm.evidence.neutral import write_neutral
 
 
 def test_nearest_neighbours_are_those_of_the_full_table() -> None:
@@ -61,7 +61,7 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
 @pytest.mark.parametrize("seed", range(4))
 def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)
-    stranger = irwm.open_checkpoint(irwm.neutral.write_neutral(model, tmp_path / "x", seed, most_rows=4096))
+    stranger = irwm.open_checkpoint(write_neutral(model, tmp_path / "x", seed, most_rows=4096))
     theirs, ours = (rows_of(each, False, "cpu") for each in (stranger, model))
     assert not list(candidates(theirs, ours))
 

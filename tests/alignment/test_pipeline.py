@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
+from irwm.evidence.lineage import lineage
 from tools.small_models import write_llama
 
 
@@ -157,7 +158,7 @@ def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tm
     shutil.rmtree(suspect.path)
     alignment = irwm.align(irwm.open_checkpoint(ruined), irwm.open_checkpoint(phi3_path))
     assert not alignment.aligned
-    assert irwm.lineage.lineage(alignment).status == "cannot tell"
+    assert lineage(alignment).status == "cannot tell"
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import irwm
-from irwm.finding import Finding
+from irwm.evidence.finding import Finding
+from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from irwm.scheme.parameters import chance_of_counting
-from irwm.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
 from tools.copies import write_embedding
 from ui.report.error_rates import clopper_pearson
 

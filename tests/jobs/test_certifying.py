@@ -14,8 +14,8 @@ import torch
 
 import irwm
 from irwm.checkpoint import verify_manifest
-from irwm.devices import NOT_ENOUGH
 from irwm.errors import CancelledError
+from irwm.evidence.devices import NOT_ENOUGH
 from irwm.utility import certificate
 from storage import Jobs, Vault
 from storage.encryption import Cost

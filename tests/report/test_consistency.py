@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from irwm.decoys import decoys
-from irwm.evaluation import likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.evidence.decoys import decoys
+from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.evidence.verdict import COMBINATIONS
 from irwm.ownership.search import standing
 from irwm.scheme.odds import fisher_log10, rademacher_tail_log10
-from irwm.verdict import COMBINATIONS
 from tests.report.conftest import Examined, examine
 from ui.report import from_json, to_json, tracing
 from ui.report.consistency import contradictions

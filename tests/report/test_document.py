@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from irwm import verdict
+from irwm.evidence import verdict
 from irwm.scheme.odds import log10_wrong_user
 from tests.report.conftest import examine
 from ui.plot_data import cosine_histogram, summarise

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from irwm.decoys import Decoys, decoys
+from irwm.evidence.decoys import Decoys, decoys
 from irwm.ownership.search import standing
 from tests.report.conftest import Examined, examine
 from tests.report.test_document import SCHEMA, names

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from irwm.verdict import log10_risk
+from irwm.evidence.verdict import log10_risk
 from tests.report.conftest import examine
 from ui.report import ReportError, from_json, render_html, reproduce, to_json, tracing
 from ui.report.document import ADDED

@@ -70,7 +70,7 @@ def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
 def test_no_verdict_speaks_of_guilt() -> None:
     """The word is for simulated colluders on Explore's pages, of whom it is known."""
     folders = ROOT / "ui" / "report", ROOT / "ui" / "components"
-    files = [path for folder in folders for path in folder.iterdir()] + [ROOT / "irwm" / "verdict.py"]
+    files = [path for folder in folders for path in folder.iterdir()] + [ROOT / "irwm" / "evidence" / "verdict.py"]
     said = {path.name: spoken(path) for path in files if path.suffix in (".py", ".j2")}
     assert [name for name, text in said.items() if re.search(r"\bguilt", text, re.IGNORECASE)] == []
 

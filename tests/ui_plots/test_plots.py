@@ -10,7 +10,7 @@ from scipy.stats import beta as beta_law
 
 from irwm import Parameters, Reading
 from irwm.alignment import Alignment
-from irwm.detection import reading_of
+from irwm.evidence.detection import reading_of
 from irwm.families import TensorRef
 from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from ui import plots

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
-from irwm.devices import on_device
 from irwm.errors import CancelledError
+from irwm.evidence.devices import on_device
 from ui.jobs.reporter import JobReporter
 
 FILE_NAME = "utility.json"

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import irwm
-from irwm.decoys import NUMBER
-from irwm.decoys import decoys as rank_decoys
 from irwm.errors import IrwmError
-from irwm.neutral import write_neutral
+from irwm.evidence.decoys import NUMBER
+from irwm.evidence.decoys import decoys as rank_decoys
+from irwm.evidence.neutral import write_neutral
+from irwm.evidence.verdict import log10_risk
 from irwm.ownership.search import Standing, standing
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.tracing import Tracing
 from irwm.tracing import examine as trace_all
 from irwm.tracing.trace import DECOYS, RISK
-from irwm.verdict import log10_risk
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName

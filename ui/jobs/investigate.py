@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import irwm
-from irwm.devices import on_device
+from irwm.evidence.devices import on_device
 from ui.jobs.device import device_of
 from ui.jobs.examining import Keys, examine
 from ui.jobs.executors import executor_for

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.devices import on_device
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
+from irwm.evidence.devices import on_device
 from storage.files import replace_private
 from ui.candidates import SweepFolderError, candidates
 from ui.jobs.child import error_parts

@@ -12,8 +12,9 @@ from typing import Any
 
 from irwm import Parameters
 from irwm.errors import IrwmError
-from irwm.evaluation import likelihood_ratio_log10, per_comparison_log10, verbal_step
-from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.search import evidence_bits, standing
 from irwm.scheme.odds import (
     LN10,
@@ -25,7 +26,6 @@ from irwm.scheme.odds import (
     rademacher_tail_log10,
 )
 from irwm.scheme.parameters import chance_of_counting
-from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.report import tracing
 from ui.report.document import ADDED, ReportError, plain
 from ui.report.error_rates import clopper_pearson

@@ -17,6 +17,7 @@ import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.errors import printable
+from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.search import Standing
 from irwm.scheme.odds import (
     fisher_floor_log10,
@@ -25,7 +26,6 @@ from irwm.scheme.odds import (
     success_probability,
 )
 from irwm.scheme.parameters import chance_of_counting
-from irwm.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from ui.plots import PLAUSIBLE_SHARES
 from ui.report import error_rates as rates

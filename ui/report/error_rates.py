@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import betaincinv
 
 from irwm import Finding
-from irwm.decoys import Decoys
-from irwm.verdict import FOUND_LOG10_RISK, log10_risk
+from irwm.evidence.decoys import Decoys
+from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from ui.plot_data import DecoyHistogram, decoy_histogram
 from ui.report import wording
 

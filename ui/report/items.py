@@ -13,7 +13,7 @@ from pathlib import Path
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
 from irwm.checkpoint.adapter import ADAPTER_CONFIG
-from irwm.verdict import log10_risk
+from irwm.evidence.verdict import log10_risk
 
 # Libraries whose versions can change a number of a finding, or how this report draws it.
 _LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly", "matplotlib", "typst")

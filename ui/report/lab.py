@@ -15,8 +15,8 @@ from plotly.offline import get_plotlyjs
 
 from irwm import Key
 from irwm.errors import printable
-from irwm.finding import FOUND
-from irwm.verdict import log10_risk
+from irwm.evidence.finding import FOUND
+from irwm.evidence.verdict import log10_risk
 from ui import lab_plots
 from ui.plot_theme import CONFIG, decimal, power_of_ten
 from ui.report import wording

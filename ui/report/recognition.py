@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.lineage import NOT_DERIVED
+from irwm.evidence.lineage import NOT_DERIVED
 from ui.plot_theme import decimal, number, sure
 
 _LONGEST_TEXT = 2000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm import Checkpoint, Finding, Key, detect, detect_each
-from irwm.decoys import decoys as rank_decoys
+from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.tracing import examine
 from ui.report import tracing
 from ui.report.document import ADDED, ReportError, examination, plain

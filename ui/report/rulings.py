@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm.errors import IrwmError, printable
-from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.lineage import DERIVED, NOT_DERIVED
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.lineage import DERIVED, NOT_DERIVED
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE
 from irwm.ownership.rules import rule, winner_of
 from irwm.ownership.search import Standing, standing
-from irwm.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from ui.report.document import ReportError, plain
 from ui.report.reproduce import Difference, same
 

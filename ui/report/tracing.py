@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from irwm import Finding, Key, Trace, Tracing
-from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
 from irwm.scheme.odds import rademacher_tail_log10
-from irwm.verdict import DISMISSED_LOG10_RISK, log10_risk
 from ui.report import tracing_words as words
 
 # Up to so many recipients stand in a document one by one.

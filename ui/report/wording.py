@@ -13,9 +13,9 @@ from typing import Any
 
 from irwm import Finding
 from irwm.errors import printable
-from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import odds
 from irwm.ownership.search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
-from irwm.verdict import odds
 from ui.report import tracing, tracing_words
 from ui.report.items import ItemDescription, SelfTest
 
@@ -58,7 +58,7 @@ NO_NEUTRAL = (
     "No neutral model was examined beside this suspect: with an original of this size its alignment would take longer "
     "than all else."
 )
-# H1 and H2 of irwm.evaluation; they are about the mark alone, whatever else a verdict rests on.
+# H1 and H2 of irwm.evidence.likelihood_ratio; they are about the mark alone, whatever else a verdict rests on.
 LR_PROPOSITIONS = (
     "the suspect carries this key’s mark",
     "the suspect carries no mark of this key",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from irwm.alignment import Alignment
-from irwm.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
 from irwm.scheme.odds import fisher_floor_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment, misplaced, settled, with_embedding
-from irwm.attention import attention
 from irwm.checkpoint import Checkpoint
+from irwm.evidence.attention import attention
+from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.keys.key import Choices
-from irwm.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.scheme.invariant import Added
 from irwm.scheme.invariant import invariant as compute_invariant
 

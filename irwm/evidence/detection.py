@@ -10,12 +10,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.aligned import Aligned, holds_embedding, restored_rows
 from irwm.alignment import Alignment, alignments, begin
 from irwm.checkpoint import Checkpoint
-from irwm.devices import NOT_ENOUGH, on_device
 from irwm.errors import CheckpointError, ParameterError
-from irwm.finding import FOUND, Finding, Reading
+from irwm.evidence.aligned import Aligned, holds_embedding, restored_rows
+from irwm.evidence.devices import NOT_ENOUGH, on_device
+from irwm.evidence.finding import FOUND, Finding, Reading
+from irwm.evidence.parallel import in_order
+from irwm.evidence.verdict import judge, log10_risk
 from irwm.keys.check_original import check_derivation, check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -25,8 +27,6 @@ from irwm.scheme.invariant import InvariantError
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import Parameters, chance_of_counting
-from irwm.side_by_side import in_order
-from irwm.verdict import judge, log10_risk
 
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.

@@ -30,11 +30,12 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from irwm.aligned import restored_rows
 from irwm.alignment import with_embedding
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ConditionError
-from irwm.finding import Finding
+from irwm.evidence.aligned import restored_rows
+from irwm.evidence.finding import Finding
+from irwm.evidence.verdict import COMBINATIONS
 from irwm.keys.key import Key
 from irwm.scheme import keystream
 from irwm.scheme import statistic as stat
@@ -43,7 +44,6 @@ from irwm.scheme.condition import well_conditioned
 from irwm.scheme.invariant import invariant
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
-from irwm.verdict import COMBINATIONS
 
 Progress = Callable[[int, int, str], None]
 
@@ -87,7 +87,7 @@ class Decoys:
 
     @property
     def log10_risk(self) -> NDArray[np.float64]:
-        """(n,) log10 of each decoy's corrected odds, as `irwm.verdict.log10_risk` gives them for a single key."""
+        """(n,) log10 of each decoy's corrected odds, as `verdict.log10_risk` gives them for a single key."""
         return np.minimum(0.0, np.minimum(self.log10_p, self.log10_p_count) + math.log10(COMBINATIONS))
 
 

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 
 import irwm
 from irwm.errors import ParameterError
-from irwm.evaluation import NEITHER, likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.evidence.likelihood_ratio import NEITHER, likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.scheme.keystream import derive
 
 

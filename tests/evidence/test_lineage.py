@@ -11,8 +11,8 @@ import torch
 
 import irwm
 from irwm.attacks.rewrite import rewrite
-from irwm.attention import Attention, attention
-from irwm.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
+from irwm.evidence.attention import Attention, attention
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
 
 
 def noisy(source: Path, out: Path, share: float) -> irwm.Checkpoint:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import ParameterError
+from irwm.evidence.lineage import lineage
 from tests.conftest import Marked
 from tools.small_models import write_llama
 
@@ -153,7 +154,7 @@ def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: in
     pair = [irwm.open_checkpoint(write_llama(tmp_path / str(i), seed=2 * seed + i, **shape)) for i in range(2)]
     alignment = irwm.align(*pair)
     assert not alignment.aligned
-    assert irwm.lineage.lineage(alignment).status != "derived"
+    assert lineage(alignment).status != "derived"
 
 
 def test_keys_tried_are_paid_for(marked) -> None:

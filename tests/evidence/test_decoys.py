@@ -10,13 +10,13 @@ import torch
 from scipy.stats import binom, kstest
 
 import irwm
-from irwm.decoys import _below, decoys, ranked
-from irwm.neutral import write_neutral
+from irwm.evidence.decoys import _below, decoys, ranked
+from irwm.evidence.neutral import write_neutral
+from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import many_recipients
-from irwm.verdict import log10_risk
 
 NUMBER = 1000
 

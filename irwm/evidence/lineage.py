@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from irwm.alignment import Alignment
-from irwm.attention import Attention
+from irwm.evidence.attention import Attention
 
 DERIVED, NOT_DERIVED, CANNOT_TELL = "derived", "not derived", "cannot tell"
 # The median of the rows stands this many of its standard errors above that of wrong rows. With thousands of rows any

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
-from irwm.lineage import Lineage
+from irwm.evidence.lineage import Lineage
 from irwm.scheme.parameters import Parameters
 
 FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from irwm.side_by_side import FEWEST, in_order
+from irwm.evidence.parallel import FEWEST, in_order
 
 
 @pytest.fixture(autouse=True)

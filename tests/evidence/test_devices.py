@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import irwm
-from irwm import detection
 from irwm.checkpoint.rows import enough_memory
-from irwm.devices import NOT_ENOUGH, on_device
 from irwm.errors import DeviceMemoryError
+from irwm.evidence import detection
+from irwm.evidence.devices import NOT_ENOUGH, on_device
 
 SECRET = bytes(range(32))
 

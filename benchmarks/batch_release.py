@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 import irwm
-from irwm.checkpoint.cloning import ClonedFrom, clones_in
+from irwm.release.cloning import ClonedFrom, clones_in
 from irwm.scheme.parameters import many_recipients
 from ui.jobs.releasing import write
 

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from irwm import attacks
     from irwm.alignment import Alignment, align
-    from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint
+    from irwm.checkpoint import Checkpoint, open_checkpoint
     from irwm.errors import IrwmError
     from irwm.evidence.detection import detect, detect_each
     from irwm.evidence.finding import Finding, Reading
     from irwm.evidence.lineage import Lineage
-    from irwm.insertion import Release, insert
     from irwm.keys.key import Key, decoy_key, generate_key
+    from irwm.release.insertion import Release, insert
+    from irwm.release.manifest import Manifest
     from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
     from irwm.scheme.parameters import Parameters, many_recipients
     from irwm.tracing.result import Trace, Tracing
@@ -71,10 +72,10 @@ _HOMES = {
     "IrwmError": "errors",
     "Key": "keys.key",
     "Lineage": "evidence.lineage",
-    "Manifest": "checkpoint",
+    "Manifest": "release.manifest",
     "Parameters": "scheme.parameters",
     "Reading": "evidence.finding",
-    "Release": "insertion",
+    "Release": "release.insertion",
     "Trace": "tracing",
     "Tracing": "tracing",
     "align": "alignment",
@@ -82,7 +83,7 @@ _HOMES = {
     "detect": "evidence.detection",
     "detect_each": "evidence.detection",
     "generate_key": "keys.key",
-    "insert": "insertion",
+    "insert": "release.insertion",
     "many_recipients": "scheme.parameters",
     "open_checkpoint": "checkpoint",
     "random_user_probability": "scheme.odds",

@@ -13,7 +13,7 @@ from benchmarks.speed import interface, page
 from benchmarks.speed.__main__ import CLAIMS, OUT
 from benchmarks.speed.claim import Figure
 from benchmarks.speed.growth import exponent
-from irwm.checkpoint.cloning import clones_in
+from irwm.release.cloning import clones_in
 
 ROOT = Path(__file__).parents[1]
 

@@ -112,7 +112,7 @@ def test_a_model_is_protected_and_its_mark_found(run: Run, tiny_path: Path) -> N
     run(
         """
 import irwm
-from irwm.checkpoint import verify_manifest
+from irwm.release import verify_manifest
 original = irwm.open_checkpoint(sys.argv[1])
 key = irwm.generate_key(original, owner="Example Labs", recipient="Early access")
 release = irwm.insert(original, key, folder / "release")
@@ -128,7 +128,8 @@ assert not [name for name in os.listdir(release.path) if name.startswith(".")]
 @pytest.mark.slow
 def test_of_two_publishers_one_is_told_and_a_dead_one_makes_room(run: Run, tiny_path: Path) -> None:
     publish = """
-from irwm.checkpoint import open_checkpoint, publish, sweep_partials, verify_manifest
+from irwm.checkpoint import open_checkpoint
+from irwm.release import publish, sweep_partials, verify_manifest
 from irwm.errors import OutputExistsError
 model, out = open_checkpoint(sys.argv[1]), folder / "out"
 """

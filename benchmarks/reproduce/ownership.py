@@ -12,8 +12,8 @@ import irwm
 from benchmarks.reproduce.bench import SECRET, Bench
 from benchmarks.reproduce.page import Page, Record, odds
 from benchmarks.reproduce.trials import number
-from irwm.insertion import marked_rows
 from irwm.ownership import Claim, resolve
+from irwm.release.insertion import marked_rows
 from tools.copies import write_embedding
 
 NAME, TITLE = "ownership", "Multiple claims of ownership"

@@ -17,7 +17,7 @@ COPIES, MOST_WRITTEN = 4, 1.01
 
 def missing(bench: Bench) -> str:
     """Why this cannot be measured here; "" where it can."""
-    from irwm.checkpoint.cloning import clones_in
+    from irwm.release.cloning import clones_in
 
     return "" if clones_in(bench.folder) else f"the disk of {bench.folder} clones no files"
 
@@ -25,7 +25,7 @@ def missing(bench: Bench) -> str:
 def copies(model: str, out: str, count: int) -> dict[str, Any]:
     """Copies for so many recipients in one run, as the page Protect makes them."""
     import irwm
-    from irwm.checkpoint.cloning import ClonedFrom
+    from irwm.release.cloning import ClonedFrom
     from irwm.scheme.parameters import many_recipients
 
     original = irwm.open_checkpoint(model)

@@ -21,8 +21,8 @@ from irwm.attacks.pruning import prune
 from irwm.attacks.quantization import quantize
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
-from irwm.insertion import insert
 from irwm.keys.key import generate_key
+from irwm.release.insertion import insert
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"

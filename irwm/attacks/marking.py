@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from irwm.checkpoint import open_checkpoint
-from irwm.insertion import insert
 from irwm.keys.key import Key, generate_key
+from irwm.release.insertion import insert
 
 
 def mark_again(model_dir: str | Path, out_dir: str | Path, key: Key | None = None) -> Path:

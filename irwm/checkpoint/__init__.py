@@ -1,6 +1,4 @@
-"""Checkpoints as files: opened without trusting them, published without ever leaving half of one.
-
-Opening, from the path a person gave to rows of numbers:
+"""Checkpoints as files, opened without trusting them: from the path a person gave to rows of numbers.
 
     files              regular files only, read by position, compared with the state seen first
     magic, dtypes      what a file is instead of safetensors; the number formats
@@ -15,15 +13,8 @@ Opening, from the path a person gave to rows of numbers:
     model              `open_checkpoint` and what it returns, a `Checkpoint`
     tokens             which string has which id, and which ids no text is made of
 
-Publishing, from an opened checkpoint to a new folder:
-
-    patches            the byte ranges that change
-    selection          which files come along, and which would give unmarked weights away
-    partial            the locked NAME.partial folder, and sweeping those of dead runs
-    publish            copy, hash, verify, rename
-    manifest           SHA256SUMS, for `sha256sum -c`
-
-Below both is `platform`, what POSIX and Windows do differently with files.
+Below all of them, and below `irwm.release`, which writes checkpoints, is `platform`: what POSIX and Windows do
+differently with files.
 
 Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. Tensor names, file names and config
 values are a stranger's text: keys here, never paths, and to be escaped where they are shown.
@@ -31,44 +22,22 @@ values are a stranger's text: keys here, never paths, and to be escaped where th
 
 from irwm.checkpoint.formats.safetensors_file import SafetensorsHeader, read_header
 from irwm.checkpoint.layout import CheckpointFiles, find_files
-from irwm.checkpoint.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    ManifestCheck,
-    read_manifest,
-    verify_manifest,
-)
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
-from irwm.checkpoint.partial import sweep_partials
-from irwm.checkpoint.patches import LazyPatch, Patch
-from irwm.checkpoint.publish import Preflight, Published, preflight, publish
 from irwm.checkpoint.rows import read_tensor
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry
 from irwm.checkpoint.tokens import special_token_ids, token_ids
 
 __all__ = [
-    "MANIFEST_NAME",
     "Checkpoint",
     "CheckpointFiles",
-    "LazyPatch",
-    "Manifest",
-    "ManifestCheck",
     "PackedTensor",
-    "Patch",
-    "Preflight",
-    "Published",
     "SafetensorsHeader",
     "TensorEntry",
     "find_files",
     "open_checkpoint",
-    "preflight",
-    "publish",
     "read_header",
-    "read_manifest",
     "read_tensor",
     "special_token_ids",
-    "sweep_partials",
     "token_ids",
-    "verify_manifest",
 ]

@@ -198,4 +198,4 @@ def test_a_wrong_passphrase_is_refused_and_the_right_one_still_works(page: Page)
 
 
 def test_the_release_made_first_is_still_whole(release: Path) -> None:
-    assert irwm.checkpoint.verify_manifest(release).ok
+    assert irwm.release.verify_manifest(release).ok

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from irwm.checkpoint import Patch, open_checkpoint, publish, sweep_partials, verify_manifest
+from irwm.checkpoint import open_checkpoint
 from irwm.errors import PublishError
+from irwm.release import Patch, publish, sweep_partials, verify_manifest
 from tests.checkpoint.builders import EMBEDDING, tree
 
 CALLS = ("mkdir", "open", "write", "fsync", "close", "rename", "unlink")

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.checkpoint import open_checkpoint, publish, verify_manifest
+from irwm.checkpoint import open_checkpoint
 from irwm.errors import DiskSpaceError, PublishError
+from irwm.release import publish, verify_manifest
 from tests.checkpoint.builders import tree, unprivileged
 from tests.faults.helpers import all_but, empty, fill_up, full_disk
 

@@ -13,9 +13,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from irwm.checkpoint import open_checkpoint, publish, read_header
+from irwm.checkpoint import open_checkpoint, read_header
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import CheckpointChangedError, DiskSpaceError, NotACheckpointError, OutputExistsError, PublishError
+from irwm.release import publish
 from tests.checkpoint.builders import entry, raw, tree
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 import irwm
-from irwm.checkpoint import open_checkpoint, sweep_partials, verify_manifest
+from irwm.checkpoint import open_checkpoint
+from irwm.release import sweep_partials, verify_manifest
 from storage import Cost, Jobs, KeyRecord, Vault
 from storage.job import Job
 from tests.checkpoint.builders import tree

@@ -14,8 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.checkpoint import open_checkpoint, publish, special_token_ids
+from irwm.checkpoint import open_checkpoint, special_token_ids
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError
+from irwm.release import publish
 from tests.checkpoint.builders import EMBEDDING, hub_cache, read_index, write_index
 from tests.faults.helpers import refused
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.checkpoint import open_checkpoint, publish, read_header, read_tensor, verify_manifest
+from irwm.checkpoint import open_checkpoint, read_header, read_tensor
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
+from irwm.release import publish, verify_manifest
 from tests.checkpoint.builders import entry, raw
 from tests.faults.helpers import refused, weights
 

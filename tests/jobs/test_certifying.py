@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import irwm
-from irwm.checkpoint import verify_manifest
 from irwm.errors import CancelledError
 from irwm.evidence.devices import NOT_ENOUGH
+from irwm.release import verify_manifest
 from irwm.utility import certificate
 from storage import Jobs, Vault
 from storage.encryption import Cost

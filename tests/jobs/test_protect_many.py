@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 
 import irwm
-from irwm.checkpoint import verify_manifest
+from irwm.release import verify_manifest
 from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.job import Job
 from storage.paths import JOBS_NAME
-from tests.checkpoint.disks import reflink_disk
 from tests.jobs.recipients import run_here
+from tests.release.disks import reflink_disk
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html, receipt_rows
 from ui.jobs import runner

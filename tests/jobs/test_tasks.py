@@ -13,8 +13,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.checkpoint import MANIFEST_NAME, read_manifest
-from irwm.checkpoint.manifest import format_manifest
+from irwm.release import MANIFEST_NAME, read_manifest
+from irwm.release.manifest import format_manifest
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.errors import StorageBusyError, StorageFullError

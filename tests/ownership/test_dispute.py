@@ -12,8 +12,8 @@ import torch
 
 import irwm
 from irwm.errors import CancelledError, KeyMismatchError, ParameterError
-from irwm.insertion import marked_rows
 from irwm.ownership import Claim, Commitment, Outcome, decide, read_response, request, resolve, rules, standing
+from irwm.release.insertion import marked_rows
 from tests.ownership.authority import Authority
 from tools.copies import with_noise, write_embedding
 

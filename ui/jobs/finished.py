@@ -14,12 +14,13 @@ import numpy as np
 import torch
 
 import irwm
-from irwm.checkpoint import MANIFEST_NAME, Checkpoint, read_manifest, verify_manifest
+from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
-from irwm.checkpoint.selection import SourceFile, select_files
-from irwm.embedding_bytes import NoisyRows, row_patches
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
-from irwm.insertion import check_key
+from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
+from irwm.release.embedding_bytes import NoisyRows, row_patches
+from irwm.release.insertion import check_key
+from irwm.release.selection import SourceFile, select_files
 
 _ROWS_AT_ONCE = 8192
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from irwm.checkpoint import sweep_partials
 from irwm.errors import IrwmError
+from irwm.release import sweep_partials
 from storage.job import Job
 from storage.jobs import Jobs
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.checkpoint import Checkpoint, preflight
+from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError, OutputExistsError
+from irwm.release import preflight
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs import protect_many

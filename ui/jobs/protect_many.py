@@ -18,16 +18,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import irwm
-from irwm.checkpoint import (
-    MANIFEST_NAME,
-    Checkpoint,
-    Preflight,
-    preflight,
-    sweep_partials,
-)
-from irwm.checkpoint.cloning import ClonedFrom
-from irwm.checkpoint.partial import sync_folder
+from irwm.checkpoint import Checkpoint
 from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, printable
+from irwm.release import MANIFEST_NAME, Preflight, preflight, sweep_partials
+from irwm.release.cloning import ClonedFrom
+from irwm.release.partial import sync_folder
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
@@ -107,7 +102,7 @@ def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
 
     Raises:
         OutputExistsError: `out` is a release itself.
-        DiskSpaceError, PublishError: as `irwm.checkpoint.preflight`.
+        DiskSpaceError, PublishError: as `irwm.release.preflight`.
     """
     if not os.path.lexists(out):
         return preflight(model, out, copies)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.cloning import ClonedFrom
 from irwm.checkpoint.platform import try_lock, unlock_and_close
 from irwm.errors import OutputExistsError
-from irwm.insertion import check_key, marked_rows
+from irwm.release.cloning import ClonedFrom
+from irwm.release.insertion import check_key, marked_rows
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import KeyRecord, ReleaseRecord

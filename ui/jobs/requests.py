@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.checkpoint import preflight
 from irwm.errors import IrwmError, printable
 from irwm.keys.key import MAX_NAME
+from irwm.release import preflight
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault

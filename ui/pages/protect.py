@@ -10,10 +10,10 @@ from typing import Any
 import gradio as gr
 
 import irwm
-from irwm.checkpoint import Preflight, preflight
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
 from irwm.keys.key import MAX_NAME
+from irwm.release import Preflight, preflight
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import Limits, new_folder

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from irwm import Checkpoint, Key, open_checkpoint
-from irwm.checkpoint.manifest import MANIFEST_NAME, verify_manifest
 from irwm.errors import IrwmError, printable
+from irwm.release.manifest import MANIFEST_NAME, verify_manifest
 from ui.report.document import plain
 from ui.report.items import KeyInfo
 from ui.report.reproduce import reproduce, same

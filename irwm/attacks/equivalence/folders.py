@@ -20,7 +20,7 @@ from irwm.attacks.equivalence.catalogue import Step, apply, obstacles
 from irwm.attacks.equivalence.naming import Scheme
 from irwm.attacks.equivalence.state import read_state, write_state
 from irwm.attacks.equivalence.tokens import Rows, Tokenizer
-from irwm.checkpoint.partial import require_absent
+from irwm.release.partial import require_absent
 
 Folder = str | Path
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 
 from irwm.checkpoint import find_files
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME, require_safetensors
-from irwm.checkpoint.partial import partial_folder, require_absent
 from irwm.errors import ParameterError, PublishError, UnsupportedCheckpointError
+from irwm.release.partial import partial_folder, require_absent
 
 DTYPES = {
     "float16": torch.float16,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from irwm.checkpoint import sweep_partials
-from irwm.checkpoint.partial import partial_folder
 from irwm.errors import NotACheckpointError, OutputExistsError
+from irwm.release import sweep_partials
+from irwm.release.partial import partial_folder
 from tests.checkpoint.builders import tree
 
 LOCK = ".irwm-lock"

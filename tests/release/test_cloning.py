@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from irwm.checkpoint import Patch, Published, open_checkpoint, preflight, publish, verify_manifest
-from irwm.checkpoint.cloning import ClonedFrom, clone, clones_in
+from irwm.checkpoint import open_checkpoint
 from irwm.errors import DiskSpaceError
+from irwm.release import Patch, Published, preflight, publish, verify_manifest
+from irwm.release.cloning import ClonedFrom, clone, clones_in
 from tests.checkpoint.builders import EMBEDDING, split
-from tests.checkpoint.disks import plain_disk, reflink_disk
+from tests.release.disks import plain_disk, reflink_disk
 
 __all__ = ["plain_disk", "reflink_disk"]
 
@@ -187,7 +188,7 @@ def test_a_kernels_refusal_to_clone_leads_to_a_copy(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("irwm.checkpoint.cloning.fcntl.ioctl", refuse)
+    monkeypatch.setattr("irwm.release.cloning.fcntl.ioctl", refuse)
     first = marked(source, tmp_path / "1", 1)
     second = marked(source, tmp_path / "2", 2, first)
     assert second.bytes_cloned == 0
@@ -200,7 +201,7 @@ def test_a_disk_that_fills_up_while_cloning_leaves_nothing(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("irwm.checkpoint.cloning.fcntl.ioctl", refuse)
+    monkeypatch.setattr("irwm.release.cloning.fcntl.ioctl", refuse)
     first = marked(source, tmp_path / "1", 1)
     with pytest.raises(DiskSpaceError):
         marked(source, tmp_path / "2", 2, first)

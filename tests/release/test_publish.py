@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from irwm.checkpoint import Checkpoint, Patch, open_checkpoint, publish, read_manifest, sweep_partials, verify_manifest
-from irwm.checkpoint import publish as publish_function
+from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import CancelledError, CheckpointChangedError, OutputExistsError, ParameterError, PublishError
+from irwm.release import Patch, publish, read_manifest, sweep_partials, verify_manifest
+from irwm.release import publish as publish_function
 from tests.checkpoint.builders import EMBEDDING, entry, hub_cache, raw, split, tree
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from irwm.checkpoint.files import FileState, open_regular, require_inside, unreadable
 from irwm.checkpoint.layout import INDEX_NAME
 from irwm.checkpoint.magic import OTHER_WEIGHTS
-from irwm.checkpoint.manifest import LOCK_NAME, MANIFEST_NAME
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.errors import PublishError
+from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME
 
 # What may lie beside a single weight file and belong to it; other files there may be another model's.
 _COMPANIONS = (

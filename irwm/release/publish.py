@@ -15,15 +15,15 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from irwm.checkpoint.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
 from irwm.checkpoint.files import CHUNK, FileState, changed, open_seen, read_into, require_unchanged
-from irwm.checkpoint.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.checkpoint.model import Checkpoint, is_single_file
-from irwm.checkpoint.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
-from irwm.checkpoint.patches import Replacement, checked_patches, overlay
-from irwm.checkpoint.refusals import REFUSALS, no_room, refusal
-from irwm.checkpoint.selection import SourceFile, select_files
 from irwm.errors import CancelledError, OutputExistsError, PublishError
+from irwm.release.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
+from irwm.release.manifest import MANIFEST_NAME, Manifest, format_manifest
+from irwm.release.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
+from irwm.release.patches import Replacement, checked_patches, overlay
+from irwm.release.refusals import REFUSALS, no_room, refusal
+from irwm.release.selection import SourceFile, select_files
 
 Progress = Callable[[int, int, str], None]
 

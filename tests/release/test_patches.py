@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irwm.checkpoint import Patch
-from irwm.checkpoint.patches import checked_patches, overlay
 from irwm.errors import ParameterError
+from irwm.release import Patch
+from irwm.release.patches import checked_patches, overlay
 from tests.checkpoint.builders import EMBEDDING
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irwm.checkpoint import read_manifest, verify_manifest
-from irwm.checkpoint.manifest import format_manifest
 from irwm.errors import CancelledError, CorruptCheckpointError, NotACheckpointError
+from irwm.release import read_manifest, verify_manifest
+from irwm.release.manifest import format_manifest
 
 AWKWARD = [
     "plain.txt",

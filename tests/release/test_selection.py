@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.selection import select_files
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, PublishError
+from irwm.release.selection import select_files
 from tests.checkpoint.builders import hub_cache, read_index, unprivileged, write_index
 
 

@@ -15,15 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.checkpoint import Checkpoint, Manifest, open_checkpoint, publish
-from irwm.checkpoint.cloning import ClonedFrom
-from irwm.embedding_bytes import NoisyRows, row_patches
+from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import MarginError
 from irwm.evidence.detection import detect, reading_of
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original
 from irwm.keys.key import Choices, Key
+from irwm.release.cloning import ClonedFrom
+from irwm.release.embedding_bytes import NoisyRows, row_patches
+from irwm.release.manifest import Manifest
+from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.equations import marked_values

@@ -17,7 +17,6 @@ from pathlib import Path
 from threading import Event
 
 from irwm.checkpoint.files import unreadable
-from irwm.checkpoint.manifest import LOCK_NAME
 from irwm.checkpoint.platform import (
     ALWAYS,
     FOLDERS_OPEN,
@@ -29,6 +28,7 @@ from irwm.checkpoint.platform import (
     unlock_and_close,
 )
 from irwm.errors import OutputExistsError, PublishError
+from irwm.release.manifest import LOCK_NAME
 
 PARTIAL_SUFFIX = ".partial"
 # Another process may remove or finish the folder between two of our steps, and a sweeper may hold the lock for an

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.checkpoint import Checkpoint, LazyPatch, Patch
+from irwm.checkpoint import Checkpoint
 from irwm.families import TensorRef
+from irwm.release.patches import LazyPatch, Patch
 from irwm.scheme.noise import Noise
 
 _ROWS_PER_READ = 8192

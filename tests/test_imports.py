@@ -32,7 +32,7 @@ FLOORS = [
     ("ui", 6),
     ("app", 12),
 ]
-RUNS_MODELS = ("irwm.utility", "irwm.attacks")
+RUNS_MODELS = ("irwm.running", "irwm.attacks")
 BESIDE = ("benchmarks", "tools", "tests")
 SEARCH_PATH = re.compile(r"\bsys\.path\.(insert|append)\b")
 GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.frame", "ui.server", "ui.theme", "app")
@@ -116,11 +116,11 @@ def out_of_place(path: Path) -> Iterator[str]:
         return
     if found := tops & {"time", "random", "logging", "plotly"}:
         yield f"what a pure library does not need: {sorted(found)}"
-    # A verdict reads tensors and never runs a model; what measures or trains one opens it through irwm.utility.
-    if not name.startswith("irwm.utility") and "transformers" in tops:
-        yield "transformers outside irwm.utility"
-    if not name.startswith(RUNS_MODELS) and [other for other in names if other.startswith("irwm.utility")]:
-        yield "irwm.utility outside the attacks"
+    # A verdict reads tensors and never runs a model; what measures or trains one opens it through irwm.running.
+    if not name.startswith("irwm.running") and "transformers" in tops:
+        yield "transformers outside irwm.running"
+    if not name.startswith(RUNS_MODELS) and [other for other in names if other.startswith("irwm.running")]:
+        yield "irwm.running outside the attacks"
     calls = {
         node.func.id if isinstance(node.func, ast.Name) else node.func.attr
         for node in ast.walk(tree_of(path))

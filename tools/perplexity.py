@@ -2,7 +2,7 @@
 
     python -m tools.perplexity MODEL_DIR TEXT_FILE [--window N]
 
-Nothing is downloaded: MODEL_DIR must be a local folder holding weights, config and tokenizer. `python -m irwm.utility`
+Nothing is downloaded: MODEL_DIR must be a local folder holding weights, config and tokenizer. `python -m irwm.running`
 compares two models by the same measurement.
 """
 
@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from irwm.utility import open_model
-from irwm.utility.opened import Opened
-from irwm.utility.reference import losses
-from irwm.utility.text import WINDOW, causal, exp_mean
+from irwm.running import open_model
+from irwm.running.opened import Opened
+from irwm.running.reference import losses
+from irwm.running.text import WINDOW, causal, exp_mean
 
 
 def perplexity(opened: Opened, token_ids: Sequence[int], window: int) -> float:

@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from irwm.utility.text import WINDOW
+from irwm.running.text import WINDOW
 from tools.demo_corpus import STDLIB, Corpus, build_corpus
 from tools.perplexity import measure
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import irwm
-from irwm.capacity import Collusion, simulated
 from irwm.errors import CheckpointError
-from irwm.prediction import Rehearsal, Sample, sample, tries
+from irwm.explore.capacity import Collusion, simulated
+from irwm.explore.prediction import Rehearsal, Sample, sample, tries
 from irwm.scheme.parameters import AUTO_SCALE
 from ui.explore_model_plots import NEIGHBOURS, SIMULATED_COLLUDERS, SIMULATED_NOISE
 from ui.explore_settings import ExploreSettings

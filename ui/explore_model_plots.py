@@ -15,9 +15,9 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from irwm.capacity import Collusion, most_colluders
-from irwm.planning import odds
-from irwm.prediction import Rehearsal, counting_share
+from irwm.explore.capacity import Collusion, most_colluders
+from irwm.explore.planning import odds
+from irwm.explore.prediction import Rehearsal, counting_share
 from ui.explore_plots import chance, exact, round_ticks
 from ui.explore_settings import MOST_COPIES, MOST_NOISE, ExploreSettings
 from ui.plot_theme import TALL, Colours, add_line, colours, dashed, figure, note, number, power_ticks

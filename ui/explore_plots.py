@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from irwm.planning import MOST_POSITIONS, MOST_RECIPIENTS, Odds, Plan, bounds, odds
+from irwm.explore.planning import MOST_POSITIONS, MOST_RECIPIENTS, Odds, Plan, bounds, odds
 from irwm.scheme.odds import log10_random_user, log10_wrong_user
 from ui.explore_settings import ExploreSettings
 from ui.plot_theme import TALL, Colours, colours, dashed, figure, number, power_of_ten, power_ticks

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from irwm.errors import ParameterError
-from irwm.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
+from irwm.explore.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
 from irwm.scheme.parameters import AUTO_SCALE, Parameters, many_recipients
 
 FORMAT, VERSION = "irwm-explore-settings", 1

@@ -39,7 +39,7 @@ from benchmarks.reproduce.bench import FULL, QUICK, Bench
 from benchmarks.reproduce.models import Model, ModelError, open_models
 from benchmarks.reproduce.page import Page, Record, table
 from irwm.errors import IrwmError
-from irwm.utility import default_text
+from irwm.running import default_text
 
 ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while nothing else runs; survival early, since the others find most of their trials made.

@@ -12,8 +12,8 @@ from typing import Any
 import irwm
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import IrwmError
+from irwm.running.opened import open_tokenizer
 from irwm.scheme.parameters import many_recipients
-from irwm.utility.opened import open_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 # "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": the product's preset for many recipients.

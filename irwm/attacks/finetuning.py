@@ -14,8 +14,8 @@ from irwm.attacks.rewrite import add_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
-from irwm.utility import open_model
-from irwm.utility.opened import quiet
+from irwm.running import open_model
+from irwm.running.opened import quiet
 
 ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
 WHAT = (ALL, LORA, LAYER_0)

@@ -12,8 +12,8 @@ from irwm.checkpoint import open_checkpoint
 from irwm.errors import CancelledError, IrwmError
 from irwm.evidence.detection import WAYS, detect_ways
 from irwm.evidence.finding import Finding
+from irwm.running import Reference, SameFunction, Utility, compare, same_function
 from irwm.tracing import trace
-from irwm.utility import Reference, SameFunction, Utility, compare, same_function
 
 
 @dataclass(frozen=True, slots=True, eq=False)

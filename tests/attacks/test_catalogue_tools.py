@@ -13,7 +13,7 @@ import pytest
 import irwm
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
-from irwm.utility import open_model
+from irwm.running import open_model
 
 TOOLS = ("gguf", "bitsandbytes", "autoround", "mergekit")
 

@@ -16,7 +16,7 @@ import irwm
 from irwm.errors import CancelledError
 from irwm.evidence.devices import NOT_ENOUGH
 from irwm.release import verify_manifest
-from irwm.utility import certificate
+from irwm.running import certificate
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.test_tasks import finish, protect_request
@@ -122,7 +122,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
         if pressed.is_set():
             raise CancelledError("stopped on request")
 
-    monkeypatch.setattr("irwm.utility.certify", certify)
+    monkeypatch.setattr("irwm.running.certify", certify)
     model, began = irwm.open_checkpoint(demo_path), Stopwatch()
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
     assert began.seconds() < 15

@@ -15,8 +15,8 @@ import pytest
 
 import irwm
 from irwm.attacks.catalogue import ATTACKS
+from irwm.running.kept import Kept
 from irwm.scheme.parameters import many_recipients
-from irwm.utility.kept import Kept
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.jobs import SCRATCH_NAME

@@ -16,7 +16,7 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import IrwmError
-from irwm.utility import default_text, reference
+from irwm.running import default_text, reference
 from tests.ui.lab_documents import crafted, row
 from tools.small_models import DEMO
 from ui.lab_plots import curved

@@ -17,7 +17,7 @@ import pytest
 
 from irwm import Parameters
 from irwm.errors import IrwmError, ParameterError
-from irwm.planning import plan
+from irwm.explore.planning import plan
 from storage.encryption import Cost
 from storage.jobs import Jobs
 from ui import explore_data as data

@@ -7,8 +7,8 @@ from typing import Any
 
 from irwm import Parameters
 from irwm.errors import IrwmError
-from irwm.planning import Plan, plan
-from irwm.prediction import Sample
+from irwm.explore.planning import Plan, plan
+from irwm.explore.prediction import Sample
 from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import AUTO_SCALE
 from ui.components import notices

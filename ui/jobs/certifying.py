@@ -77,7 +77,7 @@ def _measured(
 
     def measure() -> None:
         try:
-            from irwm.utility import certify  # transformers takes seconds to load
+            from irwm.running import certify  # transformers takes seconds to load
 
             def on(place: str) -> dict[str, Any]:
                 obstacle = _obstacle(model, wanted, place)

@@ -22,8 +22,8 @@ from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
-from irwm.utility import Reference, default_text, reference
-from irwm.utility.kept import IN_MEMORY
+from irwm.running import Reference, default_text, reference
+from irwm.running.kept import IN_MEMORY
 from storage.files import private_folder, replace_private
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault

@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 import irwm
-from irwm.capacity import naming_z
 from irwm.errors import IrwmError
-from irwm.planning import plan
+from irwm.explore.capacity import naming_z
+from irwm.explore.planning import plan
 from irwm.scheme.parameters import NOISE_LEVELS
 from ui import explore_data as data
 from ui import explore_model_plots, explore_plots

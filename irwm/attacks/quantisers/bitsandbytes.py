@@ -12,7 +12,7 @@ from irwm.attacks.rewrite import add_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
-from irwm.utility.quantised import save_quantised
+from irwm.running.quantised import save_quantised
 
 PACKAGE = "bitsandbytes"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -10,7 +10,7 @@ import torch
 
 from irwm.attacks.tools.child import request
 from irwm.errors import ParameterError
-from irwm.utility import open_model
+from irwm.running import open_model
 
 
 def main(asked: dict[str, Any]) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from irwm.utility.measure import Pair, common_order, pair_of, states
-from irwm.utility.opened import open_weights
-from irwm.utility.reference import Reference, run
-from irwm.utility.vocabulary import TokenMap
+from irwm.running.measure import Pair, common_order, pair_of, states
+from irwm.running.opened import open_weights
+from irwm.running.reference import Reference, run
+from irwm.running.vocabulary import TokenMap
 
 # Measured (docs/utility.md): 2.1 at most over all transforms and their compositions on three trained models, written as
 # bfloat16 and as float32; pruning a tenth of the weights makes 5.9 at least.
@@ -61,7 +61,7 @@ class SameFunction:
 def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenMap | None = None) -> SameFunction:
     """Compare all logits of two models on the reference's text; of tokens that one of them lacks there are none.
 
-    Arguments and errors as `irwm.utility.compare`.
+    Arguments and errors as `irwm.running.compare`.
     """
     pair = pair_of(reference, Path(other_dir), token_ids)
     difference = (_encoders if reference.headless else _logits)(pair)

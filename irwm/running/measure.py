@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from irwm.errors import UnsupportedCheckpointError
-from irwm.utility.opened import Weights, embedding_rows, open_tokenizer, open_weights
-from irwm.utility.reference import Progress, Reference, blocks, loss_of, losses, readings_of, restricted, run
-from irwm.utility.text import Reading, exp_mean, token_list
-from irwm.utility.vocabulary import Match, TokenMap, match
+from irwm.running.opened import Weights, embedding_rows, open_tokenizer, open_weights
+from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, readings_of, restricted, run
+from irwm.running.text import Reading, exp_mean, token_list
+from irwm.running.vocabulary import Match, TokenMap, match
 
 # Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
 BLOCK = 32
@@ -76,7 +76,7 @@ def compare(
     of tokens, so that both speak of the same text. Without a tokenizer the perplexities are of what is left, too.
 
     Args:
-        reference: what `irwm.utility.reference` found.
+        reference: what `irwm.running.reference` found.
         other_dir: a model folder or GGUF file that transformers opens, of the reference's kind.
         token_ids: new id of each old one, -1 where it is gone; needed where the tokenizer was not rewritten.
         progress: called with runs done, runs in all, and what is being done.

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from irwm.errors import IrwmError
-from irwm.utility import certify, open_model
-from irwm.utility.function import _rounding_error
+from irwm.running import certify, open_model
+from irwm.running.function import _rounding_error
 
 
 def folder_of(demo_path: Path, out: Path, **config) -> Path:

@@ -11,9 +11,9 @@ import torch
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
-from irwm.utility.kept import Kept
-from irwm.utility.opened import Opened, Weights, embedding_rows, open_tokenizer, open_weights, typed
-from irwm.utility.text import Reading, causal, encoded, hidden, token_list, window_of
+from irwm.running.kept import Kept
+from irwm.running.opened import Opened, Weights, embedding_rows, open_tokenizer, open_weights, typed
+from irwm.running.text import Reading, causal, encoded, hidden, token_list, window_of
 
 Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
@@ -34,10 +34,10 @@ class Reference:
         parts: int64 (n,), the piece of text that each prediction belongs to.
         vocabulary: token to id, as the model's own files say.
         rows: of the embedding, which are the columns of the logits.
-        masked, headless: as `irwm.utility.Opened`.
+        masked, headless: as `irwm.running.Opened`.
         dtype: in which the weights are stored.
         window, seed, device: with which it was read.
-        roundings: what `irwm.utility.function` found rounding to do to this model, by dtype, so that it is asked once.
+        roundings: what `irwm.running.function` found rounding to do to this model, by dtype, so that it is asked once.
     """
 
     folder: Path

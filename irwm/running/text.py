@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.utility.opened import typed
+from irwm.running.opened import typed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -54,7 +54,7 @@ def evaluate(
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
     The harness looks for a task's data where the task says; whoever wants nothing to leave the machine sets
-    HF_HUB_OFFLINE=1 before Python starts, as `python -m irwm.utility benchmark` does.
+    HF_HUB_OFFLINE=1 before Python starts, as `python -m irwm.running benchmark` does.
 
     Args:
         model_dir: a model folder that transformers opens.

@@ -13,12 +13,12 @@ This package alone opens models with transformers; a verdict never runs one.
     harness     lm-evaluation-harness on a model folder, where it is installed
 """
 
-from irwm.utility.certificate import Certificate, certify
-from irwm.utility.function import SameFunction, same_function
-from irwm.utility.measure import Utility, compare
-from irwm.utility.opened import Opened, open_model
-from irwm.utility.reference import Reference, reference
-from irwm.utility.text import default_text
+from irwm.running.certificate import Certificate, certify
+from irwm.running.function import SameFunction, same_function
+from irwm.running.measure import Utility, compare
+from irwm.running.opened import Opened, open_model
+from irwm.running.reference import Reference, reference
+from irwm.running.text import default_text
 
 __all__ = [
     "Certificate",

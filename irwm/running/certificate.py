@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from irwm.errors import CancelledError, DeviceMemoryError, IrwmError
-from irwm.utility.measure import Utility, compare
-from irwm.utility.reference import Progress, reference
-from irwm.utility.text import default_text
+from irwm.running.measure import Utility, compare
+from irwm.running.reference import Progress, reference
+from irwm.running.text import default_text
 
 # Enough to see a change of 1 % of perplexity, and read within seconds where the model is small.
 TOKENS = 1024

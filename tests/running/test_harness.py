@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from irwm.errors import NotACheckpointError, ParameterError
-from irwm.utility.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
+from irwm.running.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
 from tools.waiting import PATIENCE
 
 needs_harness = pytest.mark.skipif(
@@ -101,7 +101,7 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
 @needs_harness
 def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
     """In a process of its own, by the command: the harness sets global seeds and prints."""
-    command = [sys.executable, "-m", "irwm.utility", "benchmark", str(demo_path), "--tasks", "two_choices"]
+    command = [sys.executable, "-m", "irwm.running", "benchmark", str(demo_path), "--tasks", "two_choices"]
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [*command, "--task-folder", str(task_folder)],

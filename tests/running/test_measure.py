@@ -17,13 +17,13 @@ import irwm
 from irwm.attacks import prune
 from irwm.attacks.equivalence import apply, disguise, read_state, write_state
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.utility import Reference, compare, default_text, open_model, reference, same_function
-from irwm.utility.measure import BLOCK, _mean
-from irwm.utility.opened import open_weights
+from irwm.running import Reference, compare, default_text, open_model, reference, same_function
+from irwm.running.measure import BLOCK, _mean
+from irwm.running.opened import open_weights
 from tests.attacks.models import write_tiny
 from tests.checkpoint.gguf_builders import convert
 from tests.checkpoint.test_gguf_tokens import in_order
-from tests.utility.conftest import TOKENS
+from tests.running.conftest import TOKENS
 
 
 def logits_of(folder: Path, ids: list[int]) -> torch.Tensor:
@@ -239,7 +239,7 @@ def test_the_standard_error_covers_what_it_says() -> None:
 
 
 def test_outputs_beyond_memory_come_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irwm.utility import kept
+    from irwm.running import kept
 
     monkeypatch.setattr(kept, "IN_MEMORY", 1000)
     store = kept.Kept()

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.utility.reference import Reference
-from irwm.utility.text import Reading
+from irwm.running.reference import Reference
+from irwm.running.text import Reading
 
 # The new id of each old token, -1 for those that are gone.
 TokenMap = Sequence[int] | NDArray[np.int64] | torch.Tensor

@@ -10,8 +10,8 @@ import pytest
 
 import irwm
 from irwm.errors import CancelledError
-from irwm.utility import certify, default_text
-from irwm.utility.__main__ import main
+from irwm.running import certify, default_text
+from irwm.running.__main__ import main
 
 
 @pytest.fixture(scope="module")

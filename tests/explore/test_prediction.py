@@ -12,9 +12,9 @@ import torch
 from scipy.stats import chi2, norm
 
 import irwm
-from irwm.capacity import Collusion, most_colluders, naming_z, simulated
 from irwm.errors import ConditionError, ParameterError
-from irwm.prediction import Rehearsal, Sample, counting_share, noise_for_share, sample, tries
+from irwm.explore.capacity import Collusion, most_colluders, naming_z, simulated
+from irwm.explore.prediction import Rehearsal, Sample, counting_share, noise_for_share, sample, tries
 from irwm.scheme.odds import rademacher_tail_log10
 
 NOISE = (0.1, 0.3, 0.5, 1.0, 2.0)

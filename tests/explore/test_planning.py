@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from irwm.errors import ParameterError
-from irwm.planning import MOST_POSITIONS, Range, Wish, bounds, odds, plan, smallest, tails
+from irwm.explore.planning import MOST_POSITIONS, Range, Wish, bounds, odds, plan, smallest, tails
 from irwm.scheme.odds import (
     binomial_tail_log,
     log10_random_user,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.utility.opened import OURS, quiet, typed
+from irwm.running.opened import OURS, quiet, typed
 
 
 def save_quantised(

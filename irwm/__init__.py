@@ -1,11 +1,21 @@
 """Invariant-based robust weights watermark for language models.
 
-The folder tree is the paper: `invariant` (Algorithm 1), `keys` and `derivation`, `condition`, `values` and
-`insertion` (Algorithm 2), `alignment` (Permutation_Recover, and rotations and moved rows beyond it), `statistic` and
-`detection` (Algorithm 3), `basis`, `noise` and `embedding_bytes` (Algorithms 4 and 5), `tracing` (who leaked a copy,
-beyond Algorithm 6), `probability` (equations 1 to 3); `attention`, `lineage`, `finding` and `verdict` say what a
-detection means. `checkpoint` opens and publishes files, `families` knows where each model family keeps its weights,
-`attacks` are what a thief would do, `attacks.equivalence` without changing what the model computes.
+The rooms, from the ground up; each imports only those above it in this list:
+
+    errors       one tree of errors
+    families     where each model family keeps its weights
+    checkpoint   opens files
+    running      runs models, to measure what a mark or an attack costs
+    scheme       the paper: invariant (Algorithm 1), condition and equations (Algorithm 2), statistic (Algorithm 3),
+                 noise and basis (Algorithm 4), odds (equations 1 to 3), and how choices are derived from a secret
+    keys         a key, and the check that it belongs to its original
+    alignment    brings a suspect back into the original's coordinates (Permutation_Recover, rotations, moved rows)
+    evidence     detection (Algorithm 3), lineage, verdict, and how strong the evidence is
+    tracing      who leaked a copy (beyond Algorithm 6)
+    ownership    commitments, time-stamps and disputes
+    explore      what a setting buys and costs, before anything is written
+    release      insertion (Algorithms 2 and 5) and publishing
+    attacks      what a thief would do; `attacks.equivalence` without changing what the model computes
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 

@@ -25,11 +25,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
-    "irwm/*.py",
+    "irwm/scheme/*.py",
+    "irwm/evidence/*.py",
     "irwm/alignment/*.py",
     "irwm/attacks/**/*.py",
     "irwm/checkpoint/**/*.py",
-    "irwm/families/*.py",
     "irwm/tracing/*.py",
     "irwm/ownership/*.py",
     "storage/*.py",

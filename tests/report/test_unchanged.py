@@ -1,0 +1,76 @@
+"""The documents of six examinations are those that were made before the library was rebuilt (commit d443fbf).
+
+`data/reports-d443fbf.json` holds every word and number of each document; of the null distributions, which would take
+megabytes, it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since
+another processor may sum in another order. On one machine they are the same bit for bit; whoever wants to see that, or
+changes what a report says on purpose, writes the file anew and looks at the difference:
+
+    IRWM_KEEP_REPORTS=1 python -m pytest tests/report/test_unchanged.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEPT = Path(__file__).with_name("data") / "reports-d443fbf.json"
+CASES = ("found", "not_found", "gone", "inconclusive", "disguised", "two_tensors")
+# The versions of the programs say nothing of the examination.
+LEFT_OUT = ("versions",)
+# Longer lists of numbers are kept by their sums.
+MOST_NUMBERS = 200
+
+
+def condensed(value: Any) -> Any:
+    """The document with long lists of numbers replaced by their count, sum and sum of squares."""
+    if isinstance(value, dict):
+        return {name: condensed(each) for name, each in value.items() if name not in LEFT_OUT}
+    if isinstance(value, list):
+        numbers = [each for each in value if isinstance(each, (int, float))]
+        if len(numbers) > MOST_NUMBERS:
+            return {"count": len(value), "sum": math.fsum(numbers), "squares": math.fsum(n * n for n in numbers)}
+        return [condensed(each) for each in value]
+    return value
+
+
+def differences(kept: Any, now: Any, where: str = "") -> Iterator[str]:
+    if isinstance(kept, dict) and isinstance(now, dict):
+        for name in kept.keys() | now.keys():
+            yield from differences(kept.get(name), now.get(name), f"{where}.{name}")
+    elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):
+        for number, (one, other) in enumerate(zip(kept, now, strict=True)):
+            yield from differences(one, other, f"{where}[{number}]")
+    elif isinstance(kept, float) and isinstance(now, (int, float)):
+        if not math.isclose(kept, now, rel_tol=1e-5, abs_tol=1e-9):
+            yield f"{where}: {kept!r} was kept, {now!r} is said now"
+    elif kept != now:
+        yield f"{where}: {kept!r} was kept, {now!r} is said now"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_report_says_what_it_said_before(request: pytest.FixtureRequest, case: str) -> None:
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    now = json.loads(json.dumps(condensed(request.getfixturevalue(case).document)))
+    if os.environ.get("IRWM_KEEP_REPORTS"):
+        write(kept | {case: now})
+    else:
+        assert list(differences(kept[case], now)) == []
+
+
+def write(kept: dict[str, Any]) -> None:
+    lines = (f"{json.dumps(case)}: {json.dumps(kept[case], sort_keys=True)}" for case in sorted(kept))
+    KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def test_a_changed_number_is_seen() -> None:
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))["found"]
+    now = json.loads(json.dumps(kept))
+    now["evaluation"]["log10_p"] *= 1.001
+    now["verdict"]["word"] = "inconclusive"
+    assert len(list(differences(kept, now))) == 2

@@ -256,8 +256,9 @@ def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(ap
         api_name="/protect",
     )
     until(
-        lambda: out.is_dir() and any(out.glob("*/SHA256SUMS")),
-        "the first copy",
+        # A copy's receipt is written after the copy: with the second one there, the first one's is.
+        lambda: out.is_dir() and len(list(out.glob("*/SHA256SUMS"))) >= 2,
+        "the second copy",
         lambda: str(client.predict(asked["id"], api_name="/job")),
     )
     stopped = client.predict(asked["id"], api_name="/stop")

@@ -31,7 +31,7 @@ test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier quick
 
-# Below 30 minutes on two cores: all the rest.
+# About half an hour on two cores: all the rest.
 slow: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier slow

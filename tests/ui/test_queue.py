@@ -71,6 +71,7 @@ def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
     assert runner.stop(second.id, jobs).state == "stopped"
     assert began.seconds() < 2
     until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), "the process's end")
+    assert began.seconds() < 5
     assert [job.id for job in jobs.ahead(third.id)] == [first.id]
     runner.stop(first.id, jobs)
     until(lambda: state(jobs, third) == "running", "the job to be running", lambda: jobs.log_tail(third.id))

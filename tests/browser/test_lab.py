@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tools.officer import download, fill_path, open_tab, place, points, protect
 from tools.running_app import RunningApp
-from tools.waiting import until
+from tools.waiting import Stopwatch, until
 
 pytestmark = pytest.mark.browser
 
@@ -96,7 +96,9 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     lab.locator("#job-lab .job-stop").click()
     expect(lab.locator("#job-lab .state-stopped")).to_be_visible()
     folder = newest_job(running_app)
+    began = Stopwatch()
     until(lambda: names(folder) == {"lab.json", "log.txt"}, "the scratch files to go", folder / "log.txt")
+    assert began.seconds() < 10
     expect(lab.locator("#lab-summary")).to_contain_text("ended early")
     assert lab.locator("#lab-html").is_hidden()
 

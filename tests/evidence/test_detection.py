@@ -88,11 +88,12 @@ def test_the_same_seed_gives_the_same_numbers_whatever_the_threads(marked) -> No
     model, key, release = marked
     suspect = irwm.open_checkpoint(release)
     one = irwm.detect(suspect, model, key, seed=7)
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     try:
         two = irwm.detect(irwm.open_checkpoint(release), model, key, seed=7)
     finally:
-        torch.set_num_threads(2)
+        torch.set_num_threads(before)
     assert np.array_equal(one.ranks, two.ranks)
     assert np.allclose(one.null, two.null, rtol=1e-9)
     three = irwm.detect(suspect, model, key, seed=8)

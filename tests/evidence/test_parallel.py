@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from irwm.evidence.parallel import FEWEST, in_order
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> None:
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_results_come_in_order_from_more_than_one_thread() -> None:

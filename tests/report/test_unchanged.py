@@ -2,8 +2,9 @@
 
 `data/reports-d443fbf.json` holds every word and number of each document; of the null distributions, which would take
 megabytes, it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since
-another processor may sum in another order. On one machine they are the same bit for bit; whoever wants to see that, or
-changes what a report says on purpose, writes the file anew and looks at the difference:
+another processor, or another number of threads, may sum in another order. The digests of the null distributions change
+with the last bit, so they are not compared. With two threads on one machine the documents are the same bit for bit; to
+see that, or after a deliberate change of what a report says, write the file anew and look at the difference:
 
     IRWM_KEEP_REPORTS=1 python -m pytest tests/report/test_unchanged.py
 """
@@ -23,6 +24,7 @@ KEPT = Path(__file__).with_name("data") / "reports-d443fbf.json"
 CASES = ("found", "not_found", "gone", "inconclusive", "disguised", "two_tensors")
 # The versions of the programs say nothing of the examination.
 LEFT_OUT = ("versions",)
+NOT_COMPARED = (".null.sha256",)
 # Longer lists of numbers are kept by their sums.
 MOST_NUMBERS = 200
 
@@ -49,7 +51,7 @@ def differences(kept: Any, now: Any, where: str = "") -> Iterator[str]:
     elif isinstance(kept, float) and isinstance(now, (int, float)):
         if not math.isclose(kept, now, rel_tol=1e-5, abs_tol=1e-9):
             yield f"{where}: {kept!r} was kept, {now!r} is said now"
-    elif kept != now:
+    elif kept != now and not where.endswith(NOT_COMPARED):
         yield f"{where}: {kept!r} was kept, {now!r} is said now"
 
 

@@ -28,6 +28,9 @@ FEWEST_TOKENS = 96
 DECOYS = 99
 # Share of A's singular directions that count as leading.
 LEADING_SHARE = 0.25
+# Below this share of the largest, a singular value of A is rounding. Its directions are whatever the linear algebra
+# library of the machine returns, so they are left out: with few key heads A has fewer directions than rows.
+LEAST_SINGULAR_VALUE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,9 +68,11 @@ def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, devi
         theirs = invariant(suspect, alignment.rows[query], alignment.rows[reference], device=device).numpy()
     except CheckpointError:  # no q and k, not finite, ...: detection says so where it matters
         return None
-    left, _, right = np.linalg.svd(ours, full_matrices=False)
-    leading = int(LEADING_SHARE * len(ours))
-    left, right = left[:, leading:].T, right[leading:].T
+    left, sizes, right = np.linalg.svd(ours, full_matrices=False)
+    minor = slice(int(LEADING_SHARE * len(ours)), int((sizes > LEAST_SINGULAR_VALUE * sizes[0]).sum()))
+    if minor.start >= minor.stop:
+        return None
+    left, right = left[:, minor].T, right[minor].T
     reduced = left @ ours @ right
     theirs = left @ theirs
     shifts = min(DECOYS + 1, reference.size)  # one more would pair them rightly again

@@ -47,8 +47,9 @@ def main() -> None:
         secrets = (derive(args.secrets.encode(), b"", i.to_bytes(4, "big")) for i in range(count))
         keys = [irwm.generate_key(model, params, secret) for secret in secrets]
         findings: list[irwm.Finding] = []
+        examination = irwm.Examination(model, model)
         for start in range(0, count, BATCH):
-            findings += irwm.detect_each(model, model, keys[start : start + BATCH], seed=start, keys_tried=1)
+            findings += irwm.detect_each(examination, keys[start : start + BATCH], seed=start, keys_tried=1)
         found = sum(f.verdict == "found" for f in findings)
         unsure = sum(f.verdict == "inconclusive" for f in findings)
         paper = [f.paper for f in findings if f.paper is not None]

@@ -33,7 +33,7 @@ from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import many_recipients
-from irwm.tracing import Tracing, examine
+from irwm.tracing import Tracing, trace_each
 from irwm.tracing.differences import Differences
 from irwm.tracing.scores import Task, score
 from irwm.tracing.trace import first_pass_spans
@@ -106,7 +106,13 @@ def mean(model: irwm.Checkpoint, root: Path) -> None:
     suspect = write_embedding(model, total, root / "mean")
     noisy = irwm.open_checkpoint(irwm.attacks.add_noise(suspect.path, root / "mean-noise", 0.3, seed=7))
     started = time.perf_counter()
-    say("mean, noise 0.3", 64, examine(noisy, model, keys, decoys=10_000), {key.recipient for key in keys}, started)
+    say(
+        "mean, noise 0.3",
+        64,
+        trace_each(irwm.Examination(noisy, model), keys, decoys=10_000),
+        {key.recipient for key in keys},
+        started,
+    )
 
 
 def strategies(model: irwm.Checkpoint, root: Path) -> None:
@@ -121,7 +127,7 @@ def strategies(model: irwm.Checkpoint, root: Path) -> None:
         for name, damage in DAMAGES.items():
             started = time.perf_counter()
             suspect = irwm.open_checkpoint(damage(plain.path, root / f"{how} {name}")) if damage else plain
-            tracing = examine(suspect, model, [*innocent, *keys], decoys=1000)
+            tracing = trace_each(irwm.Examination(suspect, model), [*innocent, *keys], decoys=1000)
             say(f"{how}, {name}" if name else how, 16, tracing, guilty, started)
 
 
@@ -136,7 +142,7 @@ def files(model: irwm.Checkpoint, root: Path) -> None:
     mixed = irwm.attacks.collude(folders, root / "mixed")
     noisy = irwm.attacks.add_noise(mixed, root / "mixed and blurred", 0.3)
     suspect = irwm.open_checkpoint(irwm.attacks.quantize(noisy, root / "mixed, blurred, int4", 4))
-    tracing = examine(suspect, model, keys, decoys=1000)
+    tracing = trace_each(irwm.Examination(suspect, model), keys, decoys=1000)
     say("through folders: mean, noise 0.3, int4", 4, tracing, {key.recipient for key in keys}, started)
 
 
@@ -163,7 +169,7 @@ def finetuned(model: irwm.Checkpoint, root: Path) -> None:
                 optimiser.zero_grad()
             out = root / f"demo {how} {rate}"
             trained.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]  # a decorator of theirs hides self
-            tracing = examine(irwm.open_checkpoint(out), demo, keys, decoys=1000)
+            tracing = trace_each(irwm.Examination(irwm.open_checkpoint(out), demo), keys, decoys=1000)
             say(f"demo, {how}, 20 steps at {rate:g}", 16, tracing, {key.recipient for key in keys}, started)
 
 
@@ -247,7 +253,7 @@ def curve_of(model: irwm.Checkpoint, root: Path, t: int, scale: float | str) -> 
         total += copy_of(model, key).float()
         suspect = write_embedding(model, total / count, root / f"curve {t} {scale} {count}")
         read = keys[: min(count, KEYS_READ)]
-        found = list(irwm.detect_each(suspect, model, read))
+        found = list(irwm.detect_each(irwm.Examination(suspect, model), read))
         paper = [f.paper for f in found if f.paper is not None]
         assert len(paper) == len(found)
         theirs, ours = (

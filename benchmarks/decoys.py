@@ -47,8 +47,9 @@ def risks(path: Path, params: irwm.Parameters | None, number: int, device: str) 
     key = irwm.generate_key(model, params or many_recipients(model.hidden_size), secret=bytes(32))
     finding = irwm.detect(model, model, key)
     found = []
+    examination = irwm.Examination(model, model, device)
     for seed, start in enumerate(range(0, number, BLOCK)):
-        ranked = decoys(model, model, key, finding, min(BLOCK, number - start), seed, device, per_map=PER_MAP)
+        ranked = decoys(examination, key, finding, min(BLOCK, number - start), seed, per_map=PER_MAP)
         assert ranked is not None
         found.append(ranked.log10_risk)
     return np.concatenate(found)[:number]

@@ -26,7 +26,7 @@ from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise
 from irwm.alignment.rotation import procrustes
-from irwm.alignment.rows import rows_of
+from irwm.alignment.rows import Rows
 from irwm.alignment.sample import centred, row_cosines, sample_pairs
 from irwm.evidence.attention import attention
 from irwm.scheme.invariant import invariant
@@ -47,7 +47,7 @@ class Outcome:
 def outcome(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key) -> Outcome:
     """What detection says, and what weaker readings of the same two models would have said."""
     found = irwm.detect(suspect, model, key)
-    sample = sample_pairs(rows_of(suspect, False, "cpu"), rows_of(model, False, "cpu"), np.arange(model.vocab_size))
+    sample = sample_pairs(Rows.of(suspect), Rows.of(model), np.arange(model.vocab_size))
     a, b = centred(sample.theirs), centred(sample.ours)
     leading = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])[0]))
     agreement = attention(suspect, model, found.alignment)

@@ -30,7 +30,7 @@ import torch
 import irwm
 from benchmarks.alignment_scale import write
 from irwm.scheme.parameters import many_recipients
-from irwm.tracing import examine
+from irwm.tracing import trace_each
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 4096
@@ -116,7 +116,7 @@ def trace(folder: Path, options: argparse.Namespace) -> None:
     watch.start()
     started = time.perf_counter()
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        tracing = examine(suspect, model, keys, executor=pool, progress=progress)
+        tracing = trace_each(irwm.Examination(suspect, model), keys, executor=pool, progress=progress)
         ended = time.perf_counter()
         peak = watch.stop()
     times = [started, *(when for _, when in stages), ended]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from irwm.checkpoint import Checkpoint, open_checkpoint
     from irwm.errors import IrwmError
     from irwm.evidence.detection import detect, detect_each
+    from irwm.evidence.examination import Examination
     from irwm.evidence.finding import Finding, Reading
     from irwm.evidence.lineage import Lineage
     from irwm.keys.key import Key, decoy_key, generate_key
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Alignment",
     "Checkpoint",
+    "Examination",
     "Finding",
     "IrwmError",
     "Key",
@@ -78,6 +80,7 @@ __all__ = [
 _HOMES = {
     "Alignment": "alignment",
     "Checkpoint": "checkpoint",
+    "Examination": "evidence.examination",
     "Finding": "evidence.finding",
     "IrwmError": "errors",
     "Key": "keys.key",

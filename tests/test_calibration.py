@@ -33,9 +33,10 @@ def random_keys(model: irwm.Checkpoint, start: int, params: irwm.Parameters) -> 
 def unmarked(trained_path: Path) -> list[irwm.Finding]:
     model = irwm.open_checkpoint(trained_path)
     findings: list[irwm.Finding] = []
+    examination = irwm.Examination(model, model)
     for start in range(0, KEYS, BATCH):
         keys = random_keys(model, start, irwm.Parameters(permutations=PERMUTATIONS))
-        findings += irwm.detect_each(model, model, keys, seed=start, keys_tried=1)
+        findings += irwm.detect_each(examination, keys, seed=start, keys_tried=1)
     return findings
 
 

@@ -54,8 +54,9 @@ def findings(
     secrets = [derive(b"variants", b"", i.to_bytes(4, "big")) for i in range(FIRST, FIRST + KEYS)]
     keys = [irwm.generate_key(model, params, secret=secret) for secret in secrets]
     found: list[irwm.Finding] = []
+    examination = irwm.Examination(model, model)
     for start in range(0, KEYS, BATCH):
-        found += irwm.detect_each(model, model, keys[start : start + BATCH], seed=start + 1, keys_tried=1)
+        found += irwm.detect_each(examination, keys[start : start + BATCH], seed=start + 1, keys_tried=1)
     return found
 
 

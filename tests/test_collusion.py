@@ -13,7 +13,7 @@ import irwm
 from benchmarks.hiding import classifier_auc, copies, dictionary_auc, lengths_auc, one_basis_for_all
 from irwm.attacks.collusion import STRATEGIES, strategy
 from irwm.scheme.parameters import many_recipients
-from irwm.tracing import examine
+from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, other_names, write_embedding
 from tools.small_models import write_llama
 
@@ -56,7 +56,7 @@ def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path:
     everybody = [*other_names(keys[0], [f"innocent {i}" for i in range(300)]), *keys]
     for name, damage in DAMAGES.items():
         suspect = irwm.open_checkpoint(damage(plain.path, tmp_path / name)) if damage else plain
-        tracing = examine(suspect, model, everybody)
+        tracing = trace_each(irwm.Examination(suspect, model), everybody)
         assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
         assert tracing.reason == f"The suspect was made from the copies of {COPIES} recipients, at least."
         assert tracing.colluders == pytest.approx(COPIES, rel=ESTIMATE.get(how, 0.05)), name
@@ -80,7 +80,7 @@ def test_a_copy_subtracted_from_others_leaves_somebody_to_name(model, keys, held
 
 def test_the_marks_of_two_conspirators_are_found_as_well(model, keys, held, tmp_path: Path) -> None:
     suspect = write_embedding(model, held[:2].mean(dim=0), tmp_path / "two")
-    found = list(irwm.detect_each(suspect, model, keys[:3]))
+    found = list(irwm.detect_each(irwm.Examination(suspect, model), keys[:3]))
     assert [finding.verdict for finding in found] == ["found", "found", "not found"]
 
 

@@ -30,7 +30,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     params = irwm.Parameters(permutations=PERMUTATIONS)
     secrets = [derive(b"disguised calibration", b"", i.to_bytes(4, "big")) for i in range(KEYS)]
     keys = [irwm.generate_key(model, params, secret=secret) for secret in secrets]
-    return list(irwm.detect_each(irwm.open_checkpoint(hidden), model, keys, keys_tried=1))
+    return list(irwm.detect_each(irwm.Examination(irwm.open_checkpoint(hidden), model), keys, keys_tried=1))
 
 
 def test_a_disguised_original_is_derived_and_carries_no_key(findings: list[irwm.Finding]) -> None:

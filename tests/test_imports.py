@@ -154,6 +154,13 @@ def test_a_module_holds_one_idea() -> None:
     assert not [path for path in modules() if len(path.read_text(encoding="utf-8").splitlines()) > 400]
 
 
+def test_what_an_examination_computes_is_kept_in_objects_and_not_in_modules() -> None:
+    """A module's cache outlives the examination that filled it, and nobody sees who shares it."""
+    rooms = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")
+    kept = {name_of(path) for path in modules() if imported(path) & {"functools.lru_cache", "functools.cache"}}
+    assert not {name for name in kept if name.startswith(rooms)}
+
+
 @pytest.mark.parametrize("module", ["storage", "storage.vault", "storage.jobs", "irwm.errors", "ui.settings"])
 def test_what_needs_no_tensors_starts_without_torch(module: str) -> None:
     said = subprocess.run(

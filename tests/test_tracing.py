@@ -18,7 +18,7 @@ from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
 from irwm.scheme.noise import places, signs_in_turn
 from irwm.scheme.odds import rademacher_tail_log10
-from irwm.tracing import examine
+from irwm.tracing import trace_each
 from irwm.tracing.scores import Sums
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
@@ -109,7 +109,7 @@ def test_what_could_not_be_compared_is_no_evidence() -> None:
 
 
 def test_the_leaker_is_named_and_nobody_else(model, keys, anns) -> None:
-    tracing = examine(anns, model, keys)
+    tracing = trace_each(irwm.Examination(anns, model), keys)
     assert names(tracing.traces) == ["ann"]
     assert [trace.recipient for trace in tracing.named] == ["ann"]
     assert tracing.ranked[0] is tracing.named[0]
@@ -141,7 +141,7 @@ def test_traces_stand_in_the_order_of_the_keys(model, keys, anns) -> None:
 
 
 def test_the_same_question_has_the_same_answer(model, keys, anns) -> None:
-    one, other = examine(anns, model, keys), examine(anns, model, keys)
+    one, other = trace_each(irwm.Examination(anns, model), keys), trace_each(irwm.Examination(anns, model), keys)
     assert one.traces == other.traces
     assert np.array_equal(one.decoys, other.decoys)
 
@@ -152,7 +152,7 @@ def test_a_key_without_noise_gets_no_z_and_no_name(model, keys, anns) -> None:
     assert math.isnan(traces[0].z)
     assert (traces[0].named, traces[0].log10_p, traces[0].rows) == (False, 0.0, 0)
     assert names(traces) == ["ann"]
-    alone = examine(anns, model, [plain])
+    alone = trace_each(irwm.Examination(anns, model), [plain])
     assert "carry no noise" in alone.reason
     assert math.isnan(alone.colluders)
     assert alone.decoys.size == 0
@@ -161,24 +161,24 @@ def test_a_key_without_noise_gets_no_z_and_no_name(model, keys, anns) -> None:
 def test_keys_of_several_owners_and_settings_are_traced_together(model, keys, copies, anns, tmp_path: Path) -> None:
     strangers = keys_for(model, NAMES, secret=bytes([9]) * 32)
     others = keys_for(model, NAMES, irwm.Parameters(constraints=3, noise_coordinates=3, noise_level="global"))
-    tracing = examine(anns, model, [*strangers, keys[0], *others], decoys=200)
+    tracing = trace_each(irwm.Examination(anns, model), [*strangers, keys[0], *others], decoys=200)
     assert [trace.named for trace in tracing.traces] == [False] * 3 + [True] + [False] * 3
     assert tracing.decoys.size == 200
     theirs = write_embedding(model, copy_of(model, others[1]), tmp_path / "global")
-    (named,) = examine(theirs, model, [*strangers, *keys, *others]).named
+    (named,) = trace_each(irwm.Examination(theirs, model), [*strangers, *keys, *others]).named
     assert named == irwm.trace(theirs, model, [*strangers, *keys, *others])[7]
     assert named.share == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_original_itself_is_nobodys_copy(model, keys) -> None:
-    tracing = examine(model, model, keys)
+    tracing = trace_each(irwm.Examination(model, model), keys)
     assert all(math.isnan(trace.z) and not trace.named and trace.log10_risk == 0.0 for trace in tracing.traces)
     assert "equals the original" in tracing.reason
 
 
 def test_an_unrelated_model_names_nobody_and_says_why(tiny_path: Path, tmp_path: Path) -> None:
     model, other = (irwm.open_checkpoint(path) for path in (tiny_path, write_llama(tmp_path / "other", seed=5)))
-    tracing = examine(other, model, keys_for(model, NAMES))
+    tracing = trace_each(irwm.Examination(other, model), keys_for(model, NAMES))
     assert names(tracing.traces) == []
     assert tracing.reason.startswith("Nobody can be traced: the suspect cannot be aligned")
 
@@ -256,7 +256,7 @@ def test_a_name_is_given_at_the_risk_asked_for_and_not_above(model, keys, copies
 def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: Path, monkeypatch) -> None:
     suspect = write_embedding(model, with_noise(sum(copies) / 3, 0.3), tmp_path / "mean")
     many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
-    full = examine(suspect, model, many, decoys=20)
+    full = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     for name, value in (
         ("MOST_PLACES", 10_000),
         ("FIRST_PASS_RUN", 60),
@@ -264,7 +264,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
         ("_RECIPIENTS_PER_TASK", 70),
     ):
         monkeypatch.setattr(trace_module, name, value)
-    fast = examine(suspect, model, many, decoys=20)
+    fast = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     assert names(fast.traces) == names(full.traces) == NAMES
     assert (fast.first_pass_rows, fast.rows) == (480, 2500)
     assert [trace.rows for trace in fast.traces].count(480) == 303 - 25
@@ -291,7 +291,7 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     spoiled[guessed] = size * torch.randn(len(guessed), spoiled.shape[1], generator=torch.Generator().manual_seed(3))
     suspect = write_embedding(model, spoiled, tmp_path / "spoiled")
     many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
-    found = examine(suspect, model, many, decoys=0)
+    found = trace_each(irwm.Examination(suspect, model), many, decoys=0)
     assert names(found.traces) == ["ann"]
     assert found.traces[300].share == pytest.approx(1.0, abs=0.1)
     one, other = (trace_module.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
@@ -303,16 +303,20 @@ def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, a
     monkeypatch.setattr(trace_module, "_ROWS_PER_TASK", 512)
     said: list[tuple[int, int]] = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        there = examine(
-            anns, model, keys, executor=pool, decoys=5, progress=lambda done, total, _: said.append((done, total))
+        there = trace_each(
+            irwm.Examination(anns, model),
+            keys,
+            executor=pool,
+            decoys=5,
+            progress=lambda done, total, _: said.append((done, total)),
         )
         monkeypatch.setattr(trace_module, "MOST_PLACES", 10)
         monkeypatch.setattr(trace_module, "FIRST_PASS_RUN", 60)
-        fast_there = examine(anns, model, keys, executor=pool, decoys=5)
-    fast_here = examine(anns, model, keys, decoys=5)
+        fast_there = trace_each(irwm.Examination(anns, model), keys, executor=pool, decoys=5)
+    fast_here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     monkeypatch.undo()
     monkeypatch.setattr(trace_module, "_ROWS_PER_TASK", 512)
-    here = examine(anns, model, keys, decoys=5)
+    here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     assert there.traces == here.traces
     assert fast_there.traces == fast_here.traces
     assert np.array_equal(there.decoys, here.decoys)

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import kstest, norm
 
 import irwm
-from irwm.tracing import examine
+from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
 
@@ -78,7 +78,7 @@ def test_innocents_scores_are_standard_normal_and_nobody_is_named(
     base[:2000] *= 1.01  # so that the original, too, differs from itself
     suspect = write_embedding(model, DAMAGES[damage](base), tmp_path / "suspect")
     innocent = [*other_names(keys[0], [f"innocent {i}" for i in range(INNOCENTS)]), keys[1]]
-    tracing = examine(suspect, model, innocent)
+    tracing = trace_each(irwm.Examination(suspect, model), innocent)
     assert tracing.alignment.aligned
     assert tracing.named == ()
     for z in (z_of(tracing.traces), tracing.decoys):
@@ -115,8 +115,10 @@ def test_innocents_of_the_trained_models_relatives(
     model = irwm.open_checkpoint(path)
     (own,) = keys_for(model, ["own"])
     innocent = [*other_names(own, [f"innocent {i}" for i in range(999)]), own]
-    tracing = examine(
-        irwm.open_checkpoint(RELATIVES[relative](path, tmp_path / "suspect")), model, innocent, decoys=100
+    tracing = trace_each(
+        irwm.Examination(irwm.open_checkpoint(RELATIVES[relative](path, tmp_path / "suspect")), model),
+        innocent,
+        decoys=100,
     )
     z = z_of(tracing.traces)
     assert tracing.named == ()
@@ -139,7 +141,9 @@ def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_t
     changed = float((after - before).norm() / before.norm())
     assert 0.005 < changed < 0.2, "trained enough to be another model, and not so much that it is none"
     (own,) = keys_for(model, ["never issued"])
-    tracing = examine(suspect, model, [*other_names(own, [f"never issued {i}" for i in range(299)]), own])
+    tracing = trace_each(
+        irwm.Examination(suspect, model), [*other_names(own, [f"never issued {i}" for i in range(299)]), own]
+    )
     assert tracing.alignment.aligned
     assert tracing.rows > 0.9 * model.vocab_size
     assert tracing.named == ()

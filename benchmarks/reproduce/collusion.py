@@ -53,7 +53,7 @@ def curve(task: Task) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             suspect = write_embedding(model, total / count, Path(folder) / "mean")
             read = keys[: min(count, _KEYS_READ)]
-            findings = list(irwm.detect_each(suspect, model, read, device=device))
+            findings = list(irwm.detect_each(irwm.Examination(suspect, model, device), read))
             traces = irwm.trace(suspect, model, keys[:count], device=device)
             shutil.rmtree(suspect.path)
         points.append(

@@ -52,7 +52,7 @@ def one(task: Task) -> dict[str, Any]:
             shutil.rmtree(Path(folder) / "release", ignore_errors=True)
             key = irwm.generate_key(model, params, derive(b"reproduce mark", b"", i.to_bytes(4, "big")), owner="Owner")
             release = irwm.open_checkpoint(irwm.insert(model, key, Path(folder) / "release", device=device).path)
-            found = detect_ways(release, model, key, _WAYS, device=device, seed=i)
+            found = detect_ways(irwm.Examination(release, model, device), key, _WAYS, seed=i)
             right.append({", ".join(way): reading_record(finding) for way, finding in found.items()})
         keys = [
             irwm.generate_key(model, params, derive(b"reproduce wrong", b"", i.to_bytes(4, "big")), owner="Nobody")
@@ -65,9 +65,10 @@ def one(task: Task) -> dict[str, Any]:
 
 def _wrong(suspect: irwm.Checkpoint, model: irwm.Checkpoint, keys: list[irwm.Key], device: str) -> dict[str, Any]:
     findings: list[irwm.Finding] = []
+    examination = irwm.Examination(suspect, model, device)
     for start in range(0, len(keys), _BATCH):
         batch = keys[start : start + _BATCH]
-        findings += irwm.detect_each(suspect, model, batch, device=device, seed=start, keys_tried=1)
+        findings += irwm.detect_each(examination, batch, seed=start, keys_tried=1)
     ranks = {
         OURS: np.concatenate([f.ranks for f in findings]),
         PAPER: np.concatenate([f.paper.ranks for f in findings if f.paper]),

@@ -58,7 +58,7 @@ def _one(bench: Bench, model: Model, mode: str) -> dict[str, Any]:
         "insert": insert,
         "extract": lambda: irwm.detect(irwm.open_checkpoint(out), checkpoint, key, device=bench.device),
         "extract many": lambda: list(
-            irwm.detect_each(irwm.open_checkpoint(out), checkpoint, others, device=bench.device)
+            irwm.detect_each(irwm.Examination(irwm.open_checkpoint(out), checkpoint, bench.device), others)
         ),
     }
     if params.noise_coordinates:

@@ -31,7 +31,7 @@ def detect(model: str, suspect: str, device: str, keys: int) -> dict[str, Any]:
         torch.zeros(1, device=device)  # the driver's own start is nobody's detection
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
-    found = list(irwm.detect_each(irwm.open_checkpoint(suspect), original, made, device=device))
+    found = list(irwm.detect_each(irwm.Examination(irwm.open_checkpoint(suspect), original, device), made))
     return {
         "detect": time.perf_counter() - began,
         "ranks": [finding.reading.ranks.tolist() for finding in found],

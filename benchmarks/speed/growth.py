@@ -27,7 +27,7 @@ def step(model: str, out: str, positions: int = 50, permutations: int = 10_000, 
     began = time.perf_counter()
     irwm.insert(original, made[0], out)
     inserted = time.perf_counter()
-    found = list(irwm.detect_each(irwm.open_checkpoint(out), original, made))
+    found = list(irwm.detect_each(irwm.Examination(irwm.open_checkpoint(out), original), made))
     return {"insert": inserted - began, "detect": time.perf_counter() - inserted, "found": found[0].verdict}
 
 

@@ -72,7 +72,10 @@ def _many(model: str, suspect: str, first: int, count: int) -> dict[str, Any]:
         for number in range(first, first + count)
     ]
     began = time.perf_counter()
-    found = [finding.verdict == "found" for finding in irwm.detect_each(irwm.open_checkpoint(suspect), original, keys)]
+    found = [
+        finding.verdict == "found"
+        for finding in irwm.detect_each(irwm.Examination(irwm.open_checkpoint(suspect), original), keys)
+    ]
     return {"detect": time.perf_counter() - began, "found": sum(found)}
 
 

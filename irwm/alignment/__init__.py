@@ -6,7 +6,7 @@ cosine similarity with signs and offsets, `rotation` by orthogonal Procrustes). 
 stands in the `Alignment`; a suspect that does not resemble the original "cannot be aligned", which is not a bad match.
 """
 
-from irwm.alignment.pipeline import align, alignments, begin, borne_out, misplaced, settled, with_embedding
+from irwm.alignment.pipeline import align, with_embedding
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment, Step
 
 __all__ = [
@@ -15,10 +15,5 @@ __all__ = [
     "Alignment",
     "Step",
     "align",
-    "alignments",
-    "begin",
-    "borne_out",
-    "misplaced",
-    "settled",
     "with_embedding",
 ]

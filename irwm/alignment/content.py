@@ -17,16 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.alignment.neighbours import Nearest, nearest, neighbourhoods
+from irwm.alignment.neighbours import Nearest, nearest
 from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
-from irwm.alignment.rows import (
-    Rows,
-    draw,
-    has_direction,
-    leading_coordinates_of,
-    median_row,
-    principal_components_of,
-)
+from irwm.alignment.rows import Rows, draw, has_direction, median_row
 
 # Coordinates that the first pairing compares: few stand apart clearly, more tell more rows apart. Tried in turn.
 SEED_COORDINATES = (16, 48, 8)
@@ -65,8 +58,8 @@ def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
     k = min(leading_count(model.width), MOST_COORDINATES)
     wide = max(suspect.width, model.width)
     ids = draw(model.count, max(ROWS_SOUGHT, ROWS_PER_COORDINATE * wide))
-    components = principal_components_of(model)
-    everything, good = leading_coordinates_of(model)
+    components = model.principal_components
+    everything, good = model.leading_coordinates
     numbers = torch.as_tensor(ids, device=everything.device)
     values, usable = everything[numbers, :k], good[numbers]
     if int(usable.sum()) < 2 * k or suspect.count < 2 * k:
@@ -85,10 +78,10 @@ def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
 def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
     """First pairings of every `_every`-th sought row, the likeliest to succeed first."""
     most = min(max(SEED_COORDINATES), suspect.width, model.width)
-    theirs, usable = suspect.project(principal_components_of(suspect)[:, :most])
+    theirs, usable = suspect.project(suspect.principal_components[:, :most])
     if int(usable.sum()) < 2 * most:
         return  # next to nothing is left in its rows
-    everything, good = leading_coordinates_of(model)
+    everything, good = model.leading_coordinates
     theirs, all_ours = _sizes(theirs, usable), _sizes(everything[:, :most], good)
 
     def paired(theirs: torch.Tensor, all_ours: torch.Tensor, usable: torch.Tensor) -> Nearest:
@@ -101,8 +94,8 @@ def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
         work = suspect.count**2 * suspect.width + model.count**2 * model.width
         # Of two widths, one of which is of leading coordinates only, neighbourhoods do not compare.
         if number == 0 and work <= MOST_MULTIPLICATIONS and suspect.width == model.width:
-            near_theirs, near_usable = neighbourhoods(suspect)
-            near_ours, ours_usable = neighbourhoods(model)
+            near_theirs, near_usable = suspect.neighbourhoods
+            near_ours, ours_usable = model.neighbourhoods
             spread = near_ours[ours_usable].std(dim=0).clamp_min(1e-9)
             yield paired(near_theirs / spread, near_ours / spread, near_usable)
 

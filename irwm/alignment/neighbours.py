@@ -1,24 +1,15 @@
-"""Nearest neighbours of many rows among many, in blocks of bounded memory; and rows told by their neighbourhood."""
+"""Nearest neighbours of many rows among many, in blocks of bounded memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 import torch
 
-from irwm.alignment.rows import Rows, has_direction
+from irwm.alignment.rows import rows_at_once
 
-# Entries of a block of similarities held at once. On a CPU it stays in the cache, since each is read three times;
-# a GPU is served better by large blocks.
-_BLOCK = {"cpu": 1 << 19, "other": 1 << 26}
-# Rows of a block at least: a product of fewer is slow.
-_FEWEST_AT_ONCE = 64
 # The best of a block are sought among the best of groups of this many.
 _GROUP = 64
-# Nearest neighbours whose cosines tell a row: fewer are shared by too many rows, more reach into the crowd.
-NEIGHBOURS = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +49,7 @@ def nearest(
     best = torch.zeros(count, dtype=torch.int64, device=ours.device)
     value, margin = torch.zeros(count, device=ours.device), torch.zeros(count, device=ours.device)
     offer = torch.full((len(bias),), -torch.inf, device=ours.device)  # the best that each of theirs was offered
-    step = _rows_at_once(len(bias), ours.device)
+    step = rows_at_once(len(bias), ours.device)
     # One for all blocks: fetching fresh memory takes longer than reading what was computed.
     memory = torch.empty(min(step, count), len(bias), device=ours.device)
     for start in range(0, count, step):
@@ -92,28 +83,3 @@ def _two_best(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     tops, groups = grouped.amax(dim=2).topk(2, dim=1)
     inside, numbers = grouped[torch.arange(len(block), device=block.device), groups[:, 0]].topk(2, dim=1)
     return inside[:, 0], torch.maximum(inside[:, 1], tops[:, 1]), groups[:, 0] * _GROUP + numbers[:, 0]
-
-
-def _rows_at_once(width: int, device: torch.device) -> int:
-    """How many rows of similarities to `width` others are held at once."""
-    return max(_FEWEST_AT_ONCE, _BLOCK["cpu" if device.type == "cpu" else "other"] // width)
-
-
-@lru_cache(maxsize=2)
-def neighbourhoods(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n, 24) the cosines of each row with its nearest other rows, descending, and (n,) bool which rows are usable.
-
-    No rotation and no factor changes them, planted rows have only each other near, and trimming takes some.
-    """
-    values = rows.level(np.arange(rows.count))
-    usable = has_direction(values)
-    values = torch.where(usable[:, None], values, 0)
-    values = values / values.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    count = min(NEIGHBOURS, max(1, len(values) - 1))
-    found = torch.zeros(len(values), count, device=values.device)
-    step = _rows_at_once(len(values), values.device)
-    for start in range(0, len(values), step):
-        block = values[start : start + step] @ values.T
-        block.diagonal(offset=start).fill_(-2.0)  # not itself
-        found[start : start + step] = block.topk(count, dim=1).values
-    return found, usable

@@ -7,14 +7,11 @@ in directions that did not pair them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from irwm.alignment.places import Places
 from irwm.alignment.result import Alignment, Step
+from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Attempt, Search, unaligned
 from irwm.alignment.wording import EMBEDDING, EXTREME_ROWS
 from irwm.checkpoint import Checkpoint
@@ -26,11 +23,6 @@ from irwm.families import TensorRef
 LEAST_ROWS_SHARE = 0.25
 # An embedding, an output head, copies and what a thief may add; each costs an alignment.
 MOST_CHOICES = 8
-# Rows of a key that may look out of place before all rows are looked for.
-FEW_MISPLACED = 1
-# A suspect is traced, read with its key, with decoys and by other statistics, each of which asks for its alignment: the
-# answers for the newest ones are kept. A `Checkpoint` is one object for files that do not change while it is in use.
-_KEPT = 4
 
 
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
@@ -42,70 +34,64 @@ def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignm
         CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or the suspect holds more
             tensors that may be its embedding than can be read one after the other.
     """
-    return alignments(suspect, model, device)[0]
+    original = OriginalRows(model, device)
+    return best([aligned(search) for search in searches(suspect, original)])[0].alignment
 
 
-@lru_cache(maxsize=_KEPT)
-def alignments(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> tuple[Alignment, ...]:
-    """An alignment for every tensor of the suspect that may be its embedding and fits, best first; else the best one.
+def searches(suspect: Checkpoint, original: OriginalRows) -> tuple[Search, ...]:
+    """A search for each tensor of the suspect that may be its embedding, the model's body left out by its size.
 
-    Where names do not tell which tensor it is, a thief may have planted a damaged copy beside the real one; both fit,
-    and only the key can tell which carries the mark.
+    Raises:
+        UnsupportedCheckpointError: more tensors bear the embedding's name than can be read one after the other.
     """
-    choices = _choices(suspect, model)
-    found = [_aligned(choice, model, device, len(choices)) for choice in choices]
-    fitting = [alignment for alignment in found if alignment.aligned]
-    return tuple(sorted(fitting or found, key=lambda each: -_similarity(each)))[: len(fitting) or 1]
+    return tuple(Search(choice, original) for choice in _choices(suspect, original.model))
 
 
-def begin(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> None:
-    """What every alignment of the two begins with, a second at most, for whoever waits for something else meanwhile."""
-    _search(_choices(suspect, model)[0], model, device).likeliest  # noqa: B018  a cached property
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One of the suspect's tensors, taken for its embedding."""
+
+    search: Search
+    alignment: Alignment
 
 
-@lru_cache(maxsize=1)
-def _search(suspect: Checkpoint, model: Checkpoint, device: str) -> Search:
-    return Search(suspect, model, device)
+def best(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """All candidates that fit, best first; else the best one.
 
-
-def misplaced(
-    suspect: Checkpoint, model: Checkpoint, alignment: Alignment, tokens: NDArray[np.int64], device: str = "cpu"
-) -> bool:
-    """Whether some of these tokens' rows do not stand where the alignment says.
-
-    A sample of rows does not show that a few were exchanged, and those few may be a key's.
-
-    Args:
-        tokens: the rows of the original that a key reads.
+    Where names do not tell which tensor is the embedding, a thief may have planted a damaged copy beside the real one.
+    Both fit, and only the key can tell which carries the mark.
     """
-    if not alignment.aligned or alignment.settled:
-        return False
-    return _places(suspect, model, alignment, device).misplaced(tokens) > FEW_MISPLACED
+    if len(candidates) > 1:
+        candidates = [_recognised(candidate, len(candidates)) for candidate in candidates]
+    fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
+    in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
+    return tuple(in_order[: len(fitting) or 1])
 
 
-@lru_cache(maxsize=_KEPT)
-def _places(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str) -> Places:
-    return Search(suspect, model, device).places(alignment)
+def aligned(search: Search) -> Candidate:
+    """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
+    best: Attempt | None = None
+    telling, nearly_equal = False, 0.0
+    for way in (search.same_coordinates, search.rotated, search.moved_rows):
+        for attempt in way():
+            if best is None or attempt.order > best.order:
+                best = attempt
+            if attempt.alignment.aligned:
+                return Candidate(search, search.finished(attempt))
+            telling |= attempt.telling and attempt.alignment.rotation is not None
+            nearly_equal = max(nearly_equal, attempt.nearly_equal)
+    suspect, model = search.suspect, search.model
+    if best is None or suspect.hidden_size != model.hidden_size:
+        why = f"the suspect's rows have {suspect.hidden_size} coordinates, the original's have {model.hidden_size}"
+        return Candidate(search, unaligned(suspect.layout.embedding, search.by_id, model.hidden_size, why))
+    exhausted = telling and suspect.layout.names_known
+    fitted = replace(search.fitted(best), rows=search.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
+    return Candidate(search, fitted)
 
 
-@lru_cache(maxsize=_KEPT)
-def borne_out(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
-    """The alignment, with every row where its content says if a name puts any of them anywhere but at its own id.
-
-    For evidence that is spread over all rows: whoever shows the original could write into its tokenizer which of them
-    are "gone", and so leave those alone that speak for his accusation.
-    """
-    if not alignment.aligned or alignment.settled:
-        return alignment
-    suspect = with_embedding(suspect, alignment.embedding)
-    by_id = Search(suspect, model, device).by_id
-    return alignment if np.array_equal(alignment.rows, by_id) else settled(suspect, model, alignment, device)
-
-
-@lru_cache(maxsize=_KEPT)
-def settled(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Alignment:
+def settled(search: Search, alignment: Alignment) -> Alignment:
     """The alignment with every row where its content says, whatever its id and name."""
-    again = Search(suspect, model, device).settled(alignment)
+    again = search.settled(alignment)
     recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
     left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
     return replace(again, steps=(*recognised, *again.steps, *left_out))
@@ -123,7 +109,6 @@ def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
     return replace(suspect, layout=layout)
 
 
-@lru_cache(maxsize=_KEPT)  # whether a copy is one takes reading both
 def _choices(suspect: Checkpoint, model: Checkpoint) -> tuple[Checkpoint, ...]:
     """The suspect with each tensor that may be its embedding, the model's body left out by its size.
 
@@ -162,32 +147,16 @@ def _of_size(suspect: Checkpoint, model: Checkpoint) -> bool:
     return suspect.vocab_size >= LEAST_ROWS_SHARE * model.vocab_size
 
 
-def _aligned(suspect: Checkpoint, model: Checkpoint, device: str, tensors: int) -> Alignment:
-    search = _search(suspect, model, device)
-    best: Attempt | None = None
-    telling, nearly_equal = False, 0.0
-    for way in (search.same_coordinates, search.rotated, search.moved_rows):
-        for attempt in way():
-            if best is None or attempt.order > best.order:
-                best = attempt
-            if attempt.alignment.aligned:
-                found = search.finished(attempt)
-                return replace(found, steps=(*_recognised(found, tensors), *found.steps))
-            telling |= attempt.telling and attempt.alignment.rotation is not None
-            nearly_equal = max(nearly_equal, attempt.nearly_equal)
-    if best is None or suspect.hidden_size != model.hidden_size:
-        why = f"the suspect's rows have {suspect.hidden_size} coordinates, the original's have {model.hidden_size}"
-        return unaligned(suspect.layout.embedding, search.by_id, model.hidden_size, why)
-    exhausted = telling and suspect.layout.names_known
-    return replace(search.fitted(best), rows=search.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
-
-
 def _similarity(alignment: Alignment) -> float:
     return alignment.similarity / alignment.needed_similarity if alignment.cosines.size else -1.0
 
 
-def _recognised(alignment: Alignment, tensors: int) -> tuple[Step, ...]:
-    if tensors == 1:
-        return ()
+def _recognised(candidate: Candidate, tensors: int) -> Candidate:
+    """The same, saying that the embedding had to be recognised; nothing is said of one that does not fit."""
+    alignment = candidate.alignment
+    if not alignment.aligned:
+        return candidate
     said = f"the embedding was recognised among {tensors} tensors by what it holds"
-    return (Step(EMBEDDING, said, min(1.0, max(0.0, alignment.similarity)), "median similarity of its rows"),)
+    sure = min(1.0, max(0.0, alignment.similarity))
+    step = Step(EMBEDDING, said, sure, "median similarity of its rows")
+    return replace(candidate, alignment=replace(alignment, steps=(step, *alignment.steps)))

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.result import Alignment
-from irwm.alignment.rows import Rows, centre_of, has_direction
+from irwm.alignment.rows import Rows, has_direction
 
 # A row that keeps less than this share of the median similarity stands in the wrong place.
 IN_PLACE_SHARE = 0.4
@@ -20,7 +20,7 @@ class Places:
 
     def __init__(self, suspect: Rows, model: Rows, alignment: Alignment, by_id: NDArray[np.int64]) -> None:
         self._suspect, self._model, self._alignment, self._by_id = suspect, model, alignment, by_id
-        self._mean = centre_of(model).double().cpu().numpy() * model.length
+        self._mean = model.centre.double().cpu().numpy() * model.length
         self._known = np.zeros(model.count, dtype=bool)
         self._cosines = np.full(model.count, np.nan)  # NaN where the suspect's row cannot be compared
 

@@ -7,7 +7,7 @@ arithmetic that follows depends on it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -31,11 +31,18 @@ HELD_COORDINATES = 384
 MOST_ROWS = 16384
 # Leading coordinates of all rows of an original that are kept for the next step that asks.
 LEADING_COORDINATES = 256
+# Nearest neighbours whose cosines tell a row: fewer are shared by too many rows, more reach into the crowd.
+NEIGHBOURS = 24
+# Entries of a block of similarities held at once. On a CPU it stays in the cache, since each is read three times;
+# a GPU is served better by large blocks.
+_BLOCK = {"cpu": 1 << 19, "other": 1 << 26}
+# Rows of a block at least: a product of fewer is slow.
+_FEWEST_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one embedding.
+    """Rows of one embedding, and what follows from them alone, computed when it is first asked for.
 
     Attributes:
         source: the checkpoint.
@@ -51,6 +58,14 @@ class Rows:
     row_constants: bool
     device: str
     kept: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @classmethod
+    def of(cls, source: Checkpoint, row_constants: bool = False, device: str = "cpu") -> Rows:
+        """The rows of a checkpoint's embedding, their unit measured on a sample."""
+        sample = source.embedding(draw(source.vocab_size, sample_size(source.hidden_size)), device=device)
+        norms = torch.linalg.vector_norm(sample, dim=1, dtype=torch.float64)
+        norms = norms[torch.isfinite(norms) & (norms > 0)]
+        return cls(source, float(norms.median()) if len(norms) else 1.0, row_constants, device)
 
     @property
     def count(self) -> int:
@@ -92,39 +107,64 @@ class Rows:
         if self.kept is not None:
             return self
         if self.count * self.width > MOST_HELD:
-            return replace(self, kept=self.project(principal_components_of(self)[:, :HELD_COORDINATES]))
+            return replace(self, kept=self.project(self.principal_components[:, :HELD_COORDINATES]))
         rows = self.level(np.arange(self.count))
         usable = has_direction(rows)
         return replace(self, kept=(torch.where(usable[:, None], rows, 0), usable))
 
+    @cached_property
+    def centre(self) -> torch.Tensor:
+        """(d,) float32, the median of sampled level rows."""
+        sample = self.level(draw(self.count, sample_size(self.width)))
+        return median_row(_with_direction(sample))
 
-@lru_cache(maxsize=4)  # an original is met again with every tensor and every key that is tried
-def rows_of(source: Checkpoint, row_constants: bool, device: str) -> Rows:
-    """The rows of a checkpoint's embedding, their unit measured on a sample."""
-    sample = source.embedding(draw(source.vocab_size, sample_size(source.hidden_size)), device=device)
-    norms = torch.linalg.vector_norm(sample, dim=1, dtype=torch.float64)
-    norms = norms[torch.isfinite(norms) & (norms > 0)]
-    return Rows(source, float(norms.median()) if len(norms) else 1.0, row_constants, device)
+    @cached_property
+    def principal_components(self) -> torch.Tensor:
+        """(d, d) float32, the principal components of a sample of the rows, most varied first."""
+        sample = self.level(draw(self.count, MOST_ROWS))
+        return principal_components(_with_direction(sample)).flip(1).float()
+
+    @cached_property
+    def leading_coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(s, 256 at most) float32, all rows in their leading principal components, and (s,) bool which are usable."""
+        return self.project(self.principal_components[:, :LEADING_COORDINATES])
+
+    @cached_property
+    def neighbourhoods(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n, 24) the cosines of each row with its nearest other rows, descending, and (n,) bool which rows are usable.
+
+        No rotation and no factor changes them, planted rows have only each other near, and trimming takes some.
+        """
+        values = self.level(np.arange(self.count))
+        usable = has_direction(values)
+        values = torch.where(usable[:, None], values, 0)
+        values = values / values.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        count = min(NEIGHBOURS, max(1, len(values) - 1))
+        found = torch.zeros(len(values), count, device=values.device)
+        step = rows_at_once(len(values), values.device)
+        for start in range(0, len(values), step):
+            block = values[start : start + step] @ values.T
+            block.diagonal(offset=start).fill_(-2.0)  # not itself
+            found[start : start + step] = block.topk(count, dim=1).values
+        return found, usable
 
 
-@lru_cache(maxsize=2)
-def centre_of(rows: Rows) -> torch.Tensor:
-    """(d,) float32, the median of sampled level rows."""
-    sample = rows.level(draw(rows.count, sample_size(rows.width)))
-    return median_row(_with_direction(sample))
+class OriginalRows:
+    """An original's rows with and without each row's own mean, kept for all suspects that are aligned to it.
 
+    Args:
+        model: the original.
+        device: where rows are put.
+    """
 
-@lru_cache(maxsize=3)  # an original's, a suspect's, and those of what is held of it
-def principal_components_of(rows: Rows) -> torch.Tensor:
-    """(d, d) float32, the principal components of a sample of the rows, most varied first."""
-    sample = rows.level(draw(rows.count, MOST_ROWS))
-    return principal_components(_with_direction(sample)).flip(1).float()
+    def __init__(self, model: Checkpoint, device: str = "cpu") -> None:
+        self.model, self.device = model, device
+        self._rows: dict[bool, Rows] = {}
 
-
-@lru_cache(maxsize=1)
-def leading_coordinates_of(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-    """(s, 256 at most) float32, all rows in their leading principal components, and (s,) bool which are usable."""
-    return rows.project(principal_components_of(rows)[:, :LEADING_COORDINATES])
+    def rows(self, row_constants: bool) -> Rows:
+        if row_constants not in self._rows:
+            self._rows[row_constants] = Rows.of(self.model, row_constants, self.device)
+        return self._rows[row_constants]
 
 
 def sample_size(width: int) -> int:
@@ -138,6 +178,11 @@ def draw(count: int, wanted: int) -> NDArray[np.int64]:
         return np.arange(count)
     order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/alignment-sample"), 1, count)[0]
     return np.sort(order[:wanted])
+
+
+def rows_at_once(width: int, device: torch.device) -> int:
+    """How many rows of similarities to `width` others are held at once."""
+    return max(_FEWEST_AT_ONCE, _BLOCK["cpu" if device.type == "cpu" else "other"] // width)
 
 
 def has_direction(rows: torch.Tensor) -> torch.Tensor:

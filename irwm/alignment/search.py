@@ -22,7 +22,7 @@ from irwm.alignment.rotation import (
     leading_count,
     turned_alike,
 )
-from irwm.alignment.rows import SAMPLE_ROWS, principal_components_of, rows_of
+from irwm.alignment.rows import SAMPLE_ROWS, OriginalRows, Rows
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.settle import settle
 from irwm.alignment.tokens import by_tokenizer
@@ -87,13 +87,20 @@ class Attempt:
 class Search:
     """What can be tried on one suspect; an object so that what the attempts share is found once."""
 
-    def __init__(self, suspect: Checkpoint, model: Checkpoint, device: str) -> None:
-        layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
-        constants = bool(layouts) and all(_drops_row_constants(layout) for layout in layouts)
-        self._suspect, self._model = rows_of(suspect, constants, device), rows_of(model, constants, device)
-        self._embedding, self._row_constants = suspect.layout.embedding, constants
-        ids = np.arange(model.vocab_size)
+    def __init__(self, suspect: Checkpoint, original: OriginalRows) -> None:
+        constants = _drops_row_constants(suspect, original.model)
+        self._suspect, self._model = Rows.of(suspect, constants, original.device), original.rows(constants)
+        self._row_constants = constants
+        ids = np.arange(original.model.vocab_size)
         self.by_id = np.where(ids < suspect.vocab_size, ids, -1)
+
+    @property
+    def suspect(self) -> Checkpoint:
+        return self._suspect.source
+
+    @property
+    def model(self) -> Checkpoint:
+        return self._model.source
 
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
@@ -107,7 +114,7 @@ class Search:
 
     @property
     def _minor(self) -> torch.Tensor:
-        return principal_components_of(self._model)[:, leading_count(self._model.width) :]
+        return self._model.principal_components[:, leading_count(self._model.width) :]
 
     def same_coordinates(self) -> Iterator[Attempt]:
         """Rows by tokenizer or id, columns reordered, flipped and shifted at most."""
@@ -141,12 +148,12 @@ class Search:
         sample = sample_pairs(self._suspect, self._model, rows)
         if len(sample.ours) < FEWEST_ROWS:
             why = f"only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
-            yield Attempt(unaligned(self._embedding, rows, d, why, sample.broken), sample, way)
+            yield Attempt(unaligned(self.suspect.layout.embedding, rows, d, why, sample.broken), sample, way)
             return
         fit = by_cosine(sample, self._row_constants, self._minor if way == BY_CONTENT else None)
         alignment = Alignment(
             aligned=fit.fits,
-            embedding=self._embedding,
+            embedding=self.suspect.layout.embedding,
             rows=rows,
             columns=fit.columns,
             signs=fit.signs,
@@ -174,7 +181,7 @@ class Search:
             reason = f"cannot be aligned: {reason}, below the {MINOR_COSINE} that related models keep"
         alignment = Alignment(
             aligned=fit.fits,
-            embedding=self._embedding,
+            embedding=self.suspect.layout.embedding,
             rows=rows,
             columns=np.arange(d),
             signs=np.ones(d),
@@ -195,7 +202,7 @@ class Search:
         sample = sample_pairs(self._suspect, self._model, rows, self._rows_for_rotation)
         if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
             return False
-        return turned_alike(sample, principal_components_of(self._model)) >= LEAST_TURNED_ALIKE
+        return turned_alike(sample, self._model.principal_components) >= LEAST_TURNED_ALIKE
 
     def fitted(self, attempt: Attempt) -> Alignment:
         """The attempt's alignment with its rotation fitted to all of its rows; scored was, of all but very wide models,
@@ -284,8 +291,13 @@ def _row_constants(sample: Sample) -> NDArray[np.float64]:
     return np.asarray((moved - moved.median()).cpu().numpy(), dtype=np.float64)
 
 
-def _drops_row_constants(layout: Layout) -> bool:
-    """Whether the first norm subtracts each row's mean, so that a constant per row goes unnoticed."""
+def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
+    """Whether both models' first norm subtracts each row's mean, so that a constant per row goes unnoticed."""
+    layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
+    return bool(layouts) and all(_has_layer_norm(layout) for layout in layouts)
+
+
+def _has_layer_norm(layout: Layout) -> bool:
     norm = layout.embedding_norm or layout.input_norm
     return norm is not None and norm.kind == "layer"
 

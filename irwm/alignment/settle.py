@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 from irwm.alignment.certain import certain_pairs
 from irwm.alignment.neighbours import nearest
 from irwm.alignment.result import Alignment
-from irwm.alignment.rows import (
-    LEADING_COORDINATES,
-    Rows,
-    centre_of,
-    leading_coordinates_of,
-    principal_components_of,
-)
+from irwm.alignment.rows import LEADING_COORDINATES, Rows
 
 # A pair of rows counts where its cosine is at least this share of the median pair's.
 LEAST_SHARE = 0.5
@@ -35,9 +29,9 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64
     Args:
         alignment: how the suspect's coordinates become the original's; its own rows are not used.
     """
-    basis = principal_components_of(model)[:, :LEADING_COORDINATES]  # enough to tell near-duplicates apart
-    mean = centre_of(model) @ basis
-    ours, ours_usable = leading_coordinates_of(model)
+    basis = model.principal_components[:, :LEADING_COORDINATES]  # enough to tell near-duplicates apart
+    mean = model.centre @ basis
+    ours, ours_usable = model.leading_coordinates
     ours_usable = ours_usable.clone()
     theirs, theirs_usable = suspect.project(_their_basis(alignment, basis))
     theirs = (theirs - _their_shift(alignment, suspect, basis)) / _unit(alignment, suspect, model) - mean

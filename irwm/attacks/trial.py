@@ -11,9 +11,10 @@ from irwm.attacks.attack import Attack, Attacked, Setup
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import CancelledError, IrwmError
 from irwm.evidence.detection import WAYS, detect_ways
+from irwm.evidence.examination import Examination
 from irwm.evidence.finding import Finding
 from irwm.running import Reference, SameFunction, Utility, compare, same_function
-from irwm.tracing import trace
+from irwm.tracing import trace_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +71,11 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
     try:
         attacked = attack.carry_out(setup, value, out)
         original, suspect = open_checkpoint(setup.original), open_checkpoint(attacked.path)
-        findings = detect_ways(suspect, original, setup.key, device=setup.device)
+        examination = Examination(suspect, original, setup.device)
+        findings = detect_ways(examination, setup.key)
         traced = None
         if setup.key.parameters.noise_coordinates:
-            (found,) = trace(suspect, original, [setup.key], device=setup.device)
+            (found,) = trace_each(examination, [setup.key], decoys=0).traces
             traced = (found.z, found.named)
         utility, proof, reason = None, None, ""
         if reference is not None:

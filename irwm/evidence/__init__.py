@@ -1,6 +1,6 @@
 """What a suspect shows: whether it carries the mark, whether it descends from the original, and how sure that is.
 
-    aligned            a suspect in the original's coordinates, which all keys tried on it share
+    examination        one suspect against one original: what is read and aligned, once for all that is asked
     detection          ranks at the key among random permutations (Algorithm 3)
     finding            what a detection found, as plain results
     verdict            from a reading to found, not found or inconclusive

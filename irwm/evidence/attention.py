@@ -18,7 +18,7 @@ from irwm.alignment import Alignment
 from irwm.alignment.rows import draw, sample_size
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
-from irwm.scheme.invariant import invariant
+from irwm.scheme.invariant import Layer0
 from irwm.scheme.keystream import derive, permutations
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE
 
@@ -50,22 +50,29 @@ class Attention:
         return float(self.decoys.max())
 
 
-def attention(suspect: Checkpoint, model: Checkpoint, alignment: Alignment, device: str = "cpu") -> Attention | None:
+def attention(
+    suspect: Checkpoint,
+    model: Checkpoint,
+    alignment: Alignment,
+    layers: tuple[Layer0, Layer0] | None = None,
+) -> Attention | None:
     """The agreement on public tokens that both models have; None where it cannot be read.
 
     Args:
         alignment: tells which row of the suspect is which token; its coordinates are not used.
+        layers: layer 0 of the suspect and of the original, where the caller has read them.
     """
     if suspect.layout.scores != "attention" or model.layout.scores != "attention":
         return None  # the limits of lineage were measured on attention
     tokens = _tokens(suspect, model, alignment)
     if tokens.size < FEWEST_TOKENS:
         return None
+    their_layer, own_layer = layers or (Layer0(suspect), Layer0(model))
     queries = min(QUERY_TOKENS, tokens.size // 3)
     query, reference = tokens[:queries], tokens[queries : queries + REFERENCE_TOKENS]
     try:
-        ours = invariant(model, query, reference, device=device).numpy()
-        theirs = invariant(suspect, alignment.rows[query], alignment.rows[reference], device=device).numpy()
+        ours = own_layer.invariant(query, reference).numpy()
+        theirs = their_layer.invariant(alignment.rows[query], alignment.rows[reference]).numpy()
     except CheckpointError:  # no q and k, not finite, ...: detection says so where it matters
         return None
     left, sizes, right = np.linalg.svd(ours, full_matrices=False)

@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc
 
 from irwm.alignment import with_embedding
-from irwm.checkpoint import Checkpoint
 from irwm.errors import ConditionError
-from irwm.evidence.aligned import restored_rows
+from irwm.evidence.examination import Examination, restored_rows
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS
 from irwm.keys.key import Key
@@ -41,7 +40,6 @@ from irwm.scheme import keystream
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import well_conditioned
-from irwm.scheme.invariant import invariant
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 
@@ -92,20 +90,18 @@ class Decoys:
 
 
 def decoys(
-    suspect: Checkpoint,
-    model: Checkpoint,
+    examination: Examination,
     key: Key,
     finding: Finding,
     number: int = NUMBER,
     seed: int = 0,
-    device: str = "cpu",
     progress: Progress | None = None,
     per_map: int = PER_MAP,
 ) -> Decoys | None:
     """Rank `number` wrong keys on the suspect, as aligned for `finding`.
 
     Args:
-        suspect, model, key: what the finding was made from.
+        examination, key: what the finding was made from.
         finding: gives the alignment; its own numbers are not used.
         number: decoys; rounded up to whole maps.
         per_map: decoys that share a map and its null; part of what a seed means.
@@ -119,20 +115,17 @@ def decoys(
     if not finding.judgeable or params.permutations < FEWEST_PERMUTATIONS:
         return None
     choices = key.choices()
+    model, device = examination.original, examination.device
     noise = key.noise(model, choices)
-    suspect = with_embedding(suspect, finding.alignment.embedding)
+    suspect = with_embedding(examination.suspect, finding.alignment.embedding)
     usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
     usable = usable[finding.alignment.rows[usable] >= 0]
     picked = np.argsort(keystream.words(_stream(seed, "bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
     rows, _ = restored_rows(suspect, model, finding.alignment, tokens)
-    a_m = invariant(
-        model, choices.query_tokens, choices.reference_tokens, device=device, added=noise.added(model)
-    ).cpu()  # fmt: skip
+    a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
-        return ranked(
-            rows, tokens, a_m.numpy(), params, key.scale, noise.basis, number, seed, device, progress, per_map
-        )
+        return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)
     except ConditionError:  # the key met it on its own A; other draws over it need not
         return None
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.alignment import Alignment, alignments, begin
+from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError, ParameterError
-from irwm.evidence.aligned import Aligned, holds_embedding, restored_rows
 from irwm.evidence.devices import NOT_ENOUGH, on_device
+from irwm.evidence.examination import Aligned, Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, log10_risk
-from irwm.keys.check_original import check_derivation, check_fingerprint, check_geometry, check_layer0, check_rows
+from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
-from irwm.scheme.invariant import InvariantError
+from irwm.scheme.invariant import InvariantError, NonFiniteScoresError
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import Parameters, chance_of_counting
@@ -65,14 +63,12 @@ def detect(
         KeyMismatchError: `model` is not the original of `key`.
         CheckpointError: a file cannot be read.
     """
-    return next(detect_each(suspect, model, [key], device, seed, statistic, invariant, keys_tried))
+    return next(detect_each(Examination(suspect, model, device), [key], seed, statistic, invariant, keys_tried))
 
 
 def detect_each(
-    suspect: Checkpoint,
-    model: Checkpoint,
+    examination: Examination,
     keys: Sequence[Key],
-    device: str = "cpu",
     seed: int = 0,
     statistic: str = "joint",
     invariant: str = "original",
@@ -83,16 +79,19 @@ def detect_each(
     `keys_tried` is the number of keys unless more were tried elsewhere. Arguments and errors as `detect`.
     """
     _check_way(statistic, invariant)
-    tried = len(keys) if keys_tried is None else keys_tried
-    tasks_on = lru_cache(maxsize=2)(lambda place: _tasks(suspect, model, keys, place, seed, tried))
-    _, place = on_device(tasks_on, device)
+    tried = _tried(len(keys) if keys_tried is None else keys_tried)
+    _, place = on_device(lambda device: examination.on(device).check(keys), examination.device)
+    orders = _null_orders(examination, keys, seed)
 
     def found(key: Key) -> Finding:
-        def read(on: str) -> Finding:
-            return max((task.finding(statistic, invariant) for task in tasks_on(on)(key)), key=_strength)
+        def read(device: str) -> Finding:
+            detections = _detections(examination.on(device), key, orders, seed, tried)
+            return max((each.finding(statistic, invariant) for each in detections), key=_strength)
 
         finding, used = on_device(read, place)
-        return finding if used == device else replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
+        if used == examination.device:
+            return finding
+        return replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
 
     # The first with all cores: what it makes, all further keys share.
     yield from map(found, keys[:1])
@@ -100,11 +99,9 @@ def detect_each(
 
 
 def detect_ways(
-    suspect: Checkpoint,
-    model: Checkpoint,
+    examination: Examination,
     key: Key,
     ways: Sequence[tuple[str, str]] = WAYS,
-    device: str = "cpu",
     seed: int = 0,
     keys_tried: int = 1,
 ) -> dict[tuple[str, str], Finding]:
@@ -114,8 +111,10 @@ def detect_ways(
     """
     for statistic, invariant in ways:
         _check_way(statistic, invariant)
-    tasks = _tasks(suspect, model, [key], device, seed, keys_tried)(key)
-    return {way: max((task.finding(*way) for task in tasks), key=_strength) for way in ways}
+    tried = _tried(keys_tried)
+    examination.check([key])
+    detections = _detections(examination, key, _null_orders(examination, [key], seed), seed, tried)
+    return {way: max((each.finding(*way) for each in detections), key=_strength) for way in ways}
 
 
 def _check_way(statistic: str, invariant: str) -> None:
@@ -127,53 +126,28 @@ def _check_way(statistic: str, invariant: str) -> None:
         )
 
 
-def _tasks(
-    suspect: Checkpoint, model: Checkpoint, keys: Sequence[Key], device: str, seed: int, tried: int
-) -> Callable[[Key], tuple[_Task, ...]]:
-    """What gives for each of the keys a task for each tensor that may be the suspect's embedding."""
-    if tried < 1:
-        raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(tried))
-    for key in keys:
-        check_geometry(key, model)
-    with ThreadPoolExecutor(2, "irwm-sha256") as hasher:
-        # Hashing a large original takes seconds, and the alignment needs no digest. But with another original than the
-        # keys', which is known as soon as their rows are hashed, it could take minutes; only its beginning goes ahead.
-        checking = [hasher.submit(check, keys, model) for check in (_check_rows, _check_layer0)]
-
-        def hashed() -> str:
-            for check in checking:
-                check.result()  # with another original nothing more is hashed
-            return model.fingerprint
-
-        hashing = hasher.submit(hashed)
-        try:
-            begin(suspect, model, device)
-        finally:
-            for check in checking:
-                check.result()
-        readings = [Aligned.of(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
-        hashing.result()
-    for key in keys:
-        check_fingerprint(key, model)
-    null = lru_cache(maxsize=1)(lambda count: null_permutations(seed, count, model.hidden_size))
-
-    def tasks(key: Key) -> tuple[_Task, ...]:
-        choices = key.choices()  # not of all keys at once: of a thousand keys of a large model they take gigabytes
-        placed = [each.placed(choices) for each in readings]
-        orders = null(key.parameters.permutations)
-        return tuple(_Task(each, model, key, choices, orders, device, seed, tried, len(readings)) for each in placed)
-
-    return tasks
+def _tried(keys_tried: int) -> int:
+    if keys_tried < 1:
+        raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(keys_tried))
+    return keys_tried
 
 
-def _check_rows(keys: Sequence[Key], model: Checkpoint) -> None:
-    for key in keys:
-        check_rows(key, model)
+def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NDArray[np.int64]]:
+    """The public permutations of the null, (N, d) for every N that one of the keys has."""
+    counts = {key.parameters.permutations for key in keys}
+    return {count: null_permutations(seed, count, examination.original.hidden_size) for count in counts}
 
 
-def _check_layer0(keys: Sequence[Key], model: Checkpoint) -> None:
-    for key in keys:
-        check_layer0(key, model)
+def _detections(
+    examination: Examination, key: Key, orders: Mapping[int, NDArray[np.int64]], seed: int, keys_tried: int
+) -> tuple[_Detection, ...]:
+    """A detection for each tensor that may be the suspect's embedding."""
+    choices = key.choices()  # not of all keys at once: of a thousand keys of a large model they take gigabytes
+    null, tensors = orders[key.parameters.permutations], len(examination.aligned)
+    return tuple(
+        _Detection(examination, each.placed(choices), key, choices, null, seed, keys_tried, tensors)
+        for each in examination.aligned
+    )
 
 
 def _strength(finding: Finding) -> tuple[bool, float]:
@@ -181,56 +155,56 @@ def _strength(finding: Finding) -> tuple[bool, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Task:
+class _Detection:
     """One key on one aligned suspect."""
 
+    examination: Examination
     aligned: Aligned
-    model: Checkpoint
     key: Key
     choices: Choices
     null: NDArray[np.int64]
-    device: str
     seed: int
     keys_tried: int
     tensors_read: int
 
     @property
-    def suspect(self) -> Checkpoint:
-        return self.aligned.suspect
-
-    @property
-    def alignment(self) -> Alignment:
-        return self.aligned.alignment
+    def model(self) -> Checkpoint:
+        return self.aligned.model
 
     def finding(self, statistic: str, invariant: str) -> Finding:
-        if self.suspect.hidden_size != self.model.hidden_size and self.alignment.rotation is None:
-            return self._conclude(self._unread(statistic, invariant), None, (), self._several_tensors())
-        faults: tuple[str, ...] = _broken_rows(self.alignment)
-        if not holds_embedding(self.suspect):
+        """Algorithm 3, under its own headings."""
+        alignment, warnings = self.aligned.alignment, self._several_tensors()
+        if self.aligned.suspect.hidden_size != self.model.hidden_size and alignment.rotation is None:
+            return self._conclude(self._unread(statistic, invariant), None, (), warnings)
+        faults = _broken_rows(alignment)
+        if not self.aligned.holds_embedding:
             faults += (NO_EMBEDDING,)
-        warnings = self._several_tensors()
-        rows, lost = restored_rows(self.suspect, self.model, self.alignment, self.choices.marked_rows)
+
+        # Recover the original order of W_e'.
+        rows, lost = self.aligned.rows(self.choices.marked_rows)
         spoiled = int((~np.isfinite(rows).all(axis=1)).sum()) - lost.size
         if spoiled:
             faults += (f"NaN or Inf in {spoiled} of the marked rows",)
         if lost.size:
             warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
+
+        # Compute invariants: the original's, and the suspect's as in the paper.
         tokens = self.choices.query_tokens, self.choices.reference_tokens
         noise = self.key.noise(self.model, self.choices)
-        own = self.aligned.own_invariant(*tokens, noise.added(self.model))
+        own = self.examination.own_invariant(*tokens, noise.added(self.model))
         check_derivation(self.key, self.choices, own, self.model)
-        theirs = None
+        a_m = {"original": own}
         try:
-            theirs, stood_in = self.aligned.suspect_invariant(*tokens, own)
+            a_m["suspect"], stood_in = self.aligned.invariant(*tokens, own)
             warnings += stood_in
+        except NonFiniteScoresError as error:
+            faults += (f"its layer-0 scores are not finite ({error.problem})",)
         except InvariantError as error:
-            if "not finite" in error.problem and "constant" not in error.problem:
-                faults += (f"its layer-0 scores are not finite ({error.problem})",)
-            else:
-                warnings += (f"the paper's own reading is not possible: {error.problem}",)
+            warnings += (f"the paper's own reading is not possible: {error.problem}",)
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
-        a_m = {"original": own} | ({"suspect": theirs} if theirs is not None else {})
+
+        # Sum results, compute the distribution of products, rank and count: beside the paper's way, the one asked for.
         ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
         readings = self._read(ways, a_m, rows, noise.basis)
         reading = readings.get((statistic, invariant)) or self._unread(statistic, invariant)
@@ -252,14 +226,14 @@ class _Task:
             permuted = permute_rows(a_m[invariant], self.choices.constraint_permutations)
             if statistic == "difference":
                 originals = basis.into(self.model.embedding(marked).double().numpy(), marked)
-                found = stat.difference(rows, originals, permuted, order, scale, self.null, self.device)
+                found = stat.difference(rows, originals, permuted, order, scale, self.null, self.examination.device)
                 values[statistic, invariant] = found
             else:
                 make = stat.joint_map if statistic == "joint" else stat.sum_map
                 maps[statistic, invariant] = make(permuted, scale)
         if maps:
             shuffled = stat.normalised(np.take_along_axis(rows, order, axis=1))
-            nulls = stat.null_lengths_of(list(maps.values()), shuffled, self.null, self.device)
+            nulls = stat.null_lengths_of(list(maps.values()), shuffled, self.null, self.examination.device)
             for (way, weights), null in zip(maps.items(), nulls, strict=True):
                 observed = stat.lengths(weights, shuffled)
                 null[~np.isfinite(observed)] = np.nan
@@ -281,13 +255,13 @@ class _Task:
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]
     ) -> Finding:
         comparisons = self.keys_tried * self.tensors_read
-        verdict, reason = judge(reading, self.key.parameters, self.alignment, faults, comparisons)
+        verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, comparisons)
         return Finding(
             verdict=verdict,
             reason=reason,
             reading=reading,
             paper=paper,
-            alignment=self.alignment,
+            alignment=self.aligned.alignment,
             lineage=self.aligned.lineage,
             parameters=self.key.parameters,
             commitment=self.key.commitment,

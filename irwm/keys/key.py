@@ -23,7 +23,7 @@ from irwm.scheme import keystream
 from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.equations import natural_scale
-from irwm.scheme.invariant import invariant
+from irwm.scheme.invariant import Layer0
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
@@ -170,6 +170,7 @@ def generate_key(
     owner: str = "",
     recipient: str = "",
     device: str = "cpu",
+    layer0: Layer0 | None = None,
 ) -> Key:
     """A key for `model` (Algorithm 2, lines 1 to 13, without touching the weights).
 
@@ -179,6 +180,7 @@ def generate_key(
         secret: 32 bytes, drawn from the operating system if None. Recipients of one owner share the secret.
         owner, recipient: names bound into the derivation, at most 200 characters each.
         device: where the invariant is computed.
+        layer0: the model's, where the caller has read it; for many keys of one model.
 
     Raises:
         ParameterError: the model is too small for the parameters, or a name or the secret is malformed.
@@ -194,12 +196,12 @@ def generate_key(
         if count >= d:
             raise ParameterError(f"more {what} than coordinates", expected=f"below {d}", found=str(count))
     pool = row_pool(model)
-    layer0 = layer0_digest(model)
-    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d, layer0))
+    digest = layer0_digest(model)
+    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d, digest))
     query, reference = derivation.tokens(pool, t, d)
     marked = derivation.marked_rows(pool, query, reference, params.positions)
     noise = noise_of(derivation, params, model, marked)
-    a_m = invariant(model, query, reference, device=device, added=noise.added(model)).cpu().numpy()
+    a_m = (layer0 or Layer0(model, device)).invariant(query, reference, noise.added(model)).cpu().numpy()
     attempt, permuted = well_conditioned(
         a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
     )
@@ -209,7 +211,7 @@ def generate_key(
         parameters=params,
         model_fingerprint=model.fingerprint,
         rows_digest=rows_digest(model, query, reference, marked),
-        layer0_digest=layer0,
+        layer0_digest=digest,
         vocab_size=model.vocab_size,
         hidden_size=d,
         pool=pool,
@@ -221,7 +223,13 @@ def generate_key(
 
 
 def decoy_key(
-    model: Checkpoint, params: Parameters, number: int, seed: int = 0, owner: str = "", device: str = "cpu"
+    model: Checkpoint,
+    params: Parameters,
+    number: int,
+    seed: int = 0,
+    owner: str = "",
+    device: str = "cpu",
+    layer0: Layer0 | None = None,
 ) -> Key:
     """A key that was never inserted anywhere, for the controls beside a verdict; `number` tells decoys apart.
 
@@ -229,7 +237,7 @@ def decoy_key(
     as `generate_key`.
     """
     secret = keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v2/decoy/%d" % number)
-    return generate_key(model, params, secret, owner, f"decoy {number}", device)
+    return generate_key(model, params, secret, owner, f"decoy {number}", device, layer0)
 
 
 def resolved_scale(

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import MarginError
-from irwm.evidence.detection import detect, reading_of
+from irwm.evidence.detection import detect_each, reading_of
+from irwm.evidence.examination import Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original
@@ -32,7 +33,7 @@ from irwm.scheme.equations import marked_values
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
-from irwm.tracing import traced
+from irwm.tracing import trace_each
 
 Progress = Callable[[int, int, str], None]
 
@@ -107,10 +108,11 @@ def insert(
         copy = open_checkpoint(folder)
         if not torch.equal(copy.embedding(choices.marked_rows), rows.float()):
             raise MarginError("the marked rows read back differ from what was written", file=folder)
-        finding = detect(copy, model, key, device=device)
+        examination = Examination(copy, model, device)
+        (finding,) = detect_each(examination, [key])
         if finding.verdict != FOUND:
             raise MarginError("the written mark is not found again", file=folder, found=finding.reason)
-        if written and not traced(copy, model, key, finding.alignment).named:
+        if written and not trace_each(examination, [key], decoys=0).traces[0].named:
             raise MarginError(
                 "the written noise does not name its recipient",
                 file=folder,

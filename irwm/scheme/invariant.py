@@ -17,9 +17,9 @@ stands in, which rotations and scalings of the residual stream leave unchanged t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,7 +74,11 @@ class InvariantError(CheckpointError):
         super().__init__(problem, expected=expected, found=found, advice=advice)
 
 
-class Weights(Hashable, Protocol):
+class NonFiniteScoresError(InvariantError):
+    """The scores are NaN or infinite: the weights are damaged, or were spoilt on purpose."""
+
+
+class Weights(Protocol):
     """What the invariant needs of a checkpoint."""
 
     @property
@@ -94,33 +98,8 @@ def invariant(
     device: Device = "cpu",
     added: Added | None = None,
 ) -> torch.Tensor:
-    """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
-
-    Args:
-        query_tokens: t token ids, the rows of A.
-        reference_tokens: d token ids, the columns of A.
-        added: noise on the embedding that the checkpoint does not hold (Algorithm 6), see `layer0_scores`.
-
-    Raises:
-        InvariantError: a token is outside the vocabulary, or a row of A is constant or not finite; the tokens at
-            fault are named and kept on the error.
-    """
-    queries, references = _ids(query_tokens), _ids(reference_tokens)
-    scores = layer0_scores(model, queries, references, device, added)
-    finite = torch.isfinite(scores)
-    if not finite.all():
-        # A column that is bad throughout convicts its reference token; only what is left is the query tokens' fault.
-        columns = ~finite.any(dim=0)
-        rows = ~finite[:, ~columns].all(dim=1)
-        if columns.all():
-            rows[:] = True
-        raise InvariantError(
-            "the layer-0 scores are not finite",
-            query_tokens=queries[rows].tolist(),
-            reference_tokens=references[columns].tolist(),
-            advice="The embedding rows of these tokens, or layer 0's norms, q and k, hold NaN, infinite or huge values",
-        )
-    return standardise(scores, queries.tolist())
+    """A_m of one model, see `Layer0.invariant`."""
+    return Layer0(model, device).invariant(query_tokens, reference_tokens, added)
 
 
 def layer0_scores(
@@ -130,43 +109,109 @@ def layer0_scores(
     device: Device = "cpu",
     added: Added | None = None,
 ) -> torch.Tensor:
-    """A_m before standardising, (t, d) float64 on the CPU; of cosines where the layout says so.
+    """A_m of one model before standardising, see `Layer0.scores`."""
+    return Layer0(model, device).scores(query_tokens, reference_tokens, added)
 
-    Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
-    and a report can be reproduced. That is affordable because q is needed for the t query tokens only, queries that
-    share a key head are summed first, and W_k is then applied to these t sums instead of to the d reference tokens
-    (all exact, because the score is linear in q and k). Only a norm or a limit on k forces k itself to be computed.
+
+class Layer0:
+    """What a model's layer 0 scores with. Its q, k and norms are read once, for all tokens that are asked for.
 
     Args:
-        added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
-            stored embedding rows; None adds nothing.
-
-    Raises:
-        InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite pass through
-            to the result.
+        model: the checkpoint.
+        device: where the scores are computed.
     """
-    layout = model.layout
-    queries, references = _ids(query_tokens), _ids(reference_tokens)
-    _check_tokens(layout, queries, references)
-    if layout.scores == "embedding":
-        return _cosines(model, queries, references, device, added)
-    if layout.q is None or layout.k is None:
-        raise InvariantError(
-            "layer 0's q and k are not known in this model",
-            expected="tensors under a known family's names",
-            found="; ".join(layout.notes) or None,
-        )
-    layer = _layer(model, str(device))
-    group = layout.heads // layout.kv_heads
-    q = layer.q(layer.inputs(queries, added))
-    # Query head h reads key head h // group, so a group's heads lie side by side.
-    q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
-    scores = torch.empty(len(queries), len(references), dtype=torch.float64)
-    products = layer.k.products(q)
-    for start in range(0, len(references), REFERENCE_BLOCK):
-        block = references[start : start + REFERENCE_BLOCK]
-        scores[:, start : start + len(block)] = products(layer.inputs(block, added)).cpu()
-    return scores
+
+    def __init__(self, model: Weights, device: Device = "cpu") -> None:
+        self._model, self._device = model, device
+
+    def invariant(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
+        """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
+
+        Args:
+            query_tokens: t token ids, the rows of A.
+            reference_tokens: d token ids, the columns of A.
+            added: noise on the embedding that the checkpoint does not hold (Algorithm 6), see `scores`.
+
+        Raises:
+            NonFiniteScoresError: scores that are NaN or infinite.
+            InvariantError: a token is outside the vocabulary, or a row of A is constant; the tokens at fault are named
+                and kept on the error.
+        """
+        queries, references = _ids(query_tokens), _ids(reference_tokens)
+        scores = self.scores(queries, references, added)
+        finite = torch.isfinite(scores)
+        if not finite.all():
+            # A column that is bad throughout convicts its reference token; what is left is the query tokens' fault.
+            columns = ~finite.any(dim=0)
+            rows = ~finite[:, ~columns].all(dim=1)
+            if columns.all():
+                rows[:] = True
+            raise NonFiniteScoresError(
+                "the layer-0 scores are not finite",
+                query_tokens=queries[rows].tolist(),
+                reference_tokens=references[columns].tolist(),
+                advice="The embedding rows of these tokens, or layer 0's norms, q and k, hold NaN, infinite or huge "
+                "values",
+            )
+        return standardise(scores, queries.tolist())
+
+    def scores(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
+        """A_m before standardising, (t, d) float64 on the CPU; of cosines where the layout says so.
+
+        Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
+        and a report can be reproduced. That is affordable because q is needed for the t query tokens only, queries that
+        share a key head are summed first, and W_k is then applied to these t sums instead of to the d reference tokens
+        (all exact, because the score is linear in q and k). Only a norm or a limit on k forces k itself to be computed.
+
+        Args:
+            added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
+                stored embedding rows; None adds nothing.
+
+        Raises:
+            InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite pass through
+                to the result.
+        """
+        layout = self._model.layout
+        queries, references = _ids(query_tokens), _ids(reference_tokens)
+        _check_tokens(layout, queries, references)
+        if layout.scores == "embedding":
+            return _cosines(self._model, queries, references, self._device, added)
+        q = self._q(self._inputs(queries, added))
+        # Query head h reads key head h // group, so a group's heads lie side by side.
+        group = layout.heads // layout.kv_heads
+        q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
+        scores = torch.empty(len(queries), len(references), dtype=torch.float64)
+        products = self._k.products(q)
+        for start in range(0, len(references), REFERENCE_BLOCK):
+            block = references[start : start + REFERENCE_BLOCK]
+            scores[:, start : start + len(block)] = products(self._inputs(block, added)).cpu()
+        return scores
+
+    @cached_property
+    def _inputs(self) -> _Inputs:
+        return _Inputs(self._model, self._device)
+
+    @cached_property
+    def _q(self) -> _Projection:
+        layout = self._model.layout
+        return self._projection(layout.q, layout.q_bias, layout.q_norm, layout.heads)
+
+    @cached_property
+    def _k(self) -> _Projection:
+        layout = self._model.layout
+        return self._projection(layout.k, layout.k_bias, layout.k_norm, layout.kv_heads)
+
+    def _projection(
+        self, weight: TensorRef | None, bias: TensorRef | None, norm: Norm | None, heads: int
+    ) -> _Projection:
+        layout = self._model.layout
+        if weight is None:
+            raise InvariantError(
+                "layer 0's q and k are not known in this model",
+                expected="tensors under a known family's names",
+                found="; ".join(layout.notes) or None,
+            )
+        return _Projection(self._model, weight, bias, norm, layout.clip, heads, self._device)
 
 
 def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Tensor:
@@ -289,23 +334,6 @@ class _Projection:
         turned = q @ self._weight
         shift = 0.0 if self._bias is None else (q @ self._bias)[:, None]
         return lambda x: turned @ x.T + shift
-
-
-class _Layer:
-    """All of layer 0 that the scores need, read once."""
-
-    def __init__(self, model: Weights, device: Device) -> None:
-        layout = model.layout
-        self.inputs = _Inputs(model, device)
-        assert layout.q is not None, "layer0_scores has checked"
-        assert layout.k is not None
-        self.q = _Projection(model, layout.q, layout.q_bias, layout.q_norm, layout.clip, layout.heads, device)
-        self.k = _Projection(model, layout.k, layout.k_bias, layout.k_norm, layout.clip, layout.kv_heads, device)
-
-
-@lru_cache(maxsize=2)  # an original and a suspect: many keys are tried on the same two
-def _layer(model: Weights, device: str) -> _Layer:
-    return _Layer(model, device)
 
 
 class _NormFunction:

@@ -6,6 +6,6 @@ basis; `scores` sums the sign pattern of each recipient over it; `trace` turns s
 """
 
 from irwm.tracing.result import Trace, Tracing
-from irwm.tracing.trace import examine, trace, traced
+from irwm.tracing.trace import trace, trace_each
 
-__all__ = ["Trace", "Tracing", "examine", "trace", "traced"]
+__all__ = ["Trace", "Tracing", "trace", "trace_each"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.alignment import Alignment, with_embedding
+from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.scheme.basis import Basis
 
@@ -66,7 +66,6 @@ class Differences:
         cls, suspect: Checkpoint, model: Checkpoint, alignment: Alignment, basis: Basis, sample: NDArray[np.int64]
     ) -> Differences:
         """Differences of an aligned suspect, with a centre and a usual variance from a sample of tokens."""
-        suspect = with_embedding(suspect, alignment.embedding)
         bare = cls(suspect, model, alignment, basis, np.zeros(model.hidden_size), 0.0)
         values, units = bare._raw(sample)
         changed = np.flatnonzero((units > 0) & (np.ptp(values, axis=1) > 0))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.alignment import Alignment, alignments, borne_out
+from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
-from irwm.evidence.aligned import holds_embedding
+from irwm.evidence.examination import Aligned, Examination
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
@@ -49,16 +49,14 @@ def trace(
     device: str = "cpu",
     executor: Executor | None = None,
 ) -> list[Trace]:
-    """Who of these recipients had a part in the suspect; one `Trace` per key, in order. See `examine`."""
-    return list(examine(suspect, model, keys, risk, device, executor, decoys=0).traces)
+    """Who of these recipients had a part in the suspect; one `Trace` per key, in order. See `trace_each`."""
+    return list(trace_each(Examination(suspect, model, device), keys, risk, executor, decoys=0).traces)
 
 
-def examine(
-    suspect: Checkpoint,
-    model: Checkpoint,
+def trace_each(
+    examination: Examination,
     keys: Sequence[Key],
     risk: float = RISK,
-    device: str = "cpu",
     executor: Executor | None = None,
     decoys: int = DECOYS,
     progress: Progress | None = None,
@@ -66,11 +64,9 @@ def examine(
     """Score every recipient's noise in the suspect, and decoys' beside them.
 
     Args:
-        suspect: the checkpoint under examination.
-        model: the unmarked original.
+        examination: the suspect against the unmarked original.
         keys: keys with noise (`noise_coordinates` above 0); one without cannot be traced by noise and gets no z.
         risk: odds accepted of naming anybody at all who had no part, over all keys together.
-        device: where the suspect is aligned.
         executor: runs the scoring; in this process where none is given. Tasks carry the recipients' noise keys.
         decoys: how many recipients that were never issued a copy are scored as well.
         progress: called with tasks done, tasks in all and what is being done.
@@ -85,18 +81,11 @@ def examine(
     if not keys:
         raise ParameterError("there is no key to trace", expected="at least one key")
     for key in keys:
-        check_geometry(key, model)
-    _check_original(keys, model)
-    readings = [borne_out(suspect, model, each, device) for each in alignments(suspect, model, device=device)]
-    found = [
-        _examined(suspect, model, each, keys, risk, executor, decoys, progress, len(readings)) for each in readings
-    ]
+        check_geometry(key, examination.original)
+    _check_original(keys, examination.original)
+    readings = [each.borne_out for each in examination.aligned]
+    found = [_traced(each, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
     return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
-
-
-def traced(suspect: Checkpoint, model: Checkpoint, key: Key, alignment: Alignment) -> Trace:
-    """One recipient on a suspect that has been aligned already."""
-    return _examined(suspect, model, alignment, [key], RISK, None, 0, None, 1).traces[0]
 
 
 def _check_original(keys: Sequence[Key], model: Checkpoint) -> None:
@@ -138,10 +127,8 @@ class _Group:
         return groups
 
 
-def _examined(
-    suspect: Checkpoint,
-    model: Checkpoint,
-    alignment: Alignment,
+def _traced(
+    suspect: Aligned,
     keys: Sequence[Key],
     risk: float,
     executor: Executor | None,
@@ -153,12 +140,13 @@ def _examined(
     rows = np.zeros(len(keys), dtype=np.int64)
     decoy_z: list[NDArray[np.float64]] = []
     first_rows, looks = 0, 1
-    groups = _Group.all_of(keys) if alignment.aligned and holds_embedding(suspect) else []
+    alignment = suspect.alignment
+    groups = _Group.all_of(keys) if alignment.aligned and suspect.holds_embedding else []
     for index, group in enumerate(groups):
         # Decoys are shared out among the groups, each group's drawn from its own secret.
         count = decoys // len(groups) + (index < decoys % len(groups))
         extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
-        scored = _scored(suspect, model, alignment, group, extra, executor, progress)
+        scored = _scored(suspect, group, extra, executor, progress)
         here = len(group.numbers)
         z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
         rows[group.numbers] = scored.rows[:here]
@@ -189,7 +177,7 @@ def _examined(
         looks=looks,
         rows=int(rows.max(initial=0)),
         first_pass_rows=first_rows,
-        reason=_reason(traces, alignment, bool(groups), holds_embedding(suspect)),
+        reason=_reason(traces, alignment, bool(groups), suspect.holds_embedding),
     )
 
 
@@ -203,9 +191,7 @@ class _Scored:
 
 
 def _scored(
-    suspect: Checkpoint,
-    model: Checkpoint,
-    alignment: Alignment,
+    suspect: Aligned,
     group: _Group,
     decoys: tuple[bytes, ...],
     executor: Executor | None,
@@ -213,11 +199,12 @@ def _scored(
 ) -> _Scored:
     """z, share and rows of a group's recipients and then of its decoys."""
     everybody = (*group.stream_keys, *decoys)
+    model = suspect.model
     s, d = model.vocab_size, model.hidden_size
     some = first_pass_spans(s, group.derivation.basis_key())
     sample = np.concatenate([np.arange(*span) for span in some])
     basis = Basis.derive(group.derivation.basis_key(), d)
-    differences = Differences.between(suspect, model, alignment, basis, sample)
+    differences = Differences.between(suspect.suspect, model, suspect.alignment, basis, sample)
     coordinates = group.parameters.noise_coordinates
     deviation = embedding_deviation(model) if group.parameters.noise_level == "global" else None
     whole = Task(differences, ((0, s),), everybody, coordinates, deviation)

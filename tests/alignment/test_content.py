@@ -10,8 +10,8 @@ import torch
 
 import irwm
 from irwm.alignment.content import candidates
-from irwm.alignment.neighbours import nearest, neighbourhoods
-from irwm.alignment.rows import median_row, principal_components_of, rows_of
+from irwm.alignment.neighbours import nearest
+from irwm.alignment.rows import Rows, median_row
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.evidence.neutral import write_neutral
 
@@ -50,7 +50,7 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
     state = apply(read_state(phi3_path), steps, seed=5)
     write_state(state, tmp_path / "x")
     where = np.asarray(state.token_ids)
-    theirs, ours = (rows_of(irwm.open_checkpoint(path), False, "cpu") for path in (tmp_path / "x", phi3_path))
+    theirs, ours = (Rows.of(irwm.open_checkpoint(path)) for path in (tmp_path / "x", phi3_path))
     match = next(candidates(theirs, ours))
     found = match >= 0
     assert found.sum() > 0.95 * (where >= 0).sum()
@@ -62,16 +62,16 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
 def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)
     stranger = irwm.open_checkpoint(write_neutral(model, tmp_path / "x", seed, most_rows=4096))
-    theirs, ours = (rows_of(each, False, "cpu") for each in (stranger, model))
+    theirs, ours = (Rows.of(each) for each in (stranger, model))
     assert not list(candidates(theirs, ours))
 
 
 def test_held_rows_are_those_of_the_file(phi3_path: Path) -> None:
-    rows = rows_of(irwm.open_checkpoint(phi3_path), True, "cpu")
+    rows = Rows.of(irwm.open_checkpoint(phi3_path), row_constants=True)
     held, ids = rows.held(), np.array([5, 3, 3, 4000])
     assert held.kept is not None
     assert torch.equal(held.level(ids), rows.level(ids))
-    basis = principal_components_of(rows)[:, :7]
+    basis = rows.principal_components[:, :7]
     for ours, theirs in zip(held.project(basis), rows.project(basis), strict=True):
         assert torch.allclose(ours.float(), theirs.float(), atol=1e-5)
 
@@ -85,7 +85,5 @@ def test_the_median_row_is_the_lower_median(n: int) -> None:
 def test_a_neighbourhood_does_not_depend_on_coordinates_order_or_length(phi3_path: Path, tmp_path: Path) -> None:
     state = apply(read_state(phi3_path), ["rotate", ("rescale", {"factor": 0.1}), "reorder_tokens"], seed=5)
     write_state(state, tmp_path / "x", dtype="float32")
-    theirs, ours = (
-        neighbourhoods(rows_of(irwm.open_checkpoint(path), False, "cpu"))[0] for path in (tmp_path / "x", phi3_path)
-    )
+    theirs, ours = (Rows.of(irwm.open_checkpoint(path)).neighbourhoods[0] for path in (tmp_path / "x", phi3_path))
     assert torch.allclose(theirs[torch.as_tensor(np.asarray(state.token_ids))], ours, atol=2e-3)

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.alignment.rows import Rows
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.lineage import lineage
@@ -172,8 +173,6 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "MOST_BY_SVD", 16)
     monkeypatch.setattr(settle, "MOST_COMPARED", 1)
     monkeypatch.setattr(content, "MOST_MULTIPLICATIONS", 0.0)
-    for cached in (rows.principal_components_of, rows.leading_coordinates_of):
-        cached.cache_clear()
 
 
 @pytest.mark.slow
@@ -220,13 +219,11 @@ def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_pat
 @pytest.mark.usefixtures("as_if_large")
 def test_a_planted_row_whose_sums_overflow_stops_nobody(phi3_path: Path, tmp_path: Path) -> None:
     """Each of its numbers is finite, and what a row of them is projected to is not."""
-    from irwm.alignment.rows import principal_components_of, rows_of
-
     suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     model = irwm.open_checkpoint(phi3_path)
     clean = irwm.align(suspect, model)
     assert clean.rotation is not None
-    leading = principal_components_of(rows_of(model, clean.row_constants, "cpu"))[:, 0].double().numpy()
+    leading = Rows.of(model, clean.row_constants).principal_components[:, 0].double().numpy()
     file = next((tmp_path / "x").glob("*.safetensors"))
     tensors = load_file(file)
     table = tensors[suspect.layout.embedding.name].float()

@@ -49,7 +49,7 @@ def test_a_weak_attack_leaves_mark_name_and_model(setup: Setup, measured: Refere
 
 def test_the_same_readings_as_one_by_one(setup: Setup) -> None:
     suspect, original = irwm.open_checkpoint(setup.release), irwm.open_checkpoint(setup.original)
-    for (statistic, invariant), found in detect_ways(suspect, original, setup.key).items():
+    for (statistic, invariant), found in detect_ways(irwm.Examination(suspect, original), setup.key).items():
         alone = irwm.detect(suspect, original, setup.key, statistic=statistic, invariant=invariant)
         assert (found.ranks == alone.ranks).all()
         assert (found.verdict, found.log10_p) == (alone.verdict, alone.log10_p)

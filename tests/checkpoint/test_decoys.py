@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import irwm
-from irwm.alignment import alignments
+from irwm.alignment import align
 from irwm.alignment.pipeline import MOST_CHOICES
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
@@ -75,7 +75,7 @@ def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
     config = config_of(original)
     same = open_checkpoint(written(tmp_path / "same", plain | {copy: plain[EMBEDDING].clone()}, config))
     assert same.layout.copies
-    assert len(alignments(same, original)) == 1
+    assert len(irwm.Examination(same, original).aligned) == 1
     found = verdict(written(tmp_path / "other", plain | {copy: release[EMBEDDING]}, config), marked)
     assert found.verdict == "found"
     assert found.tensors_read == 2
@@ -97,7 +97,7 @@ def test_more_embeddings_than_can_be_read_one_by_one_are_refused_and_not_cut_sho
     decoys = {f"d{i}.embed_tokens.weight": plain[EMBEDDING] + i for i in range(MOST_CHOICES)}
     suspect = open_checkpoint(written(tmp_path, plain | decoys, config_of(original)))
     with pytest.raises(UnsupportedCheckpointError, match="can be told apart"):
-        alignments(suspect, original)
+        align(suspect, original)
 
 
 def test_small_decoys_do_not_push_a_renamed_embedding_out_of_the_candidates(marked, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def read(model: irwm.Checkpoint, params: irwm.Parameters, suspect: irwm.Checkpoi
     key = irwm.generate_key(model, params, secret=bytes(32))
     suspect = suspect or model
     finding = irwm.detect(suspect, model, key)
-    return decoys(suspect, model, key, finding, NUMBER)
+    return decoys(irwm.Examination(suspect, model), key, finding, NUMBER)
 
 
 @pytest.fixture(scope="module", params=["demo", "minilm", "gemma, noise", "phi3, auto"])
@@ -68,7 +68,7 @@ def test_they_read_a_marked_suspect_as_unmarked_while_its_key_is_found(demo_path
     key = irwm.generate_key(model, secret=bytes(32))
     suspect = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "x").path)
     finding = irwm.detect(suspect, model, key)
-    found = decoys(suspect, model, key, finding, 400)
+    found = decoys(irwm.Examination(suspect, model), key, finding, 400)
     assert finding.verdict == "found"
     assert found.log10_risk.min() > -6 > log10_risk(finding.reading)
     assert found.bank_rows <= 2048

@@ -68,7 +68,8 @@ def unmarked(demo_path) -> np.ndarray:
     model = irwm.open_checkpoint(demo_path)
     secrets = [derive(b"likelihood", b"", i.to_bytes(4, "big")) for i in range(80)]
     keys = [irwm.generate_key(model, irwm.Parameters(permutations=99), secret=secret) for secret in secrets]
-    found = [*irwm.detect_each(model, model, keys[:40], seed=1), *irwm.detect_each(model, model, keys[40:], seed=2)]
+    examination = irwm.Examination(model, model)
+    found = [*irwm.detect_each(examination, keys[:40], seed=1), *irwm.detect_each(examination, keys[40:], seed=2)]
     return np.array([likelihood_ratio_log10(f.ranks) for f in found])
 
 

@@ -37,8 +37,8 @@ def test_a_keys_finding_is_the_same_alone_and_in_any_order(exchanged) -> None:
     assert alone[0].verdict == "found"
     assert alone[0].alignment.settled
     assert not alone[1].alignment.settled
-    forth = list(irwm.detect_each(suspect, model, keys))
-    back = list(irwm.detect_each(suspect, model, keys[::-1]))[::-1]
+    forth = list(irwm.detect_each(irwm.Examination(suspect, model), keys))
+    back = list(irwm.detect_each(irwm.Examination(suspect, model), keys[::-1]))[::-1]
     for one, first, last in zip(alone, forth, back, strict=True):
         for other in (first, last):
             assert np.array_equal(one.ranks, other.ranks)

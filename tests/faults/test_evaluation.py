@@ -52,8 +52,9 @@ def test_fault_34_wrong_keys_are_found_no_more_often_than_stated(marked, suspect
     keys = wrong_keys(model, KEYS)
     examined = model if suspect == "the unmarked original" else release
     found: list[Finding] = []
+    examination = irwm.Examination(examined, model)
     for start in range(0, KEYS, BATCH):
-        found += irwm.detect_each(examined, model, keys[start : start + BATCH], seed=start, keys_tried=1)
+        found += irwm.detect_each(examination, keys[start : start + BATCH], seed=start, keys_tried=1)
     assert not [f for f in found if f.verdict == "found" or f.passes]
     risks = np.array([log10_risk(f.reading) for f in found])
     for alpha in (0.1, 0.01):

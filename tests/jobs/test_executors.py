@@ -18,7 +18,7 @@ import torch
 
 import irwm
 from irwm.errors import CancelledError, IrwmError
-from irwm.tracing import Tracing, examine
+from irwm.tracing import Tracing, trace_each
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
@@ -76,7 +76,12 @@ def quiet() -> Iterator[None]:
 
 
 def traced(world: dict[str, Any], executor: Any) -> Tracing:
-    return examine(irwm.open_checkpoint(world["mean"]), world["model"], world["keys"], executor=executor, decoys=20)
+    return trace_each(
+        irwm.Examination(irwm.open_checkpoint(world["mean"]), world["model"]),
+        world["keys"],
+        executor=executor,
+        decoys=20,
+    )
 
 
 def assert_the_same(one: Tracing, other: Tracing) -> None:

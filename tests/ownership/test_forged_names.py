@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 import irwm
 from benchmarks.forgery import renamed
-from irwm.alignment import align, misplaced
+from irwm.alignment import align
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
@@ -99,8 +99,8 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
     believed = count_where(victim, key, alignment.rows)
     assert believed > 450
     assert binomial_tail_log(believed, 540, 0.2) / LN10 < -200
-    tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
-    assert misplaced(victim, forged, alignment, tokens)  # so detection looks for every row
+    (examined,) = irwm.Examination(victim, forged).aligned
+    assert examined.placed(choices).alignment.settled  # detection looks for every row
 
 
 @pytest.mark.slow

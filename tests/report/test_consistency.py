@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import irwm
 from irwm.evidence.decoys import decoys
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS
@@ -24,7 +25,7 @@ from ui.report.error_rates import ErrorRates
 @pytest.fixture(scope="module")
 def measured(world: dict[str, Any], found: Examined) -> dict[str, Any]:
     """A document with decoys and a dated commitment."""
-    ranked = decoys(found.suspect, found.model, found.key, found.finding, 100)
+    ranked = decoys(irwm.Examination(found.suspect, found.model), found.key, found.finding, 100)
     risk = found.document["evaluation"]["log10_risk"]
     stands = standing(risk, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
     return examine(world, "copy", error_rates=ErrorRates(ranked), standing=stands, authority="Example Time").document

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import irwm
 from irwm.evidence.decoys import Decoys, decoys
 from irwm.ownership.search import standing
 from tests.report.conftest import Examined, examine
@@ -25,7 +26,7 @@ from ui.report.figures import document_figures
 
 @pytest.fixture(scope="module")
 def ranked(found: Examined) -> Decoys:
-    result = decoys(found.suspect, found.model, found.key, found.finding, 400)
+    result = decoys(irwm.Examination(found.suspect, found.model), found.key, found.finding, 400)
     assert result is not None
     return result
 

@@ -241,7 +241,7 @@ def test_a_mark_under_noise_is_found_for_its_own_recipient_only(
     keys, paths = releases
     for key, path in zip(keys, paths, strict=True):
         suspect = irwm.open_checkpoint(path)
-        found = list(irwm.detect_each(suspect, model, keys, statistic=statistic, invariant=invariant))
+        found = list(irwm.detect_each(irwm.Examination(suspect, model), keys, statistic=statistic, invariant=invariant))
         verdicts = {each.recipient: finding.verdict for each, finding in zip(keys, found, strict=True)}
         if (
             statistic == "sum"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +20,9 @@ from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.search import Standing, standing
+from irwm.scheme.invariant import Layer0
 from irwm.scheme.odds import rademacher_tail_log10
-from irwm.tracing import Tracing
-from irwm.tracing import examine as trace_all
+from irwm.tracing import Tracing, trace_each
 from irwm.tracing.trace import DECOYS, RISK
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
@@ -233,55 +233,120 @@ class Examined:
         return row
 
 
-def examine(
-    suspect: irwm.Checkpoint,
-    original: irwm.Checkpoint,
-    keys: Keys,
-    request: Mapping[str, Any],
-    device: str,
-    executor: Executor | None,
-    report: JobReporter,
-) -> Examined:
-    """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
+class Examiner:
+    """Examines one suspect after the other; what they share of the original is read and computed once.
 
     Args:
+        original: the unmarked original.
+        keys: tried on every suspect.
         request: "statistic", "invariant" and "seed" of a reading beside the one that the verdict rests on; "decoys",
-            the number of wrong keys to rank on the suspect, may be missing.
+            the number of wrong keys to rank on a suspect, may be missing.
+        executor: runs the scoring of a tracing.
+        folder: the job's, whose scratch folder the neutral model lies in until the job ends.
     """
-    traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
-    tracing = None
-    if traced:
-        noisy = [keys.keys[i] for i in traced]
-        tracing = trace_all(suspect, original, noisy, RISK, device, executor, DECOYS, report.progress)
-    chosen = _to_read(keys, traced, tracing)
-    findings: dict[int, irwm.Finding] = {}
-    report.progress(0, len(chosen), ALIGNING)
-    read = irwm.detect_each(
-        suspect, original, [keys.keys[i] for i in chosen], device, **DEFAULTS, keys_tried=len(keys.keys)
-    )
-    for place, finding in zip(chosen, read, strict=True):
-        findings[place] = finding
-        report.progress(len(findings), len(chosen), ALIGNING)
-    best = _best(findings, traced, tracing)
-    beside = {name: request[name] for name in DEFAULTS}
-    supporting: tuple[irwm.Finding, ...] = ()
-    if beside != DEFAULTS:
-        report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
-        supporting = (irwm.detect(suspect, original, keys.keys[best], device, **beside, keys_tried=len(keys.keys)),)
-    report.progress(0, 0, "Running the self-tests")
-    controls = self_tests(original, suspect, keys.keys[best], findings[best], device)
-    neutral: tuple[NeutralModel, ...] = ()
-    if original.vocab_size * original.hidden_size <= NEUTRAL_NUMBERS:
-        model, test = neutral_test(original, keys.keys[best], device, report.folder)
-        neutral, controls = (model,), [*controls, test]
-    if tracing is not None and tracing.decoys.size:
-        controls.append(decoy_test(tracing, findings[best]))
-    number = int(request.get("decoys", NUMBER))
-    ranked = rank_decoys(
-        suspect, original, keys.keys[best], findings[best], number, DEFAULTS["seed"], device, report.progress
-    )
-    rates = ErrorRates(ranked, neutral)
-    return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
+
+    def __init__(
+        self,
+        original: irwm.Checkpoint,
+        keys: Keys,
+        request: Mapping[str, Any],
+        executor: Executor | None,
+        folder: Path,
+    ) -> None:
+        self._original, self._keys, self._request = original, keys, request
+        self._executor, self._folder = executor, folder
+        self._unmarked: dict[str, irwm.Examination] = {}
+        self._neutrals: dict[str, irwm.Examination] = {}
+        self._neutral_tests: dict[tuple[str, int], tuple[NeutralModel, SelfTest]] = {}
+
+    def examine(self, suspect: irwm.Checkpoint, device: str, report: JobReporter) -> Examined:
+        """Trace every key with noise, then read the named and the next best, and every key without noise, by rank."""
+        keys = self._keys
+        examination = self._on(device).another(suspect)
+        traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
+        tracing = None
+        if traced:
+            noisy = [keys.keys[i] for i in traced]
+            tracing = trace_each(examination, noisy, RISK, self._executor, DECOYS, report.progress)
+        chosen = _to_read(keys, traced, tracing)
+        findings: dict[int, irwm.Finding] = {}
+        report.progress(0, len(chosen), ALIGNING)
+        tried = len(keys.keys)
+        read = irwm.detect_each(examination, [keys.keys[i] for i in chosen], **DEFAULTS, keys_tried=tried)
+        for place, finding in zip(chosen, read, strict=True):
+            findings[place] = finding
+            report.progress(len(findings), len(chosen), ALIGNING)
+        best = _best(findings, traced, tracing)
+        beside = {name: self._request[name] for name in DEFAULTS}
+        supporting: tuple[irwm.Finding, ...] = ()
+        if beside != DEFAULTS:
+            report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
+            supporting = tuple(irwm.detect_each(examination, [keys.keys[best]], **beside, keys_tried=tried))
+        report.progress(0, 0, "Running the self-tests")
+        controls = self._self_tests(examination, keys.keys[best], findings[best])
+        neutral: tuple[NeutralModel, ...] = ()
+        if self._original.vocab_size * self._original.hidden_size <= NEUTRAL_NUMBERS:
+            model, test = self._neutral_test(device, best)
+            neutral, controls = (model,), [*controls, test]
+        if tracing is not None and tracing.decoys.size:
+            controls.append(decoy_test(tracing, findings[best]))
+        number, seed = int(self._request.get("decoys", NUMBER)), DEFAULTS["seed"]
+        ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, report.progress)
+        rates = ErrorRates(ranked, neutral)
+        return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
+
+    def _on(self, device: str) -> irwm.Examination:
+        """The unmarked original against itself, the first control, which knows all that suspects share."""
+        if device not in self._unmarked:
+            self._unmarked[device] = irwm.Examination(self._original, self._original, device)
+        return self._unmarked[device]
+
+    def _self_tests(self, examination: irwm.Examination, key: irwm.Key, finding: irwm.Finding) -> list[SelfTest]:
+        """Controls beside every report: the same key on the unmarked original, and keys that were never inserted."""
+        original, device = self._original, examination.device
+        (unmarked,) = irwm.detect_each(self._on(device), [key], **DEFAULTS)
+        tests = [SelfTest.of("this key on the unmarked original", unmarked)]
+        numbers = range(1, DECOY_KEYS + 1)
+        layer0 = Layer0(original, device)
+        decoys = [
+            irwm.decoy_key(original, key.parameters, n, DEFAULTS["seed"], key.owner, device, layer0) for n in numbers
+        ]
+        # Together, to be read side by side; each pays for itself alone.
+        found = irwm.detect_each(examination, decoys, **DEFAULTS, keys_tried=1)
+        # A suspect that no key can be judged on must be inconclusive for a decoy too.
+        expected = "not found" if finding.judgeable else "inconclusive"
+        for number, missed in zip(numbers, found, strict=True):
+            tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
+        return tests
+
+    def _neutral_test(self, device: str, place: int) -> tuple[NeutralModel, SelfTest]:
+        """A model that has nothing of the original, opened, aligned and read like a suspect.
+
+        It must come out as a suspect that cannot be aligned, and so as inconclusive: "not found" would say that the key
+        was looked for in rows that are the original's.
+
+        Args:
+            place: the key's.
+        """
+        if (device, place) not in self._neutral_tests:
+            (finding,) = irwm.detect_each(self._neutral(device), [self._keys.keys[place]], **DEFAULTS)
+            test = SelfTest.of(f"this key on {NEUTRAL}", finding, "inconclusive")
+            model = NeutralModel.of(NEUTRAL, self._neutral_model.vocab_size, finding)
+            self._neutral_tests[device, place] = model, test
+        return self._neutral_tests[device, place]
+
+    def _neutral(self, device: str) -> irwm.Examination:
+        """The neutral model against the original, aligned once for all keys."""
+        if device not in self._neutrals:
+            self._neutrals[device] = self._on(device).another(self._neutral_model)
+        return self._neutrals[device]
+
+    @cached_property
+    def _neutral_model(self) -> irwm.Checkpoint:
+        scratch = self._folder / SCRATCH_NAME
+        private_folder(scratch)
+        place = Path(tempfile.mkdtemp(prefix="neutral-", dir=scratch))
+        return irwm.open_checkpoint(write_neutral(self._original, place / "model"))
 
 
 def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
@@ -303,47 +368,6 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
         findings,
         key=lambda i: (findings[i].verdict != "found", log10_risk(findings[i].reading, findings[i].comparisons)),
     )
-
-
-def self_tests(
-    original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Key, finding: irwm.Finding, device: str
-) -> list[SelfTest]:
-    """Controls beside every report: the same key on the unmarked original, and keys that were never inserted."""
-    unmarked = irwm.detect(original, original, key, device, **DEFAULTS)
-    tests = [SelfTest.of("this key on the unmarked original", unmarked)]
-    numbers = range(1, DECOY_KEYS + 1)
-    decoys = [irwm.decoy_key(original, key.parameters, n, DEFAULTS["seed"], key.owner, device) for n in numbers]
-    # Together, because aligning a disguised suspect takes far longer than reading it; each pays for itself alone.
-    found = irwm.detect_each(suspect, original, decoys, device, **DEFAULTS, keys_tried=1)
-    # A suspect that no key can be judged on must be inconclusive for a decoy too.
-    expected = "not found" if finding.judgeable else "inconclusive"
-    for number, missed in zip(numbers, found, strict=True):
-        tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
-    return tests
-
-
-@lru_cache(maxsize=2)  # a sweep examines many suspects with one key after the other
-def neutral_test(original: irwm.Checkpoint, key: irwm.Key, device: str, folder: Path) -> tuple[NeutralModel, SelfTest]:
-    """A model that has nothing of the original, opened, aligned and read like a suspect.
-
-    It must come out as a suspect that cannot be aligned, and so as inconclusive: "not found" would say that the key was
-    looked for in rows that are the original's.
-
-    Args:
-        folder: the job's, whose scratch folder the model lies in until the job ends.
-    """
-    model = _neutral_model(original, folder)
-    finding = irwm.detect(model, original, key, device, **DEFAULTS)
-    test = SelfTest.of(f"this key on {NEUTRAL}", finding, "inconclusive")
-    return NeutralModel.of(NEUTRAL, model.vocab_size, finding), test
-
-
-@lru_cache(maxsize=1)  # and aligned once for all keys
-def _neutral_model(original: irwm.Checkpoint, folder: Path) -> irwm.Checkpoint:
-    scratch = folder / SCRATCH_NAME
-    private_folder(scratch)
-    place = Path(tempfile.mkdtemp(prefix="neutral-", dir=scratch))
-    return irwm.open_checkpoint(write_neutral(original, place / "model"))
 
 
 def decoy_test(tracing: Tracing, finding: irwm.Finding) -> SelfTest:

@@ -9,7 +9,7 @@ from typing import Any
 import irwm
 from irwm.evidence.devices import on_device
 from ui.jobs.device import device_of
-from ui.jobs.examining import Keys, examine
+from ui.jobs.examining import Examiner, Keys
 from ui.jobs.executors import executor_for
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, report_paths
 from ui.jobs.reporter import JobReporter
@@ -40,9 +40,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     suspect = irwm.open_checkpoint(request["suspect"], base=original)  # which only an adapter needs
     keys = Keys.chosen(vault, request, original.fingerprint, report)
     with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
-        examined, device = on_device(
-            lambda place: examine(suspect, original, keys, request, place, executor, report), device, report.log
-        )
+        examiner = Examiner(original, keys, request, executor, report.folder)
+        examined, device = on_device(lambda place: examiner.examine(suspect, place, report), device, report.log)
     document = examined.document(
         suspect,
         original,

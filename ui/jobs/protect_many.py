@@ -23,6 +23,7 @@ from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishErr
 from irwm.release import MANIFEST_NAME, Preflight, preflight, sweep_partials
 from irwm.release.cloning import ClonedFrom
 from irwm.release.partial import sync_folder
+from irwm.scheme.invariant import Layer0
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
@@ -92,7 +93,9 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         room = room_for(model, out, len(left)) if left else None
         out = _made(out) if left else out
         with (report.folder / CSV_NAME).open("a", encoding="utf-8-sig", newline="") as table:
-            batch = _Batch(vault, model, params, request, device, out, known, report, _Receipts(table))
+            batch = _Batch(
+                vault, model, params, request, device, out, known, report, _Receipts(table), Layer0(model, device)
+            )
             batch.write(recipients, left, room.each if room else 0)
             return batch.summary(len(recipients))
 
@@ -166,6 +169,7 @@ class _Batch:
     known: Issued
     report: JobReporter
     receipts: _Receipts
+    layer0: Layer0
 
     def write(self, recipients: Sequence[Recipient], left: Sequence[Recipient], each: int) -> None:
         """Makes the copies of those who are left, and a line for everybody, in their order."""
@@ -206,7 +210,7 @@ class _Batch:
             if noted_folder(self.report.home, waiting.commitment) is None:
                 return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
         key = irwm.generate_key(
-            self.model, self.params, secret, self.request["owner"], recipient.name, device=self.device
+            self.model, self.params, secret, self.request["owner"], recipient.name, self.device, self.layer0
         )
         require_margin(self.model, key, self.device)
         return seal(self.vault, self.model, key, recipient.note or self.request.get("label", "")), key

@@ -21,7 +21,7 @@ from storage.files import replace_private
 from ui.candidates import SweepFolderError, candidates
 from ui.jobs.child import error_parts
 from ui.jobs.device import device_of
-from ui.jobs.examining import Keys, examine
+from ui.jobs.examining import Examiner, Keys
 from ui.jobs.executors import executor_for
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_paths
 from ui.jobs.reporter import JobReporter
@@ -81,6 +81,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     )
     done = {row["path"]: row for row in (earlier or {}).get("rows", []) if row["error"] is None}
     with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
+        examiner = Examiner(original, keys, request, executor, report.folder)
         for number, path in enumerate(found.paths, 1):
             name, stamp = found.name_of(path), _stamp(path)
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
@@ -92,7 +93,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             began = time.monotonic()
             try:
                 suspect = irwm.open_checkpoint(path, base=original)
-                look = partial(examine, suspect, original, keys, request, executor=executor, report=inner)
+                look = partial(examiner.examine, suspect, report=inner)
                 examined, used = on_device(look, device, report.log)
                 document = examined.document(
                     suspect,

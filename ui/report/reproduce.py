@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from irwm import Checkpoint, Finding, Key, detect, detect_each
+from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
-from irwm.tracing import examine
+from irwm.tracing import trace_each
 from ui.report import tracing
 from ui.report.document import ADDED, ReportError, examination, plain
 from ui.report.error_rates import decoy_section
@@ -77,31 +77,25 @@ def reproduce(
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
         return wrong
-    finding = detect(suspect, model, key, device=device, seed=seed, keys_tried=tried, **how)
-    supporting = [detect(suspect, model, key, device=device, keys_tried=tried, **way) for way in ways]
+    examined = Examination(suspect, model, device)
+    (finding,) = detect_each(examined, [key], seed=seed, keys_tried=tried, **how)
+    supporting = [found for way in ways for found in detect_each(examined, [key], keys_tried=tried, **way)]
     section = None
     if recorded_tracing is not None:
-        section = _traced_again(recorded_tracing, suspect, model, [key, *keys], finding, device)
+        section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
     again = _as_version(again, document)
     recorded_decoys = (document.get("error_rates") or {}).get("decoys")
     if decoys and recorded_decoys:
-        ranked = rank_decoys(
-            suspect, model, key, finding, recorded_decoys["number"], recorded_decoys["seed"], device
-        )  # fmt: skip
+        ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])
         again["error_rates"] = plain({"decoys": None if ranked is None else decoy_section(ranked, finding)})
         document = {**document, "error_rates": {"decoys": recorded_decoys}}
     return [difference for part in again for difference in _compare(part, document.get(part), again[part])]
 
 
 def _traced_again(
-    recorded: Mapping[str, Any],
-    suspect: Checkpoint,
-    model: Checkpoint,
-    keys: Sequence[Key],
-    finding: Finding,
-    device: str,
+    recorded: Mapping[str, Any], examined: Examination, keys: Sequence[Key], finding: Finding
 ) -> dict[str, Any]:
     """The section "tracing" with every recipient whose key is there traced and read again.
 
@@ -117,9 +111,9 @@ def _traced_again(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    found = examine(suspect, model, chosen, recorded["risk"], device, decoys=len(recorded["decoys"]))
+    found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]))
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
-    read = detect_each(suspect, model, [chosen[i] for i in marked], device, finding.seed, keys_tried=finding.keys_tried)
+    read = detect_each(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
     marks = dict(zip(marked, read, strict=True))
     rows = list(recorded["ranked"])
     paid = math.log10(recorded["recipients"] * found.tensors_read * recorded["looks"])

@@ -1,0 +1,253 @@
+"""One suspect held against one original: what is read and aligned of the two, once for everything that is asked.
+
+An `Examination` owns the rows, the maps from the suspect's coordinates to the original's, and A of both. Detection,
+tracing, decoys and lineage take it; nothing of it is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.alignment import Alignment
+from irwm.alignment.pipeline import Candidate, aligned, best, searches, settled
+from irwm.alignment.places import Places
+from irwm.alignment.rows import OriginalRows
+from irwm.alignment.search import Search
+from irwm.checkpoint import Checkpoint
+from irwm.evidence.attention import attention
+from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
+from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
+from irwm.keys.key import Choices, Key
+from irwm.scheme.invariant import Added, Layer0
+
+BORROWED = Lineage(
+    CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
+)
+# Rows of a key that may look out of place before all rows are looked for.
+FEW_MISPLACED = 1
+
+# Tokens of an invariant as bytes, and A (t, d).
+_Known = tuple[tuple[bytes, bytes], NDArray[np.float64]]
+
+
+class Examination:
+    """A suspect against an original.
+
+    Args:
+        suspect: the checkpoint under examination.
+        original: the unmarked original.
+        device: where rows are aligned and invariants are computed.
+    """
+
+    def __init__(self, suspect: Checkpoint, original: Checkpoint, device: str = "cpu") -> None:
+        self.suspect, self.original, self.device = suspect, original, device
+        self._side = _Original(original, device)
+        self._elsewhere: dict[str, Examination] = {}
+
+    def another(self, suspect: Checkpoint) -> Examination:
+        """The examination of another suspect, which takes over what is known of the original."""
+        other = Examination(suspect, self.original, self.device)
+        other._side = self._side
+        return other
+
+    def on(self, device: str) -> Examination:
+        """The same examination on another device."""
+        if device == self.device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = Examination(self.suspect, self.original, device)
+        return self._elsewhere[device]
+
+    def check(self, keys: Sequence[Key]) -> None:
+        """Make sure that the original is the one of these keys.
+
+        Hashing a large original takes seconds, and the alignment needs no digest, so its beginning goes on meanwhile.
+        No more than that: with another original, which is known as soon as the keys' rows are hashed, it could take
+        minutes.
+
+        Raises:
+            KeyMismatchError: it is another original.
+            CheckpointError: a file cannot be read.
+        """
+        for key in keys:
+            check_geometry(key, self.original)
+        with ThreadPoolExecutor(2, "irwm-sha256") as hasher:
+            checking = [hasher.submit(self._check_each, check, keys) for check in (check_rows, check_layer0)]
+
+            def hashed() -> None:
+                for check in checking:
+                    check.result()  # with another original nothing more is hashed
+                self._check_each(check_fingerprint, keys)
+
+            hashing = hasher.submit(hashed)
+            try:
+                self._searches[0].likeliest  # noqa: B018  a cached property
+            finally:
+                for check in checking:
+                    check.result()
+            self.aligned  # noqa: B018  a cached property
+            hashing.result()
+
+    @cached_property
+    def aligned(self) -> tuple[Aligned, ...]:
+        """The suspect in the original's coordinates, once for every tensor that may be its embedding and fits, best
+        first; where none fits, once, not aligned.
+
+        Raises:
+            CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or the suspect holds more
+                tensors that may be its embedding than can be read one after the other.
+        """
+        return tuple(Aligned(found, self._side) for found in best([aligned(search) for search in self._searches]))
+
+    @cached_property
+    def _searches(self) -> tuple[Search, ...]:
+        return searches(self.suspect, self._side.rows)
+
+    def own_invariant(
+        self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None = None
+    ) -> NDArray[np.float64]:
+        """A of the original (t, d), once for all keys that ask for the same tokens and add nothing (Algorithm 1)."""
+        return self._side.invariant(query, reference, added)
+
+    def _check_each(self, check: Callable[[Key, Checkpoint], None], keys: Sequence[Key]) -> None:
+        for key in keys:
+            check(key, self.original)
+
+
+class _Original:
+    """What is computed of an original, for all suspects that are held against it."""
+
+    def __init__(self, model: Checkpoint, device: str) -> None:
+        self.model, self.device = model, device
+        self.rows = OriginalRows(model, device)
+        self.layer0 = Layer0(model, device)
+        self._known: _Known | None = None
+
+    def invariant(
+        self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None
+    ) -> NDArray[np.float64]:
+        wanted, known = (query.tobytes(), reference.tobytes()), self._known
+        if added is None and known is not None and known[0] == wanted:
+            return known[1]
+        a_m = self.layer0.invariant(query, reference, added).cpu().numpy()
+        if added is None:
+            self._known = wanted, a_m
+        return a_m
+
+
+class Aligned:
+    """A suspect in the original's coordinates, one of its tensors taken for the embedding."""
+
+    def __init__(self, found: Candidate, original: _Original) -> None:
+        self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
+        self._search, self._original = found.search, original
+        self._layer0 = Layer0(self.suspect, original.device)
+        self._settling = Lock()
+        self._known: tuple[tuple[bytes, bytes], tuple[NDArray[np.float64], tuple[str, ...]]] | None = None
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Whether the suspect descends from the original, mark or no mark."""
+        if not self.holds_embedding:
+            return BORROWED
+        agreement = None
+        if self.alignment.aligned:
+            layers = self._layer0, self._original.layer0
+            agreement = attention(self.suspect, self.model, self.alignment, layers)
+        return lineage(self.alignment, agreement)
+
+    @property
+    def holds_embedding(self) -> bool:
+        """Whether the embedding is in the suspect's own files; that of most adapters is its base's, which we gave."""
+        parts = self.suspect.tensors[self.suspect.layout.embedding.name].parts
+        return {Path(part.file) for part in parts} <= set(self.suspect.shards)
+
+    def placed(self, choices: Choices) -> Aligned:
+        """The same with all rows looked for, if those that a key reads were moved; the same for any order of keys.
+
+        A sample of rows does not show that a few were exchanged, and those few may be a key's.
+        """
+        if not self.alignment.aligned or self.alignment.settled:
+            return self
+        tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
+        return self.settled if self._places.misplaced(tokens) > FEW_MISPLACED else self
+
+    @cached_property
+    def borne_out(self) -> Aligned:
+        """The same with every row where its content says, if a name puts any of them anywhere but at its own id.
+
+        For evidence that is spread over all rows: whoever shows the original could write into its tokenizer which of
+        them are "gone", and so leave those alone that speak for his accusation.
+        """
+        if not self.alignment.aligned or self.alignment.settled:
+            return self
+        return self if np.array_equal(self.alignment.rows, self._search.by_id) else self.settled
+
+    @property
+    def settled(self) -> Aligned:
+        """The same with every row where its content says, whatever its id and name."""
+        with self._settling:  # which takes minutes; several keys may ask at the same time
+            return self._settled
+
+    @cached_property
+    def _settled(self) -> Aligned:
+        return Aligned(Candidate(self._search, settled(self._search, self.alignment)), self._original)
+
+    @cached_property
+    def _places(self) -> Places:
+        return self._search.places(self.alignment)
+
+    def rows(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """(n, d) rows of these tokens in the original's coordinates, NaN where gone, and the ids that are gone."""
+        return restored_rows(self.suspect, self.model, self.alignment, tokens)
+
+    def invariant(
+        self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """A of the suspect (t, d), once for all keys that ask for the same tokens; entries of lost tokens are those of
+        the original's A `own`, and that is said."""
+        where = self.alignment.rows
+        if (where[query] < 0).any() or (where[reference] < 0).any():
+            return self._invariant(query, reference, own)
+        wanted, known = (query.tobytes(), reference.tobytes()), self._known
+        if known is None or known[0] != wanted:
+            known = wanted, self._invariant(query, reference, own)
+            self._known = known
+        return known[1]
+
+    def _invariant(
+        self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        query, reference = self.alignment.rows[query], self.alignment.rows[reference]
+        q, r = np.flatnonzero(query >= 0), np.flatnonzero(reference >= 0)
+        gone = query.size + reference.size - q.size - r.size
+        if not gone:
+            return self._layer0.invariant(query, reference).cpu().numpy(), ()
+        said = (f"{gone} of the invariant's tokens are gone; the original's values stand in for them",)
+        mixed = own.copy()
+        if q.size and r.size > 1:
+            part = self._layer0.invariant(query[q], reference[r]).cpu().numpy()
+            kept = own[np.ix_(q, r)]
+            mixed[np.ix_(q, r)] = part * kept.std(axis=1, keepdims=True) + kept.mean(axis=1, keepdims=True)
+        return mixed, said
+
+
+def restored_rows(
+    suspect: Checkpoint, model: Checkpoint, alignment: Alignment, tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(n, d) rows of the suspect in the original's coordinates, NaN where gone, and the ids that are gone."""
+    where = alignment.rows[tokens]
+    rows = np.full((tokens.size, model.hidden_size), np.nan)
+    here = where >= 0
+    if here.any():
+        originals = model.embedding(tokens[here]).double().numpy()
+        rows[here] = alignment.restore(suspect.embedding(where[here]).double().numpy(), originals)
+    return rows, tokens[where < 0]

@@ -1,0 +1,57 @@
+"""An examination computes each thing once, and another suspect's takes over what is known of the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import irwm
+from irwm.alignment.rows import Rows
+from irwm.errors import KeyMismatchError
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[irwm.Checkpoint]:
+    """The checkpoints whose rows were prepared for an alignment, in order."""
+    found: list[irwm.Checkpoint] = []
+    of = Rows.of.__func__  # type: ignore[attr-defined]
+
+    def noted(cls: type[Rows], source: irwm.Checkpoint, *rest: object) -> Rows:
+        found.append(source)
+        return of(cls, source, *rest)
+
+    monkeypatch.setattr(Rows, "of", classmethod(noted))
+    return found
+
+
+def test_another_suspect_is_held_against_the_same_rows_of_the_original(
+    tiny_path: Path, made: list[irwm.Checkpoint]
+) -> None:
+    original, one, other = (irwm.open_checkpoint(tiny_path) for _ in range(3))
+    key = irwm.generate_key(original, secret=bytes(32))
+    first = irwm.Examination(one, original)
+    (alone,) = irwm.detect_each(first, [key])
+    (again,) = irwm.detect_each(first.another(other), [key])
+    assert made.count(original) == 1
+    assert made == [one, original, other]
+    assert np.array_equal(alone.ranks, again.ranks)
+
+
+def test_all_that_is_asked_of_one_suspect_rests_on_one_alignment(tiny_path: Path, made: list[irwm.Checkpoint]) -> None:
+    original, suspect = irwm.open_checkpoint(tiny_path), irwm.open_checkpoint(tiny_path)
+    keys = [irwm.generate_key(original, secret=bytes([n]) * 32) for n in range(3)]
+    examination = irwm.Examination(suspect, original)
+    found = [*irwm.detect_each(examination, keys), *irwm.detect_each(examination, keys, statistic="sum")]
+    assert all(finding.alignment is examination.aligned[0].alignment for finding in found)
+    assert made == [suspect, original]
+    assert examination.on("cpu") is examination
+
+
+def test_an_examination_against_another_original_is_refused(tiny_path: Path, minilm_path: Path) -> None:
+    original = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(original, secret=bytes(32))
+    examination = irwm.Examination(original, irwm.open_checkpoint(minilm_path))
+    with pytest.raises(KeyMismatchError, match="another original"):
+        examination.check([key])

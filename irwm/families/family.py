@@ -1,11 +1,14 @@
-"""A model family as data: the names, roles and conventions that one JSON file in `data/` states.
+"""A model family as data: everything that the program knows of it, as one JSON file in `data/` states it.
 
-To add a family, add a file; code changes only where a family computes q and k in a way that no family here does.
-Values were read off transformers' own model and configuration sources, which define what a config means when it
-leaves a key out; those of families outside transformers off their published configuration.
+To add a family, add a file, and a case to tests/families/cases.py. Code changes only where a family does something that
+no family here does. Opening a checkpoint reads the roles of layer 0; reading and writing GGUF files reads `gguf`; the
+attacks that change whole models read `anatomy`. Values were read off transformers' own model and configuration sources,
+which define what a config means when it leaves a key out; those of families outside transformers off their published
+configuration; those of GGUF off llama.cpp's converter (its folder `conversion`, November 2026).
 
-A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`
-and `layer_names` are always its own. A variant's `projections` state only what differs within them.
+A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`,
+`layer_names` and `gguf` are always its own. A variant's `projections` state only what differs within them, and so does
+an `anatomy`, which is taken over only where the file states one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal
 
-ConfigValue = int | float | bool | None
+ConfigValue = int | float | bool | str | None
+# How a GGUF file tells the value of a switch in the config; `checkpoint.formats.gguf_settings` looks for them.
+Sign = Literal["norm on q", "one key head", "two norms or grouped key heads", "experts other than 128"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,41 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Architecture:
+    """How llama.cpp stores models of a family under one of its architectures (gguf.MODEL_ARCH_NAMES).
+
+    Attributes:
+        model_type: transformers' name for what such a file holds.
+        paired: a head's rows i and i + head_dim / 2 of q and k are stored side by side, since llama.cpp's rotary
+            embedding turns neighbouring coordinates and transformers' turns those half a head apart.
+        doubled: older converters wrote a tied embedding a second time, as the head.
+        counts: a setting that is above 0 in this family's files and in no other family's of the architecture.
+        lacks: a tensor that this family's files do not have and the other families' of the architecture have.
+    """
+
+    model_type: str
+    paired: bool = False
+    doubled: bool = False
+    counts: str | None = None
+    lacks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gguf:
+    """What is particular to a family's GGUF files.
+
+    Attributes:
+        architectures: llama.cpp's names for the family's models; none where llama.cpp does not know the family.
+        switches: for each config key that a variant depends on, how a file tells its value.
+    """
+
+    architectures: Mapping[str, Architecture] = field(default_factory=dict)
+    switches: Mapping[str, Sign] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
-    """Everything `recognise` must know of a family; the roles are those of `schema.Layout`.
+    """Everything that is known of a family; the roles are those of `schema.Layout`.
 
     Attributes:
         name: the family's name, also its file's.
@@ -141,6 +179,7 @@ class Family:
             else (). Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute
             differently, so those families are never recognised by names.
         variants: every one whose condition holds is laid over the family, in order.
+        gguf: how llama.cpp stores the family.
     """
 
     name: str
@@ -170,6 +209,7 @@ class Family:
     clip: str | None = None
     layer_names: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    gguf: Gguf = field(default_factory=Gguf)
 
     def under(self, fits: Mapping[str, bool]) -> Family:
         """The family with the variants whose conditions `fits` meets; it gives the value of every switch."""
@@ -189,12 +229,20 @@ def families() -> tuple[Family, ...]:
     return tuple(_family(name, _whole(data, read)) for name, data in read.items())
 
 
+def family_of(model_type: object) -> Family | None:
+    """The family that serves a config's `model_type`, which may be anything that JSON can say."""
+    # Comparing only strings keeps a list or object in this place, which cannot be hashed, harmless.
+    if not isinstance(model_type, str):
+        return None
+    return next((family for family in families() if model_type in family.model_types), None)
+
+
 def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """A file's content with what it takes over from the family it is like."""
     if "like" not in data:
         return data
     inherited = _whole(read[data["like"]], read)
-    own = {"title", "about", "model_types", "layer_names"}
+    own = {"title", "about", "model_types", "layer_names", "gguf"}
     taken = {key: value for key, value in inherited.items() if key not in own}
     return {**taken, **{key: value for key, value in data.items() if key != "like"}}
 
@@ -226,6 +274,9 @@ def _parsed(key: str, value: Any) -> Any:
             return NormRole(**{**value, **{k: tuple(value[k]) for k in ("weight", "bias") if k in value}})
         case "projections":
             return Projections(**{**value, "fused": tuple(value.get("fused", ()))})
+        case "gguf":
+            rows = {name: Architecture(**row) for name, row in value["architectures"].items()}
+            return Gguf(**{**value, "architectures": MappingProxyType(rows)})
         case "variants":
             return tuple(Variant(v["when"], {k: _parsed(k, x) for k, x in v.items() if k != "when"}) for v in value)
     return value

@@ -12,7 +12,7 @@ from typing import Any
 from irwm.errors import UnknownFamilyError
 from irwm.families.building import build, present, tried
 from irwm.families.configvalues import Config, shown
-from irwm.families.family import Family, families
+from irwm.families.family import Family, families, family_of
 from irwm.families.schema import Layout, Shapes
 
 # Where a multimodal model's config keeps its language model's, in transformers and in the repositories of InternVL
@@ -53,12 +53,9 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
     sections = language_sections(config)
     for section in sections:
         model_type = section.get("model_type")
-        for family in families():
-            # Comparing only strings keeps a list or object in this place, which cannot be hashed, harmless.
-            if isinstance(model_type, str) and model_type in family.model_types:
-                return build(
-                    family, Config(section, config, family.model_types[model_type], family.spellings), shapes, ()
-                )
+        if isinstance(model_type, str) and (family := family_of(model_type)) is not None:
+            values = Config(section, config, family.model_types[model_type], family.spellings)
+            return build(family, values, shapes, ())
     return _by_names(config, sections[-1], shapes)
 
 

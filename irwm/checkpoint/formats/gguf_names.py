@@ -3,12 +3,12 @@
 GGUF has one name for each role a tensor can play, whatever the family: "blk.0.attn_norm.weight". So has a family's
 data file here, which is all this module goes by: each role is given the name, and q and k the arrangement, that the
 family's own checkpoints have. Only what the layout needs is translated, the embedding and layer 0; everything else
-keeps its GGUF name.
+keeps its GGUF name. gguf's own get_tensor_name_map does not serve here: it leads from all spellings of a role to GGUF's
+name and not back. What writes GGUF files goes by it (`irwm.attacks.quantisers.converter`).
 
-What llama.cpp's converter does to the weights was read off its sources (its folder `conversion`, November 2026):
+llama.cpp's converter also does this to the weights:
 
-* where its rotary embedding turns neighbouring coordinates and transformers' turns those half a head apart, a head's
-  rows of q and k are paired: `PAIRED`;
+* a head's rows of q and k are paired in some architectures (`families.family.Architecture`);
 * a fused q, k and v always becomes all of q, all of k, all of v, and a transposed matrix is turned round;
 * a norm whose gain is one plus what is stored (Gemma, Nemotron) has that one added in the file.
 """
@@ -24,67 +24,8 @@ from irwm.checkpoint.formats.gguf_settings import Settings
 from irwm.checkpoint.ggml import is_block_format
 from irwm.checkpoint.tensors import Tensor, TensorEntry
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
-from irwm.families.family import Family, NormRole, families
+from irwm.families.family import Architecture, Family, NormRole, families
 
-# GGUF's architectures and transformers' model types. Not the same list: llama.cpp runs Mistral as "llama".
-MODEL_TYPES = {
-    "apertus": "apertus",
-    "arcee": "arcee",
-    "baichuan": "baichuan",
-    "bert": "bert",  # RoBERTa and its like too: their tables of positions are cut down to BERT's form
-    "bloom": "bloom",
-    "chatglm": "glm",
-    "cohere2": "cohere2",
-    "command-r": "cohere",
-    "deepseek2": "deepseek_v2",
-    "ernie4_5": "ernie4_5",
-    "exaone4": "exaone4",
-    "falcon": "falcon",
-    "gemma": "gemma",
-    "gemma-embedding": "gemma3_text",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-    "glm4": "glm4",
-    "gpt-oss": "gpt_oss",
-    "gpt2": "gpt2",
-    "gptneox": "gpt_neox",
-    "granite": "granite",
-    "granitemoe": "granitemoe",
-    "internlm2": "internlm2",
-    "llama": "llama",
-    "llama4": "llama4_text",
-    "mamba": "mamba",
-    "mamba2": "mamba2",
-    "minicpm3": "minicpm3",
-    "mistral3": "ministral3",
-    "mpt": "mpt",
-    "nemotron": "nemotron",
-    "olmo": "olmo",
-    "olmo2": "olmo2",
-    "olmoe": "olmoe",
-    "phi2": "phi",
-    "phi3": "phi3",
-    "phimoe": "phimoe",
-    "qwen2": "qwen2",
-    "qwen2moe": "qwen2_moe",
-    "qwen2vl": "qwen2",
-    "qwen3": "qwen3",
-    "qwen3moe": "qwen3_moe",
-    "seed_oss": "seed_oss",
-    "smollm3": "smollm3",
-    "stablelm": "stablelm",
-    "starcoder": "gpt_bigcode",
-    "starcoder2": "starcoder2",
-    "t5": "t5",
-}
-PAIRED = frozenset(
-    {
-        *("llama", "mistral3", "smollm3", "arcee", "granite", "granitemoe"),
-        *("baichuan", "internlm2", "olmo"),
-    }
-)
-# Older converters wrote these models' tied embedding a second time, as the head.
-_DOUBLED = frozenset({"bloom", "falcon", "gpt2", "mpt", "starcoder"})
 # Files that go with a model and are none, by their own word.
 _COMPANIONS = {
     "adapter": ("an adapter", "Merge it into its base model, with llama.cpp's export-lora, and give the result"),
@@ -109,22 +50,22 @@ def translated(
     stored = {name: entry for name, entry in tensors.items() if isinstance(entry, TensorEntry)}
     _require_model(stored, metadata)
     settings = Settings.of(metadata, stored)
-    model_type = _model_type(settings)
-    family = next((family for family in families() if model_type in family.model_types), None)
-    if family is None:
+    found = _family(settings)
+    if found is None:
         architecture = printable(settings.architecture, 40)
         return _unknown(
             settings, f"Its architecture, {architecture}, is not known." if architecture else "It names no model."
         )
+    family, stored_as = found
     if family.projections is not None and settings.heads is None:
         return _unknown(
             settings,
             f"It does not say how many heads its attention has ({settings.architecture}.attention.head_count).",
         )
-    switches = settings.switches(family, model_type)
+    switches = settings.switches(family, stored_as.model_type)
     variant = family.under(switches)
-    config = settings.config(variant, model_type, tied=_tied(settings)) | switches
-    done = _Translation(variant, settings)
+    config = settings.config(variant, stored_as.model_type, tied=_tied(settings, stored_as)) | switches
+    done = _Translation(variant, settings, paired=stored_as.paired)
     return done.tensors(), config, done.notes()
 
 
@@ -142,20 +83,23 @@ def _require_model(stored: Mapping[str, TensorEntry], metadata: Mapping[str, Any
         )
 
 
-def _model_type(settings: Settings) -> str:
-    architecture = settings.architecture
-    if architecture == "llama" and (settings.count("expert_count") or 0) > 0:
-        return "mixtral"
-    if architecture == "bert" and "token_types.weight" not in settings.stored:
-        return "distilbert"
-    return MODEL_TYPES.get(architecture, "")
+def _family(settings: Settings) -> tuple[Family, Architecture] | None:
+    """The family of a file, and how it is stored there; where several share an architecture, one that is told apart."""
+    fitting = [
+        (family, row)
+        for family in families()
+        if (row := family.gguf.architectures.get(settings.architecture)) is not None
+        and (row.counts is None or (settings.count(row.counts) or 0) > 0)
+        and (row.lacks is None or row.lacks not in settings.stored)
+    ]
+    return min(fitting, key=lambda each: each[1].counts is None and each[1].lacks is None, default=None)
 
 
-def _tied(settings: Settings) -> bool | None:
+def _tied(settings: Settings, stored_as: Architecture) -> bool | None:
     """Whether the output head is the embedding; None leaves it to the model type's default."""
     if "output.weight" not in settings.stored:
         return True
-    return None if settings.architecture in _DOUBLED else False
+    return None if stored_as.doubled else False
 
 
 def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
@@ -171,9 +115,10 @@ def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str
 class _Translation:
     """Collects the tensors of one file; an object only so that family and settings need not be passed around."""
 
-    def __init__(self, family: Family, settings: Settings) -> None:
+    def __init__(self, family: Family, settings: Settings, *, paired: bool) -> None:
         self.family = family
         self.settings = settings
+        self.paired = paired
         self.left = dict(settings.stored)
         self.named: dict[str, Tensor] = {}
         self.undone: dict[str, None] = {}
@@ -200,8 +145,7 @@ class _Translation:
         self._norm(family.q_norm, f"{layer}attn_q_norm")
         self._norm(family.k_norm, f"{layer}attn_k_norm")
         if family.projections is not None:
-            paired = self.settings.architecture in PAIRED
-            for target, tensor, undone in projections(self.settings, family.projections, paired=paired):
+            for target, tensor, undone in projections(self.settings, family.projections, paired=self.paired):
                 self._put(self.body + target, tensor)
                 self.undone.update(dict.fromkeys(undone))
                 for part in tensor.parts:

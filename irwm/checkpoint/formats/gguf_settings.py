@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm.checkpoint.tensors import TensorEntry
-from irwm.families.family import Family
+from irwm.families.family import Family, Sign
 
 # The ids of special tokens, which transformers keeps in the config and GGUF with the vocabulary.
 _SPECIAL = ("bos", "eos", "padding", "unknown", "separator", "mask", "cls")
@@ -68,23 +68,20 @@ class Settings:
 
     def switches(self, family: Family, model_type: str) -> dict[str, bool]:
         """The switches that the family's variants ask for, as the file's tensors and counts tell them."""
+        defaults, signs = family.model_types[model_type], family.gguf.switches
         keys = sorted({key for variant in family.variants for key in variant.when})
-        told = {key: self._switch(key) for key in keys}
-        defaults = family.model_types[model_type]
-        return {key: bool(defaults.get(key)) if value is None else value for key, value in told.items()}
+        return {key: self._shows(signs[key]) if key in signs else bool(defaults.get(key)) for key in keys}
 
-    def _switch(self, key: str) -> bool | None:
-        """None where nothing here tells it."""
-        match key:
-            case "use_qk_norm" if self.architecture == "llama4":
-                return self.count("expert_count") != 128  # Scout normalises, Maverick does not
-            case "use_qk_norm" | "qk_layernorm":
+    def _shows(self, sign: Sign) -> bool:
+        match sign:
+            case "norm on q":
                 return self.has("attn_q_norm.weight")
-            case "multi_query":
+            case "one key head":
                 return self.kv_heads == 1
-            case "new_decoder_architecture":
+            case "two norms or grouped key heads":
                 return self.has("attn_norm_2.weight") or self.kv_heads not in (1, self.heads)
-        return None
+            case "experts other than 128":  # Llama 4 Scout normalises q and k, Maverick does not
+                return self.count("expert_count") != 128
 
     def config(self, family: Family, model_type: str, *, tied: bool | None) -> dict[str, Any]:
         """What recognition reads, and little more. What the file does not say is left out and means the default.

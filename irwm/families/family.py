@@ -150,6 +150,55 @@ class Gguf:
 
 
 @dataclass(frozen=True, slots=True)
+class Anatomy:
+    """What all the tensors of a family's models do to the residual stream, beyond what `Family` says of layer 0.
+
+    Names are modules, in a layer unless it is said otherwise; their tensors are the module's name plus ".weight" and,
+    where the file has it, ".bias".
+
+    Attributes:
+        model_types: those of the family that are built so.
+        v: where q and k are fused, their common name: the rows then stand in the order q, k, v.
+        o: the attention's output, which writes the stream.
+        gate, up: the MLP's input; one name twice where they are fused, gate first; gate None for a plain MLP.
+        down: the MLP's output, which writes the stream.
+        norms: in the order they run, with what reads each one's output. Post-norm families' (BERT) norms stand on the
+            stream itself, so what they put out is also the stream of the next step.
+        outer_norm: the norm behind the last layer, or a post-norm family's in front of the first; after `Prefix.body`.
+        rotary: how much of a head is rotated; "partial" follows the config's partial_rotary_factor.
+        post_norms: norms on a sublayer's output before it is added to the stream (Gemma 2).
+        head_behind: the module without which a model has no output head, None where every model has one. Found by the
+            end of its name, like all that follow.
+        final_readers: modules that read the stream's end, besides the head.
+        head_biases: biases over the vocabulary.
+        inert: tensors that no transform has to touch.
+        encoder: the models read text and do not write it.
+        window_switch: the config key that switches a sliding window on, None where a stated window counts as it is.
+        own_rotary_kinds: every rotary embedding but the default one has settings that only this family knows.
+        activations: what a `hidden_act` that first releases stated was meant to be.
+    """
+
+    model_types: tuple[str, ...]
+    v: str
+    o: str
+    gate: str | None
+    up: str
+    down: str
+    norms: Mapping[str, Literal["attention", "mlp"]]
+    outer_norm: str
+    rotary: Literal["full", "partial", "none"]
+    post_norms: tuple[str, ...] = ()
+    head_behind: str | None = None
+    final_readers: tuple[str, ...] = ()
+    head_biases: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
+    encoder: bool = False
+    window_switch: str | None = None
+    own_rotary_kinds: bool = False
+    activations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """Everything that is known of a family; the roles are those of `schema.Layout`.
 
@@ -180,6 +229,7 @@ class Family:
             differently, so those families are never recognised by names.
         variants: every one whose condition holds is laid over the family, in order.
         gguf: how llama.cpp stores the family.
+        anatomy: the whole model, None where only layer 0 is known.
     """
 
     name: str
@@ -210,6 +260,7 @@ class Family:
     layer_names: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     gguf: Gguf = field(default_factory=Gguf)
+    anatomy: Anatomy | None = None
 
     def under(self, fits: Mapping[str, bool]) -> Family:
         """The family with the variants whose conditions `fits` meets; it gives the value of every switch."""
@@ -237,14 +288,28 @@ def family_of(model_type: object) -> Family | None:
     return next((family for family in families() if model_type in family.model_types), None)
 
 
+def anatomy_of(model_type: object) -> Anatomy | None:
+    """What is known of whole models of a config's `model_type`."""
+    anatomy = family.anatomy if (family := family_of(model_type)) is not None else None
+    return anatomy if anatomy is not None and model_type in anatomy.model_types else None
+
+
+def dissected() -> list[str]:
+    """The model types whose anatomy is known, sorted."""
+    return sorted(t for family in families() if family.anatomy is not None for t in family.anatomy.model_types)
+
+
 def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """A file's content with what it takes over from the family it is like."""
     if "like" not in data:
         return data
     inherited = _whole(read[data["like"]], read)
-    own = {"title", "about", "model_types", "layer_names", "gguf"}
+    own = {"title", "about", "model_types", "layer_names", "gguf", "anatomy"}
     taken = {key: value for key, value in inherited.items() if key not in own}
-    return {**taken, **{key: value for key, value in data.items() if key != "like"}}
+    whole = {**taken, **{key: value for key, value in data.items() if key != "like"}}
+    if "anatomy" in data:
+        whole["anatomy"] = {**inherited.get("anatomy", {}), **data["anatomy"]}
+    return whole
 
 
 def _family(name: str, data: dict[str, Any]) -> Family:
@@ -274,6 +339,9 @@ def _parsed(key: str, value: Any) -> Any:
             return NormRole(**{**value, **{k: tuple(value[k]) for k in ("weight", "bias") if k in value}})
         case "projections":
             return Projections(**{**value, "fused": tuple(value.get("fused", ()))})
+        case "anatomy":
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+            return Anatomy(**fields)
         case "gguf":
             rows = {name: Architecture(**row) for name, row in value["architectures"].items()}
             return Gguf(**{**value, "architectures": MappingProxyType(rows)})

@@ -15,19 +15,8 @@ from irwm.attacks.equivalence.structure import Linear, Structure
 from irwm.attacks.equivalence.survey import structure_of
 from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms_norms, transform
 
-# What transformers assumes where the config is silent, by model type; Llama's own would be taken instead.
-_SILENT: dict[str, dict[str, Any]] = {
-    "mistral": {"hidden_act": "silu", "max_position_embeddings": 131072, "sliding_window": 4096},
-    "qwen2": {"hidden_act": "silu", "max_position_embeddings": 32768, "sliding_window": 4096},
-    "phi3": {"hidden_act": "silu", "max_position_embeddings": 4096, "bos_token_id": 1, "eos_token_id": 32000},
-    "gemma": {
-        "hidden_act": "gelu_pytorch_tanh",
-        "max_position_embeddings": 8192,
-        "bos_token_id": 2,
-        "eos_token_id": 1,
-        "pad_token_id": 0,
-    },
-}
+# The family that the attack writes, and its class in transformers.
+_TARGET, _CLASS = "llama", "LlamaForCausalLM"
 # What stays of the old config; the rest is written from the model's structure.
 _CARRIED = (
     "dtype",
@@ -48,9 +37,9 @@ _CARRIED = (
 
 
 def _no_window(state: State, structure: Structure) -> str | None:
-    silent = _SILENT.get(structure.model_type, {})
+    silent, switch = structure.family.model_types[structure.model_type], structure.anatomy.window_switch
     window = state.config.get("sliding_window", silent.get("sliding_window"))
-    if structure.model_type == "qwen2" and not state.config.get("use_sliding_window", False):
+    if switch is not None and not state.config.get(switch, False):
         return None
     longest = state.config.get("max_position_embeddings", silent.get("max_position_embeddings"))
     if not isinstance(window, int) or (isinstance(longest, int) and window >= longest):
@@ -63,8 +52,8 @@ def _plain_rotation(state: State, structure: Structure) -> str | None:
         return "it rotates a part of each head only, and a Llama rotates all of it"
     rope = state.config.get("rope_parameters") or state.config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if structure.model_type == "phi3" and kind != "default":
-        return f"its rotary embedding is of the kind {kind}, which needs Phi-3's own settings"
+    if structure.anatomy.own_rotary_kinds and kind != "default":
+        return f"its rotary embedding is of the kind {kind}, which needs settings that a Llama does not have"
     return None
 
 
@@ -75,7 +64,7 @@ def _causal(state: State, _structure: Structure) -> str | None:
 
 
 def _not_llama(_state: State, structure: Structure) -> str | None:
-    return "it is a Llama already" if structure.model_type == "llama" else None
+    return "it is a Llama already" if structure.model_type == _TARGET else None
 
 
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _not_llama)
@@ -86,13 +75,10 @@ def as_llama(state: State) -> State:
     Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, which is what it is
     in float32.
     """
-    if structure_of(state).blueprint.embedding_scaled:
+    if structure_of(state).embedding_scaled:
         state = untied(state)
     structure = structure_of(state)
     tensors, dtypes = _tensors(state, structure)
-    if structure.blueprint.embedding_scaled:
-        name = "model.embed_tokens.weight"
-        tensors[name] = tensors[name] * math.sqrt(structure.hidden_size)
     config = _config(state, structure, tensors)
     return replace(state, config=config, tensors=tensors, dtypes=dtypes)
 
@@ -112,8 +98,9 @@ def _tensors(state: State, structure: Structure) -> tuple[dict[str, torch.Tensor
             value = draft.read(source.bias) if source.bias else torch.zeros(len(weight), dtype=torch.float64)
             place(f"{name}.bias", value, source.weight.name)
 
-    offset = structure.blueprint.gain_offset
-    place("model.embed_tokens.weight", draft.read(structure.embedding), structure.embedding)
+    offset = structure.norm.offset
+    scale = math.sqrt(structure.hidden_size) if structure.embedding_scaled else 1.0
+    place("model.embed_tokens.weight", draft.read(structure.embedding) * scale, structure.embedding)
     if structure.head is not None:
         place("lm_head.weight", draft.read(structure.head), structure.head)
     attention_bias, mlp_bias = _biases(structure)
@@ -139,14 +126,16 @@ def _biases(structure: Structure) -> tuple[bool, bool]:
 
 
 def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    old = {**_SILENT[structure.model_type], **state.config}
+    # Where the config is silent transformers would take Llama's own values instead of the family's.
+    old = {**structure.family.model_types[structure.model_type], **state.config}
     config = {key: old[key] for key in _CARRIED if key in old}
-    if structure.model_type == "gemma" and config["hidden_act"] == "gelu":
-        config["hidden_act"] = "gelu_pytorch_tanh"  # the first releases wrote "gelu" and meant this
+    meant = structure.anatomy.activations.get(str(config.get("hidden_act")))
+    if meant is not None:
+        config["hidden_act"] = meant
     attention_bias, mlp_bias = _biases(structure)
     return config | {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [_CLASS],
+        "model_type": _TARGET,
         "vocab_size": structure.vocab_size,
         "hidden_size": structure.hidden_size,
         "intermediate_size": tensors["model.layers.0.mlp.down_proj.weight"].shape[1],

@@ -33,7 +33,7 @@ def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
 def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:
     state = untied(state)
     structure, draft = structure_of(state), Draft(state)
-    offset = structure.blueprint.gain_offset
+    offset = structure.norm.offset
     for norm in structure.norms:
         new = gain(structure.hidden_size)
         ratio = (draft.read(norm.gain) + offset) / new

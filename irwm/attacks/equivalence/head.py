@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from irwm.attacks.equivalence.blueprints import BLUEPRINTS
 from irwm.attacks.equivalence.draft import Draft
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.survey import structure_of
+from irwm.families.family import anatomy_of
 
 
 def settle_head(state: State) -> State:
@@ -19,7 +19,7 @@ def settle_head(state: State) -> State:
     Raises:
         CheckpointError, NotApplicableError: as `structure_of`, for the model types known here.
     """
-    if state.config.get("model_type") not in BLUEPRINTS:
+    if anatomy_of(state.config.get("model_type")) is None:
         return state
     structure = structure_of(state)
     if structure.head is None or not structure.config_ties:
@@ -50,4 +50,4 @@ def untied(state: State) -> State:
 def free_tables(state: State) -> State:
     """The state with tables that may be changed apart from the head: BERT's head reads not the stream, but the output
     of layers of its own, so whatever is done to the stream's coordinates must not reach it through a tie."""
-    return untied(state) if structure_of(state).blueprint.post_norm_stream else state
+    return untied(state) if structure_of(state).post_norm_stream else state

@@ -36,7 +36,7 @@ def permute_residual(state: State, seed: int = 0) -> State:
 @transform()
 def flip_signs(state: State, seed: int = 0) -> State:
     """Flips the sign of each coordinate with probability 1/2. LayerNorm families: of all of them together."""
-    if structure_of(state).blueprint.kind == "layer":
+    if structure_of(state).norm.kind == "layer":
         return _scale_layer_norm_stream(free_tables(state), -1.0)
     structure, draft = structure_of(state), Draft(state)
     coins = torch.randint(2, (structure.hidden_size,), generator=generator(seed))
@@ -64,7 +64,7 @@ def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
         factor = float(log_uniform(1, _LARGEST_DRAWN_FACTOR, generator(seed)))
     if not 0 < factor < float("inf"):
         raise ParameterError("the scale is out of range", expected="a positive number", found=str(factor))
-    if structure_of(state).blueprint.kind == "layer":
+    if structure_of(state).norm.kind == "layer":
         return _scale_layer_norm_stream(free_tables(state), factor)
     return _scale_rms_stream(state, factor)
 
@@ -80,13 +80,13 @@ def turned(state: State, q: torch.Tensor) -> State:
 
 def _scale_rms_stream(state: State, c: float) -> State:
     structure, draft = structure_of(state), Draft(state)
-    offset = structure.blueprint.gain_offset
+    offset = structure.norm.offset
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
     # A post-norm cancels the writers' scale, which is there for its eps only; its own gain sets that of its output.
     draft.change(structure.post_norms, lambda g: (g + offset) * c - offset)
     if structure.tied:
         draft.change([structure.norms[-1].gain], lambda g: (g + offset) / c - offset)
-    if structure.blueprint.head_norms:
+    if structure.head_norms:
         # The norms of single heads share the eps, so what they see is scaled alike.
         projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
         draft.change(projections, lambda w: w * c)

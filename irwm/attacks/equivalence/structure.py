@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from irwm.attacks.equivalence.blueprints import Blueprint
+from irwm.families.family import Anatomy, Family, NormRole
 from irwm.families.schema import TensorRef
 
 
@@ -47,8 +47,9 @@ class Structure:
     """A checkpoint's anatomy, made by `survey.structure_of`; all strings are tensor names.
 
     Attributes:
-        blueprint: the family's conventions.
-        family, model_type: as in the config; `family` names the data file in irwm/families/data.
+        family, anatomy: what irwm/families/data knows of it.
+        norm: how the norms of the stream compute.
+        model_type: as in the config.
         prefix: in front of the language model's names.
         vocab_size, hidden_size: s and d, the embedding's stored shape.
         heads, kv_heads, head_dim: query heads, key heads, entries per head.
@@ -67,8 +68,9 @@ class Structure:
         final_readers: weights (out, d) besides the head that read the stream's end.
     """
 
-    blueprint: Blueprint
-    family: str
+    family: Family
+    anatomy: Anatomy
+    norm: NormRole
     model_type: str
     prefix: str
     vocab_size: int
@@ -90,6 +92,21 @@ class Structure:
     norms: tuple[StreamNorm, ...]
     post_norms: tuple[str, ...]
     final_readers: tuple[str, ...]
+
+    @property
+    def post_norm_stream(self) -> bool:
+        """Whether norms stand on the stream itself, as in BERT, and not in front of its readers."""
+        return self.family.input_norm is None
+
+    @property
+    def embedding_scaled(self) -> bool:
+        """Whether the model multiplies the embedding by sqrt(hidden size)."""
+        return self.family.embedding_scale == "sqrt(hidden_size)"
+
+    @property
+    def head_norms(self) -> bool:
+        """Whether every single query and key head is normalised (Qwen 3)."""
+        return self.family.q_norm is not None
 
     @property
     def readers(self) -> tuple[str, ...]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from irwm.attacks.equivalence.blueprints import BLUEPRINTS
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Layer, Linear, StreamNorm, Structure
 from irwm.errors import CorruptCheckpointError, NotApplicableError
 from irwm.families.configvalues import Config, shown
-from irwm.families.family import Family, families
+from irwm.families.family import Anatomy, Family, anatomy_of, dissected, family_of
 from irwm.families.schema import TensorRef
 
 
@@ -26,42 +25,53 @@ def structure_of(state: State) -> Structure:
         CorruptCheckpointError: a tensor is missing, or a shape contradicts the config.
     """
     model_type = state.config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in BLUEPRINTS:
+    family, anatomy = family_of(model_type), anatomy_of(model_type)
+    if family is None or anatomy is None or not isinstance(model_type, str):
         raise NotApplicableError(
             "the anatomy of this model family is not known to the transforms",
-            expected=f"a model_type of {', '.join(sorted(BLUEPRINTS))}",
+            expected=f"a model_type of {', '.join(dissected())}",
             found="none" if model_type is None else shown(model_type)[:80],
             advice="Renaming tensors and changing the number format work on any model",
         )
-    family = next(f for f in families() if model_type in f.model_types)
-    return _Surveyor(state, family, model_type).structure()
+    return _Surveyor(state, family, anatomy, model_type).structure()
 
 
 class _Surveyor:
     """Collects one structure and keeps account of the tensors it has placed."""
 
-    def __init__(self, state: State, family: Family, model_type: str) -> None:
+    def __init__(self, state: State, family: Family, anatomy: Anatomy, model_type: str) -> None:
         self.tensors = state.tensors
         self.family = family
         self.model_type = model_type
-        self.plan = BLUEPRINTS[model_type]
+        self.plan = anatomy
+        norm = family.input_norm or family.embedding_norm
+        if family.projections is None or norm is None or not isinstance(norm.eps, str):
+            raise TypeError(f"{family.name}: an anatomy needs q and k, and norms whose eps the config states")
+        self.norm, self.eps_key = norm, norm.eps
+        self.qkv = [self._module(family.projections.q), self._module(family.projections.k), anatomy.v]
+        self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
         self.config = Config(state.config, state.config, family.model_types[model_type])
         self.placed: set[str] = set()
-        embedding = f"{self.plan.embedding}.weight"
+        embedding = family.embedding[0]
         self.prefix = self._ending(embedding, required=True).removesuffix(embedding)
 
+    def _module(self, name: str) -> str:
+        """A tensor of layer 0 as a module of any layer."""
+        return name.removeprefix(self.family.layer).removesuffix(".weight")
+
     def structure(self) -> Structure:
-        plan = self.plan
-        embedding = self._matrix(f"{self.prefix}{plan.embedding}.weight", None, None)
+        plan, family = self.plan, self.family
+        embedding = self._matrix(self.prefix + family.embedding[0], None, None)
         vocab_size, hidden_size = self.tensors[embedding].shape
         heads, kv_heads, head_dim = self._heads(hidden_size)
         head, head_name, has_head = self._head(vocab_size, hidden_size)
         stems = self._stems()
         layers = tuple(self._layer(stem, heads * head_dim, kv_heads * head_dim, hidden_size) for stem in stems)
-        eps_key = "layer_norm_eps" if plan.kind == "layer" else "rms_norm_eps"
+        tables = [family.position.name if family.position is not None else None, family.token_type]
         found = Structure(
-            blueprint=plan,
-            family=self.family.name,
+            family=family,
+            anatomy=plan,
+            norm=self.norm,
             model_type=self.model_type,
             prefix=self.prefix,
             vocab_size=vocab_size,
@@ -70,10 +80,10 @@ class _Surveyor:
             kv_heads=kv_heads,
             head_dim=head_dim,
             rotary_dim=self._rotary_dim(head_dim),
-            eps=self.config.eps(eps_key),
-            eps_key=eps_key,
+            eps=self.config.eps(self.eps_key),
+            eps_key=self.eps_key,
             embedding=embedding,
-            tables=(embedding, *(self._matrix(f"{self.prefix}{t}.weight", None, hidden_size) for t in plan.tables)),
+            tables=(embedding, *(self._matrix(self.prefix + t, None, hidden_size) for t in tables if t is not None)),
             head=head,
             head_name=head_name,
             tied=has_head and head is None,
@@ -85,13 +95,15 @@ class _Surveyor:
             final_readers=tuple(self._present([f"{r}.weight" for r in plan.final_readers], None)),
         )
         for stem in stems:
-            for norm in plan.head_norms:
-                self._vector(f"{stem}.{norm}.weight", head_dim)
+            for norm in (family.q_norm, family.k_norm):
+                if norm is not None:
+                    self._vector(f"{stem}.{self._module(norm.weight[0])}.weight", head_dim)
         self._account()
         return found
 
     def _stems(self) -> list[str]:
-        pattern = re.compile(re.escape(self.prefix + self.plan.layer).replace(r"\{\}", r"(\d+)") + r"\.")
+        path = self.prefix + self.family.layer.removesuffix("0.")
+        pattern = re.compile(re.escape(path) + r"(\d+)\.")
         numbers = {int(m[1]) for m in map(pattern.match, self.tensors) if m}
         stated = self.config.count("num_hidden_layers")
         expected = stated if stated is not None else len(numbers)
@@ -102,7 +114,7 @@ class _Surveyor:
                 found=f"{len(numbers)} layers",
                 advice="Check that no shard is missing",
             )
-        return [self.prefix + self.plan.layer.format(i) for i in sorted(numbers)]
+        return [f"{path}{i}" for i in sorted(numbers)]
 
     def _heads(self, hidden_size: int) -> tuple[int, int, int]:
         heads = self.config.count(self.family.heads)
@@ -142,30 +154,29 @@ class _Surveyor:
 
     def _head(self, vocab_size: int, hidden_size: int) -> tuple[str | None, str, bool]:
         """The stored head if any, what a head is called, and whether the model has one at all."""
-        stored = self._ending(f"{self.plan.head}.weight")
+        family, behind = self.family, self.plan.head_behind
+        stored = self._ending(family.head[0])
         if stored:
             return self._matrix(stored, vocab_size, hidden_size), stored, True
-        outer = self.prefix.removesuffix("bert." if self.plan.post_norm_stream else "model.")
+        name = self.prefix.removesuffix(family.prefixes[0].body) + family.head[0]
         # A bare BERT, without the layers in front of its head, puts out the stream and has no head to tie.
-        has_head = not self.plan.post_norm_stream or bool(self._ending("cls.predictions.transform.dense.weight"))
+        has_head = behind is None or bool(self._ending(f"{behind}.weight"))
         if has_head and not self._config_ties(False):
             raise CorruptCheckpointError(
                 "the config promises an output head of its own, but the files hold none",
-                tensor=f"{outer}{self.plan.head}.weight",
+                tensor=name,
                 expected=str((vocab_size, hidden_size)),
                 found="no such tensor",
                 advice="Check that no shard is missing",
             )
-        return None, f"{outer}{self.plan.head}.weight", has_head
+        return None, name, has_head
 
     def _layer(self, stem: str, q_rows: int, kv_rows: int, hidden_size: int) -> Layer:
         plan = self.plan
-        q, k, v = self._blocks(
-            [f"{stem}.{name}" for name in (plan.q, plan.k, plan.v)], [q_rows, kv_rows, kv_rows], hidden_size
-        )
+        q, k, v = self._blocks([f"{stem}.{name}" for name in self.qkv], [q_rows, kv_rows, kv_rows], hidden_size)
         down = f"{stem}.{plan.down}"
         width = self.tensors[self._matrix(f"{down}.weight", hidden_size, None)].shape[1]
-        names = [f"{stem}.{name}" for name in (plan.gate, plan.up) if name is not None]
+        names = [f"{stem}.{name}" for name in self.mlp]
         mlp = self._blocks(names, [width] * len(names), hidden_size)
         return Layer(
             q=q,
@@ -188,28 +199,29 @@ class _Surveyor:
         return [Linear(TensorRef(whole.weight.name, s), TensorRef(bias, s) if bias else None) for s in spans]
 
     def _norms(self, stems: list[str], head: str | None, d: int) -> tuple[StreamNorm, ...]:
-        plan = self.plan
-        outer = f"{self.prefix}{plan.outer_norm}"
+        norms = list(self.plan.norms.items())
+        outer = f"{self.prefix}{self.plan.outer_norm}"
 
-        def weights(stem: str, modules: Iterable[str]) -> tuple[str, ...]:
-            return tuple(f"{stem}.{module}.weight" for module in modules)
+        def weights(stem: str, readers: str) -> tuple[str, ...]:
+            modules = self.qkv if readers == "attention" else self.mlp
+            return tuple(f"{stem}.{module}.weight" for module in dict.fromkeys(modules))
 
-        if not plan.post_norm_stream:
-            inner = [self._norm(f"{s}.{norm}", weights(s, readers), d) for s in stems for norm, readers in plan.norms]
+        if self.family.input_norm is not None:
+            inner = [self._norm(f"{s}.{norm}", weights(s, readers), d) for s in stems for norm, readers in norms]
             return (*inner, self._norm(outer, (head,) if head is not None else (), d))
         # A post-norm layer's last norm is read by the next layer.
-        (middle, middle_readers), (last, next_readers) = plan.norms
-        norms = [self._norm(outer, weights(stems[0], next_readers), d)]
+        (middle, middle_readers), (last, next_readers) = norms
+        found = [self._norm(outer, weights(stems[0], next_readers), d)]
         for i, stem in enumerate(stems):
             after = weights(stems[i + 1], next_readers) if i + 1 < len(stems) else ()
-            norms.append(self._norm(f"{stem}.{middle}", weights(stem, middle_readers), d))
-            norms.append(self._norm(f"{stem}.{last}", after, d))
-        return tuple(norms)
+            found.append(self._norm(f"{stem}.{middle}", weights(stem, middle_readers), d))
+            found.append(self._norm(f"{stem}.{last}", after, d))
+        return tuple(found)
 
     def _norm(self, module: str, readers: tuple[str, ...], d: int) -> StreamNorm:
         # The oldest BERT files, converted from TensorFlow, say gamma and beta.
         gain, bias = ("gamma", "beta") if f"{module}.gamma" in self.tensors else ("weight", "bias")
-        has_bias = self.plan.kind == "layer"
+        has_bias = self.norm.kind == "layer"
         return StreamNorm(
             self._vector(f"{module}.{gain}", d), self._vector(f"{module}.{bias}", d) if has_bias else None, readers
         )

@@ -78,14 +78,14 @@ def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
 
 def rms_norms(_state: State, structure: Structure) -> str | None:
     """The stream passes through nothing but RMS norms, which any rotation leaves alone once gains are folded."""
-    if structure.blueprint.kind == "rms":
+    if structure.norm.kind == "rms":
         return None
     return "its LayerNorms subtract the mean, and their gains stand on the residual stream itself"
 
 
 def layer_norm(_state: State, structure: Structure) -> str | None:
     """The tables go through a LayerNorm first, which subtracts the mean."""
-    return None if structure.blueprint.kind == "layer" else "its embedding does not go through a LayerNorm"
+    return None if structure.norm.kind == "layer" else "its embedding does not go through a LayerNorm"
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:
@@ -97,7 +97,7 @@ def no_post_norms(_state: State, structure: Structure) -> str | None:
 
 def no_head_norms(_state: State, structure: Structure) -> str | None:
     """Queries and keys reach the score as projected."""
-    return "its queries and keys are normalised per head" if structure.blueprint.head_norms else None
+    return "its queries and keys are normalised per head" if structure.head_norms else None
 
 
 def no_rotary(_state: State, structure: Structure) -> str | None:

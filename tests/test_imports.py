@@ -150,10 +150,6 @@ def out_of_place(path: Path) -> Iterator[str]:
         yield f"the clock: {sorted(found)}"
 
 
-def test_a_module_holds_one_idea() -> None:
-    assert not [path for path in modules() if len(path.read_text(encoding="utf-8").splitlines()) > 400]
-
-
 def test_what_an_examination_computes_is_kept_in_objects_and_not_in_modules() -> None:
     """A module's cache outlives the examination that filled it, and nobody sees who shares it."""
     rooms = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")

@@ -16,10 +16,8 @@ from irwm.attacks.rewrite import copy_companions
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.families.family import layer_counts, layer_words
 
-# A layer's number within a tensor's name, as transformers writes it: model.layers.3.…, encoder.layer.3.…, h.3.…
-_NUMBERED = re.compile(r"^(?P<before>(?:.*\.)?(?:layers|layer|h|blocks)\.)(?P<number>\d+)(?P<after>\..+)$")
-_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _INDEX = "model.safetensors.index.json"
 
 
@@ -86,10 +84,10 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _count(config: Mapping[str, Any], folder: Path) -> int:
-    counts = {config[name] for name in _COUNTS if isinstance(config.get(name), int)}
+    counts = {config[name] for name in layer_counts() if isinstance(config.get(name), int)}
     if len(counts) != 1 or not (count := counts.pop()) > 0:
         raise UnsupportedCheckpointError(
-            "the number of layers is not stated", file=folder / "config.json", expected=" or ".join(_COUNTS)
+            "the number of layers is not stated", file=folder / "config.json", expected=" or ".join(layer_counts())
         )
     return int(count)
 
@@ -98,7 +96,7 @@ def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[
     """The config with fewer layers; lists with an entry for each layer lose those of the layers that go."""
 
     def cut(name: str, value: Any) -> Any:
-        if name in _COUNTS:
+        if name in layer_counts():
             return len(stays)
         if isinstance(value, list) and len(value) == count and name.startswith("layer"):
             return [value[number] for number in stays]
@@ -108,9 +106,11 @@ def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[
 
 
 def _kept(tensors: Mapping[str, torch.Tensor], renumbered: Mapping[int, int]) -> dict[str, torch.Tensor]:
+    # A layer's number within a tensor's name: model.layers.3.…, encoder.layer.3.…, h.3.…
+    numbered = re.compile(rf"^(?P<before>(?:.*\.)?(?:{'|'.join(layer_words())})\.)(?P<number>\d+)(?P<after>\..+)$")
     kept = {}
     for name, tensor in tensors.items():
-        found = _NUMBERED.match(name)
+        found = numbered.match(name)
         if found is None:
             kept[name] = tensor
         elif (number := int(found["number"])) in renumbered:

@@ -21,15 +21,12 @@ from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.checkpoint.tensors import Tensor
 from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
 from irwm.errors import CheckpointError
-from irwm.families.family import families
+from irwm.families.family import families, family_of, layer_counts, layer_words
 from irwm.families.recognition import language_sections
 from irwm.families.schema import Layout, Norm, TensorRef
 from irwm.families.unnamed import UNKNOWN_FAMILY
 
-# "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; more digits than four are no layer.
-_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blk|blocks|block)\.(\d{1,4})\.")
 _GGUF_LAYERS = ("blk.", "enc.blk.")
-_STATED_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 # Indices, masks and packed codes are no parameters.
 _WHOLE_NUMBERS = re.compile(r"[IU]\d+|BOOL")
 # Every safetensors file gives its framework as its format; the others are numbers of llama.cpp's own.
@@ -200,10 +197,8 @@ def _recognised(checkpoint: Checkpoint) -> str:
     if checkpoint.family == UNKNOWN_FAMILY:
         return ""
     sections = language_sections(checkpoint.config)
-    served = [
-        model_type for family in families() if family.name == checkpoint.family for model_type in family.model_types
-    ]
-    if any(section.get("model_type") in served for section in sections):
+    served = [family_of(section.get("model_type")) for section in sections]
+    if any(family is not None and family.name == checkpoint.family for family in served):
         return "the file’s own settings" if checkpoint.format is GGUF else "config.json"
     return "the tensors’ names"
 
@@ -235,12 +230,14 @@ def _refusal(checkpoint: Checkpoint) -> tuple[str, str]:
 
 def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
     """Layers under the path that layer 0's q is under; where that is unknown, under the path with the most."""
+    # "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; more digits than four are no layer.
+    numbered = re.compile(rf"(?:^|\.)(?:{'|'.join((*layer_words(), 'blk'))})\.(\d{{1,4}})\.")
     seen: dict[str, set[str]] = {}
     for name in tensors:
-        found = _LAYER.search(name)
+        found = numbered.search(name)
         if found:
             seen.setdefault(name[: found.start(1)], set()).add(found[1])
-    known = _LAYER.search(layout.q.name) if layout.q is not None else None
+    known = numbered.search(layout.q.name) if layout.q is not None else None
     if layout.q is not None and known:
         # A GGUF file's layer 0 is translated, the others keep their names.
         paths = layout.q.name[: known.start(1)], *_GGUF_LAYERS
@@ -250,7 +247,7 @@ def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
 
 def _stated_layers(checkpoint: Checkpoint) -> int | None:
     for section in language_sections(checkpoint.config):
-        for key in _STATED_LAYERS:
+        for key in layer_counts():
             if type(section.get(key)) is int:
                 return int(section[key])
     return None

@@ -137,16 +137,53 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a GGUF file: the first of some config keys that holds anything but null, 0 or false, else a default.
+
+    The default's type is the setting's.
+    """
+
+    keys: tuple[str, ...]
+    default: int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What a whole model of a family needs to become a GGUF file, beyond names, head counts and rotary embedding.
+
+    Attributes:
+        settings: by their names in the file, "{arch}" standing for the architecture.
+        word_cuts: by model type, llama.cpp's name for how a text is cut into words before tokens are merged.
+        without: taken off a tensor's name before gguf looks it up.
+        left_out: a pattern of names, without that, which a GGUF file has no place for.
+        first_token: what every text begins with, where the config does not give its id.
+    """
+
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    word_cuts: Mapping[str, str] = field(default_factory=dict)
+    without: str = ""
+    left_out: str = r"rotary_emb\.inv_freq$"
+    first_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Gguf:
     """What is particular to a family's GGUF files.
 
     Attributes:
         architectures: llama.cpp's names for the family's models; none where llama.cpp does not know the family.
         switches: for each config key that a variant depends on, how a file tells its value.
+        writing: what the attack that writes GGUF files needs, None where it does not know the family.
     """
 
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
     switches: Mapping[str, Sign] = field(default_factory=dict)
+    writing: Writing | None = None
+
+    def stored_as(self, model_type: str) -> tuple[str, Architecture]:
+        """The architecture of a model type, or the family's first where it has none of its own, as Mistral."""
+        rows = self.architectures.items()
+        return next((each for each in rows if each[1].model_type == model_type), next(iter(rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +261,7 @@ class Family:
         embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
         clip: the config key of what q and k are limited to, None where the family has no such limit.
         layer: the path of layer 0, after `Prefix.body`.
+        layer_count: the config key of the number of layers.
         layer_names: every tensor of layer 0, after `layer`, if that set tells the family's conventions by itself;
             else (). Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute
             differently, so those families are never recognised by names.
@@ -242,6 +280,7 @@ class Family:
     layer: str
     projections: Projections | None = None
     embedding_only: str = ""
+    layer_count: str = "num_hidden_layers"
     heads: str = ""
     kv_heads: str | None = None
     head_dim: str | None = None
@@ -261,6 +300,10 @@ class Family:
     variants: tuple[Variant, ...] = ()
     gguf: Gguf = field(default_factory=Gguf)
     anatomy: Anatomy | None = None
+
+    def module(self, name: str) -> str:
+        """A tensor of layer 0 as a module of any layer."""
+        return name.removeprefix(self.layer).removesuffix(".weight")
 
     def under(self, fits: Mapping[str, bool]) -> Family:
         """The family with the variants whose conditions `fits` meets; it gives the value of every switch."""
@@ -286,6 +329,24 @@ def family_of(model_type: object) -> Family | None:
     if not isinstance(model_type, str):
         return None
     return next((family for family in families() if model_type in family.model_types), None)
+
+
+@cache
+def layer_counts() -> tuple[str, ...]:
+    """The config keys that state the number of layers in one family or another."""
+    return tuple(dict.fromkeys(family.layer_count for family in families()))
+
+
+@cache
+def layer_words() -> tuple[str, ...]:
+    """The words in front of a layer's number in one family or another: layers, layer, h, blocks, block."""
+    return tuple(dict.fromkeys(family.layer.split(".")[-3] for family in families()))
+
+
+@cache
+def embedding_names() -> tuple[str, ...]:
+    """The names that embeddings have in one family or another."""
+    return tuple(dict.fromkeys(name for family in families() for name in family.embedding))
 
 
 def anatomy_of(model_type: object) -> Anatomy | None:
@@ -344,7 +405,13 @@ def _parsed(key: str, value: Any) -> Any:
             return Anatomy(**fields)
         case "gguf":
             rows = {name: Architecture(**row) for name, row in value["architectures"].items()}
-            return Gguf(**{**value, "architectures": MappingProxyType(rows)})
+            writing = _writing(value["writing"]) if "writing" in value else None
+            return Gguf(MappingProxyType(rows), MappingProxyType(value.get("switches", {})), writing)
         case "variants":
             return tuple(Variant(v["when"], {k: _parsed(k, x) for k, x in v.items() if k != "when"}) for v in value)
     return value
+
+
+def _writing(value: dict[str, Any]) -> Writing:
+    settings = {name: Setting(tuple(s["keys"]), s["default"]) for name, s in value.get("settings", {}).items()}
+    return Writing(**{**value, "settings": MappingProxyType(settings)})

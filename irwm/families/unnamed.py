@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from irwm.errors import UnknownFamilyError
 from irwm.families.candidates import MOST_ROWS
-from irwm.families.family import families
+from irwm.families.family import embedding_names
 from irwm.families.schema import Layout, TensorRef
 
 UNKNOWN_FAMILY = "unknown"
@@ -38,7 +38,7 @@ def unnamed(shapes: Mapping[str, tuple[int, ...]], refusal: UnknownFamilyError) 
         for name, shape in shapes.items()
         if len(shape) == 2 and shape[1] >= 2 and LEAST_TALLNESS * shape[1] <= shape[0] <= MOST_ROWS
     }
-    endings = tuple(name for family in families() for name in family.embedding)
+    endings = embedding_names()
     # Names that say embedding first, then the largest. Alignment, which knows the original, chooses among all of them.
     candidates = sorted(tall, key=lambda name: (not name.endswith(endings), -math.prod(tall[name]), name))
     if not candidates:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
+from irwm.families.family import anatomy_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -76,7 +77,9 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
     place, named = _place(folder)
     with typed(Path(folder), "transformers cannot run this model"), quiet():
         config = AutoConfig.from_pretrained(place, **OURS, **named)
-        masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ()) or config.model_type == "bert"
+        anatomy = anatomy_of(config.model_type)
+        masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ())
+        masked = masked or (anatomy is not None and anatomy.encoder)
         kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
         with torch.random.fork_rng():  # a fresh head is drawn at random
             torch.manual_seed(0)

@@ -48,16 +48,12 @@ class _Surveyor:
         if family.projections is None or norm is None or not isinstance(norm.eps, str):
             raise TypeError(f"{family.name}: an anatomy needs q and k, and norms whose eps the config states")
         self.norm, self.eps_key = norm, norm.eps
-        self.qkv = [self._module(family.projections.q), self._module(family.projections.k), anatomy.v]
+        self.qkv = [family.module(family.projections.q), family.module(family.projections.k), anatomy.v]
         self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
         self.config = Config(state.config, state.config, family.model_types[model_type])
         self.placed: set[str] = set()
         embedding = family.embedding[0]
         self.prefix = self._ending(embedding, required=True).removesuffix(embedding)
-
-    def _module(self, name: str) -> str:
-        """A tensor of layer 0 as a module of any layer."""
-        return name.removeprefix(self.family.layer).removesuffix(".weight")
 
     def structure(self) -> Structure:
         plan, family = self.plan, self.family
@@ -97,7 +93,7 @@ class _Surveyor:
         for stem in stems:
             for norm in (family.q_norm, family.k_norm):
                 if norm is not None:
-                    self._vector(f"{stem}.{self._module(norm.weight[0])}.weight", head_dim)
+                    self._vector(f"{stem}.{family.module(norm.weight[0])}.weight", head_dim)
         self._account()
         return found
 

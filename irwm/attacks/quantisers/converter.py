@@ -1,7 +1,8 @@
 """What llama.cpp's converter makes of a model folder: each tensor's name in a GGUF file and its arrangement there.
 
-Read off llama.cpp's sources (convert_hf_to_gguf, its folder `conversion`), and held against transformers' own GGUF
-loader by the tests. `irwm.checkpoint.formats.gguf_names` undoes layer 0 alone; here is the whole model, both ways.
+The names are gguf's own; what the converter does besides stands under `gguf` in the family's data file and is held
+against transformers' own GGUF loader by the tests. `irwm.checkpoint.formats.gguf_names` undoes layer 0 alone; here is
+the whole model, both ways.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from irwm.checkpoint import Checkpoint, TensorEntry
 from irwm.errors import UnsupportedCheckpointError, printable
+from irwm.families.family import Anatomy, Family, Writing, anatomy_of, dissected, family_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,31 +24,18 @@ class Convention:
     """How one model type is written.
 
     Attributes:
-        architecture: the entry of gguf.MODEL_ARCH.
+        family, anatomy, writing: what irwm/families/data knows of it.
+        architecture: llama.cpp's name for it.
         paired: whether a head's rows of q and k are put side by side in pairs, as llama.cpp's rotary embedding wants.
-        gain: what is added to the gain of every norm.
-        prefix: taken off a tensor's name before it is looked up.
-        left_out: names that a GGUF file has no place for.
     """
 
+    family: Family
+    anatomy: Anatomy
+    writing: Writing
     architecture: str
-    paired: bool = False
-    gain: float = 0.0
-    prefix: str = ""
-    left_out: re.Pattern[str] = re.compile(r"rotary_emb\.inv_freq$")
+    paired: bool
 
 
-CONVENTIONS: Mapping[str, Convention] = {
-    "llama": Convention("LLAMA", paired=True),
-    "mistral": Convention("LLAMA", paired=True),
-    "qwen2": Convention("QWEN2"),
-    "qwen3": Convention("QWEN3"),
-    "phi3": Convention("PHI3"),
-    "gemma": Convention("GEMMA", gain=1.0),
-    "gemma2": Convention("GEMMA2", gain=1.0),
-    # llama.cpp runs BERT for embeddings alone.
-    "bert": Convention("BERT", prefix="bert.", left_out=re.compile(r"position_ids$|^pooler\.|^cls\.")),
-}
 # What the files of these settings look like is understood; others change how positions are turned.
 _ROPES = ("default", "llama3")
 
@@ -99,10 +88,11 @@ def convention(model: Checkpoint) -> Convention:
         UnsupportedCheckpointError: it has none here.
     """
     model_type = model.config.get("model_type")
-    found = CONVENTIONS.get(model_type) if isinstance(model_type, str) else None
+    found = _convention(model_type)
     if found is None:
+        written = [known for known in dissected() if _convention(known) is not None]
         raise UnsupportedCheckpointError(
-            f"GGUF files are written for models of the types {', '.join(CONVENTIONS)}; "
+            f"GGUF files are written for models of the types {', '.join(written)}; "
             f"this one is {printable(str(model_type), 40) if model_type else 'of no type that its config states'}",
             file=model.path,
         )
@@ -117,6 +107,14 @@ def convention(model: Checkpoint) -> Convention:
     return found
 
 
+def _convention(model_type: object) -> Convention | None:
+    family, anatomy = family_of(model_type), anatomy_of(model_type)
+    if family is None or anatomy is None or family.gguf.writing is None:
+        return None
+    architecture, stored_as = family.gguf.stored_as(str(model_type))
+    return Convention(family, anatomy, family.gguf.writing, architecture, stored_as.paired)
+
+
 def places(model: Checkpoint) -> list[Place]:
     """Where every tensor of the model goes, in the order of the file.
 
@@ -126,14 +124,16 @@ def places(model: Checkpoint) -> list[Place]:
     import gguf
 
     rules, config = convention(model), model.config
-    arch = gguf.MODEL_ARCH[rules.architecture]
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == rules.architecture)
     names = gguf.get_tensor_name_map(arch, int(config["num_hidden_layers"]))
     heads = int(config["num_attention_heads"])
-    rows = {"q_proj": heads, "k_proj": int(config.get("num_key_value_heads") or heads)}
+    kv_heads = int(config.get("num_key_value_heads") or heads)
+    spec, norm = rules.family.projections, rules.family.input_norm
+    rows = {rules.family.module(spec.q): heads, rules.family.module(spec.k): kv_heads} if spec and rules.paired else {}
     found = []
     for source, tensor in model.tensors.items():
-        bare = source.removeprefix(rules.prefix)
-        if rules.left_out.search(bare) or (model.tied and bare == "lm_head.weight"):
+        bare = source.removeprefix(rules.writing.without)
+        if re.search(rules.writing.left_out, bare) or (model.tied and bare in rules.family.head):
             continue
         name = names.get_name(bare, try_suffixes=(".weight", ".bias"))
         if name is None or not isinstance(tensor, TensorEntry):
@@ -141,9 +141,9 @@ def places(model: Checkpoint) -> list[Place]:
             raise UnsupportedCheckpointError(
                 f"The tensor {printable(source, 80)} {what}", file=model.path, tensor=source
             )
-        part = re.search(r"\.([qk]_proj)\.(?:weight|bias)$", bare) if rules.paired else None
-        added = rules.gain if bare.endswith("norm.weight") else 0.0
-        found.append(Place(source, name, tensor.shape, rows[part[1]] if part else 0, added))
+        parted = next((count for module, count in rows.items() if bare.rpartition(".")[0].endswith(f".{module}")), 0)
+        added = norm.offset if norm is not None and bare.endswith("norm.weight") else 0.0
+        found.append(Place(source, name, tensor.shape, parted, added))
     return sorted(found, key=lambda place: _order(place.name))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from irwm.attacks.quantisers import mixture
-from irwm.attacks.quantisers.converter import Place, convention, places, rope_of
+from irwm.attacks.quantisers.converter import Convention, Place, convention, places, rope_of
 from irwm.attacks.quantisers.mixture import FILE_TYPES, KINDS
 from irwm.attacks.quantisers.vocabulary import write_vocabulary
 from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
@@ -29,7 +29,7 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
     tokenizer.json of a known kind lies beside the model. A BERT loses its heads and pooler, which have no place there.
 
     Args:
-        model_dir: a model folder in safetensors, of a type in `converter.CONVENTIONS`.
+        model_dir: a model folder in safetensors, of a type whose family states `gguf.writing` and an anatomy.
         out_dir: must not exist.
         kind: "F16", "Q8_0", "Q4_0" or "Q4_K_M", llama.cpp's names; the last two store the head (in Q4_K_M more
             matrices too) in K-quants, which GGML's own code rounds (package libggml-python).
@@ -76,13 +76,14 @@ def gguf_obstacle(model_dir: str | Path, kind: str = "Q4_K_M") -> str | None:
 def _write(model: Checkpoint, file: Path, kind: str, planned: list[Place], chosen: list[str]) -> Path:
     import gguf
 
-    writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[convention(model).architecture]])
+    rules = convention(model)
+    writer = gguf.GGUFWriter(file, rules.architecture)
     writer.add_type("model")
     writer.add_file_type(FILE_TYPES[kind])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    _write_settings(writer, model.config, model.vocab_size)
+    _write_settings(writer, rules, model.config, model.vocab_size)
     folder = model.path if model.path.is_dir() else model.path.parent
-    write_vocabulary(writer, folder, model.config, model.vocab_size)
+    write_vocabulary(writer, rules.writing, folder, model.config, model.vocab_size)
     factors = _rope_factors(model.config)
     if factors is not None:
         _announce(writer, "rope_freqs.weight", factors.shape, "F32")
@@ -109,43 +110,39 @@ def _announce(writer: gguf.GGUFWriter, name: str, shape: tuple[int, ...], chosen
     writer.add_tensor_info(name, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType[chosen])
 
 
-def _write_settings(writer: gguf.GGUFWriter, config: Mapping[str, Any], rows: int) -> None:
+def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: Mapping[str, Any], rows: int) -> None:
     """The hyperparameters that llama.cpp computes with."""
-    import gguf
-
-    heads = int(config["num_attention_heads"])
-    width = int(config["hidden_size"])
-    head_dim = config.get("head_dim")
     writer.add_vocab_size(rows)
     writer.add_block_count(int(config["num_hidden_layers"]))
     writer.add_context_length(int(config.get("max_position_embeddings") or 2048))
-    writer.add_embedding_length(width)
+    writer.add_embedding_length(int(config["hidden_size"]))
     writer.add_feed_forward_length(int(config["intermediate_size"]))
-    writer.add_head_count(heads)
-    if config.get("model_type") == "bert":
-        writer.add_layer_norm_eps(float(config.get("layer_norm_eps", 1e-12)))
-        writer.add_causal_attention(False)
-        writer.add_token_type_count(int(config.get("type_vocab_size", 2)))
-        writer.add_pooling_type(gguf.PoolingType.MEAN)
-        return
+    writer.add_head_count(int(config["num_attention_heads"]))
+    if rules.anatomy.rotary != "none":
+        _write_attention(writer, config)
+    for name, setting in rules.writing.settings.items():
+        value = next((config[key] for key in setting.keys if config.get(key)), setting.default)
+        name = name.format(arch=rules.architecture)
+        if isinstance(setting.default, bool):
+            writer.add_bool(name, bool(value))
+        elif isinstance(setting.default, int):
+            writer.add_uint32(name, int(value))
+        else:
+            writer.add_float32(name, float(value))
+
+
+def _write_attention(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    """What a model with RMS norms and rotary positions needs."""
+    heads, head_dim = int(config["num_attention_heads"]), config.get("head_dim")
     writer.add_head_count_kv(int(config.get("num_key_value_heads") or heads))
     writer.add_layer_norm_rms_eps(float(config.get("rms_norm_eps", 1e-6)))
     rope = rope_of(config)
     writer.add_rope_freq_base(float(rope["rope_theta"]))
     partial = float(rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
-    writer.add_rope_dimension_count(int((head_dim or width // heads) * partial))
+    writer.add_rope_dimension_count(int((head_dim or int(config["hidden_size"]) // heads) * partial))
     if head_dim:
         writer.add_key_length(int(head_dim))
         writer.add_value_length(int(head_dim))
-    model_type = config.get("model_type")
-    if model_type == "phi3":
-        writer.add_rope_scaling_orig_ctx_len(int(config.get("original_max_position_embeddings") or 4096))
-    if model_type in ("phi3", "gemma2"):
-        # llama.cpp asks for it; where there is none, the whole context is one window.
-        writer.add_sliding_window(int(config.get("sliding_window") or config.get("max_position_embeddings") or 2048))
-    if model_type == "gemma2":
-        writer.add_attn_logit_softcapping(float(config.get("attn_logit_softcapping") or 50.0))
-        writer.add_final_logit_softcapping(float(config.get("final_logit_softcapping") or 30.0))
 
 
 def _rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:

@@ -7,22 +7,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irwm.families.family import Writing
+
 if TYPE_CHECKING:
     import gguf
 
 # Kinds of tokens (gguf.TokenType).
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-# How llama.cpp cuts a text into words before it merges, by its own names; "default" where nothing here tells it.
-_CUTS = {"qwen2": "qwen2", "qwen3": "qwen2", "llama": "llama-bpe"}
+# GGUF's kinds of tokenizers, each called after the first model that had it: pieces of words, of bytes, or of text.
+_WORDPIECE, _BYTES, _SENTENCEPIECE = "bert", "gpt2", "llama"
 _SPECIAL = ("bos", "eos", "unk", "sep", "pad", "mask")
 # What llama.cpp's converter gives each token where the merges, and no probabilities, are known.
 _NO_SCORE = -1000.0
 
 
-def write_vocabulary(writer: gguf.GGUFWriter, folder: Path, config: Mapping[str, Any], rows: int) -> None:
+def write_vocabulary(
+    writer: gguf.GGUFWriter, rules: Writing, folder: Path, config: Mapping[str, Any], rows: int
+) -> None:
     """Write the tokens' texts, kinds and merges, as far as a tokenizer.json tells them.
 
     Args:
+        rules: of the model's family.
         folder: in which the tokenizer lies; without a tokenizer.json that is understood the file has no vocabulary.
         rows: of the embedding; rows without a token are called unused.
     """
@@ -43,18 +48,18 @@ def write_vocabulary(writer: gguf.GGUFWriter, folder: Path, config: Mapping[str,
         kinds.append(_kind(text, added.get(number), unknown, bytes_too=pieces))
     if kind == "WordPiece":
         tokens = [text if kinds[i] == _CONTROL else _phantom(text) for i, text in enumerate(tokens)]
-    writer.add_tokenizer_model("bert" if kind == "WordPiece" else "llama" if pieces else "gpt2")
+    writer.add_tokenizer_model(_WORDPIECE if kind == "WordPiece" else _SENTENCEPIECE if pieces else _BYTES)
     if kind == "BPE" and not pieces:
         cut = tokenizer.get("pre_tokenizer") or {}
         alone = cut.get("type") == "ByteLevel" and cut.get("use_regex", True)
-        writer.add_tokenizer_pre("gpt-2" if alone else _CUTS.get(str(config.get("model_type")), "default"))
+        writer.add_tokenizer_pre("gpt-2" if alone else rules.word_cuts.get(str(config.get("model_type")), "default"))
     writer.add_token_list(tokens)
     if pieces:
         writer.add_token_scores([_NO_SCORE] * rows)
     writer.add_token_types(kinds)
     if kind == "BPE" and (merges := list(_merges(model.get("merges") or ()))):
         writer.add_token_merges(merges)
-    _write_special(writer, config, {text: number for number, text in texts.items()}, model)
+    _write_special(writer, rules, config, {text: number for number, text in texts.items()}, model)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -89,11 +94,15 @@ def _merges(merges: Iterable[Any]) -> Iterable[str]:
 
 
 def _write_special(
-    writer: gguf.GGUFWriter, config: Mapping[str, Any], ids: Mapping[str, int], model: Mapping[str, Any]
+    writer: gguf.GGUFWriter,
+    rules: Writing,
+    config: Mapping[str, Any],
+    ids: Mapping[str, int],
+    model: Mapping[str, Any],
 ) -> None:
     named = {"unk": ids.get(model.get("unk_token") or ""), "sep": ids.get("[SEP]"), "mask": ids.get("[MASK]")}
-    if config.get("model_type") == "bert":
-        named["bos"] = ids.get("[CLS]")
+    if rules.first_token is not None:
+        named["bos"] = ids.get(rules.first_token)
     for name in _SPECIAL:
         number = config.get(f"{name}_token_id")
         if isinstance(number, list):  # several ends of a text; the file has a place for one

@@ -13,6 +13,7 @@ from irwm.attacks.tools.child import Progress, missing, run_tool
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.families.family import anatomy_of
 
 LAYOUTS = ("gptq", "awq")
 PACKAGE = "auto-round==0.16.1"
@@ -78,6 +79,7 @@ def autoround_obstacle(model_dir: str | Path) -> str | None:
         require_safetensors(model.format, model.path, "attacked")
     except UnsupportedCheckpointError as error:
         return error.problem.rstrip(".") + "."
-    if model.config.get("model_type") == "bert":
+    anatomy = anatomy_of(model.config.get("model_type"))
+    if anatomy is not None and anatomy.encoder:
         return "AutoRound calibrates models that write text, and this one only reads it."
     return None

@@ -10,6 +10,7 @@ from irwm.attacks.tools.child import Progress, missing, run_tool
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.families.family import anatomy_of
 
 METHODS = ("linear", "slerp", "task arithmetic", "ties", "dare")
 PACKAGE = "mergekit==0.1.5"
@@ -74,7 +75,8 @@ def mergekit_obstacle(model_dir: str | Path) -> str | None:
     """Why mergekit cannot be asked about this model, in a sentence; None if it can. Reads no weights."""
     if (problem := missing("mergekit", PACKAGE)) is not None:
         return problem
-    if open_checkpoint(model_dir).config.get("model_type") == "bert":
+    anatomy = anatomy_of(open_checkpoint(model_dir).config.get("model_type"))
+    if anatomy is not None and anatomy.encoder:
         return "mergekit 0.1.5 does not merge encoders such as BERT beside this version of transformers."
     return None
 

@@ -32,7 +32,7 @@ from irwm.checkpoint.quantised.settings import Settings, settings_of
 from irwm.checkpoint.quantised.siblings import HARMLESS, unknown_piece, unread, with_factors
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError, printable
-from irwm.families.family import families
+from irwm.families.family import family_of
 from irwm.families.recognition import language_sections
 
 # In this order: the first that knows its pieces answers.
@@ -177,10 +177,9 @@ def _deeper(name: str, stems: Mapping[str, Parts]) -> Iterator[TensorEntry]:
 
 def _crosswise(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the projections that a plain file of this family holds as (in, out)."""
-    types = [section.get("model_type") for section in language_sections(config)]
-    kinds = [family for family in families() if any(type in list(family.model_types) for type in types)]
-    specs = [family.projections for family in kinds if family.projections is not None]
-    return tuple(name for spec in specs if spec.transposed for name in (spec.q, spec.k))
+    kinds = [family_of(section.get("model_type")) for section in language_sections(config)]
+    specs = [family.projections for family in kinds if family is not None]
+    return tuple(name for spec in specs if spec is not None and spec.transposed for name in (spec.q, spec.k))
 
 
 def _turned(weight: PackedTensor) -> PackedTensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import torch
 
@@ -18,7 +18,7 @@ from irwm.checkpoint.quantised.parts import FLOATS, Parts, require_dtype, requir
 from irwm.checkpoint.quantised.settings import Settings
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 from irwm.errors import UnsupportedCheckpointError, printable
-from irwm.families.family import families
+from irwm.families.family import embedding_names
 
 COLUMN_FACTORS = "pre_quant_scale"
 HARMLESS = frozenset(
@@ -86,13 +86,7 @@ def _refused(name: str, piece: TensorEntry, values: Mapping[str, torch.Tensor]) 
 
 
 def _is_embedding(name: str) -> bool:
-    return name.endswith(_embeddings())
-
-
-@cache
-def _embeddings() -> tuple[str, ...]:
-    """What an embedding's name may end in."""
-    return tuple(dict.fromkeys(ending for family in families() for ending in family.embedding))
+    return name.endswith(embedding_names())
 
 
 def _decoded(weight: PackedTensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,103 @@
+"""What is known of a family stands in its data file: no other module of `irwm` names one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import pytest
+
+from irwm.families.family import Family, dissected, families
+
+ROOT = Path(__file__).parents[2]
+NAMES = {family.name for family in families()} | {t for family in families() for t in family.model_types}
+# llama.cpp is a program and no family.
+NAMED = re.compile(rf"(?<![\w.-])({'|'.join(sorted(map(re.escape, NAMES), key=len, reverse=True))})(?![\w-]|\.cpp)")
+# Where a literal is the same word and means something else, or is one choice of ours that no family has a say in.
+ALLOWED = {
+    # GGUF's kinds of tokenizers, each called after the first model that had it.
+    ("irwm/attacks/quantisers/vocabulary.py", "bert"),
+    ("irwm/attacks/quantisers/vocabulary.py", "gpt2"),
+    ("irwm/attacks/quantisers/vocabulary.py", "llama"),
+    ("irwm/checkpoint/tokens.py", "bert"),
+    # The attack `as_llama` writes this one family, whatever it is given.
+    ("irwm/attacks/equivalence/conversion.py", "llama"),
+    # The neutral model has always been written as this family without attention; its bytes are part of reports.
+    ("irwm/evidence/neutral.py", "mamba"),
+}
+
+
+def test_no_family_is_named_outside_the_data_files() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in (ROOT / "irwm").rglob("*.py")
+        if ROOT / "irwm" / "families" not in path.parents
+        for text in literals(ast.parse(path.read_text(encoding="utf-8")))
+        for name in named(text)
+    }
+    assert found == ALLOWED
+
+
+def literals(tree: ast.Module) -> Iterator[str]:
+    """The string literals of a module, parts of f-strings too, without docstrings."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = {id(node.body[0].value) for node in ast.walk(tree)
+            if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def named(text: str) -> set[str]:
+    """The families a literal names: as a word in it, or, in any case of letters, as all of it."""
+    whole = text.lower().strip(".")
+    return set(NAMED.findall(text)) | ({whole} & NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("llama", {"llama"}),
+        ("PHI3", {"phi3"}),
+        ("bert.", {"bert"}),
+        ("one of gemma2 and qwen3", {"gemma2", "qwen3"}),
+        ("as llama.cpp writes it", set()),
+        ("as_llama", set()),
+        ("A Llama has none", set()),
+    ],
+)
+def test_what_counts_as_a_name(text: str, expected: set[str]) -> None:
+    assert named(text) == expected
+
+
+# Where the converter parts a fused tensor before it looks the names up, or takes a prefix off.
+PARTED = {"baichuan", "internlm2"}
+PREFIXED = {"bert", "bloom", "distilbert"}
+
+
+@pytest.mark.parametrize("family", [f for f in families() if f.gguf.architectures], ids=lambda family: family.name)
+def test_gguf_itself_knows_layer_0_by_the_familys_names(family: Family) -> None:
+    if family.projections is None or family.name in PARTED:
+        return
+    body = "" if family.name in PREFIXED else family.prefixes[0].body
+    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    for architecture in family.gguf.architectures:
+        names = gguf.get_tensor_name_map(numbers[architecture], 1)
+        embedding = names.get_name(body + family.embedding[0], try_suffixes=(".weight",))
+        q = names.get_name(body + family.projections.q, try_suffixes=(".weight",))
+        assert embedding == "token_embd.weight"
+        assert str(q).removeprefix("enc.") == (
+            "blk.0.attn_qkv.weight" if family.projections.fused else "blk.0.attn_q.weight"
+        )
+
+
+def test_what_is_known_whole_is_one_of_the_familys_own_model_types() -> None:
+    for family in families():
+        if family.anatomy is not None:
+            assert set(family.anatomy.model_types) <= family.model_types.keys()
+            assert family.projections is not None
+            assert family.input_norm is not None or family.embedding_norm is not None
+    assert {"llama", "mistral", "bert"} <= set(dissected())

@@ -21,9 +21,9 @@ from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOL
 from irwm.checkpoint.model import Checkpoint, is_examined
 from irwm.checkpoint.tensors import Tensor
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.families.building import layer0
 from irwm.families.configvalues import shown
 from irwm.families.family import families
-from irwm.families.prefixes import layer0
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

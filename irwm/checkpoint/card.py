@@ -22,9 +22,8 @@ from irwm.checkpoint.tensors import Tensor
 from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
 from irwm.errors import CheckpointError
 from irwm.families.family import families, family_of, layer_counts, layer_words
-from irwm.families.recognition import language_sections
+from irwm.families.recognition import UNKNOWN_FAMILY, language_sections
 from irwm.families.schema import Layout, Norm, TensorRef
-from irwm.families.unnamed import UNKNOWN_FAMILY
 
 _GGUF_LAYERS = ("blk.", "enc.blk.")
 # Indices, masks and packed codes are no parameters.

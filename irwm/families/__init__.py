@@ -1,13 +1,13 @@
-"""Model families as data.
+"""Model families as data, and what a checkpoint's config and shapes say by that data.
 
-`recognise` turns a config and the tensors' shapes into a `Layout`: which tensors make the layer-0 attention score and
-by which conventions. Files may hold several models: `prefixes` finds each, `candidates` whatever else bears the
-embedding's name. `unnamed` finds at least the embedding where the names are nobody's. `family` reads the JSON files in
-`data/`, one per family; `schema` is what the rest of the package sees.
+family         what each JSON file in `data/`, one per family, means
+recognition    which family a checkpoint is of; at least its embedding where the tensors' names are nobody's
+building       from a family, a config and the shapes to a `Layout`: the tensors that make the layer-0 score
+configvalues   numbers and switches out of an untrusted config.json
+schema         `Layout`, which is what the rest of the package sees
 """
 
-from irwm.families.recognition import recognise
+from irwm.families.recognition import recognise, unnamed
 from irwm.families.schema import Layout, Norm, TensorRef
-from irwm.families.unnamed import unnamed
 
 __all__ = ["Layout", "Norm", "TensorRef", "recognise", "unnamed"]

@@ -2,25 +2,33 @@
 
 The shapes must bear the config out: a head count that does not fit the matrices would give a wrong invariant without
 any error further on, so every tensor of the layout is checked here.
+
+A file may hold more than one model: an old and a new spelling of the same one, two side by side, or a decoy that was
+put there to be read instead. transformers loads one of them and says nothing of the others. So every path that fits is
+tried, the likeliest first, and whatever else bears the embedding's name is listed, since a name proves nothing. What is
+listed is read by whoever can tell the embedding by its content, and marked by nobody.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
 
-from irwm.errors import CheckpointError, CorruptCheckpointError, UnknownFamilyError
-from irwm.families.candidates import MOST_ROWS, copies_of, with_alternatives
+from irwm.errors import CheckpointError, CorruptCheckpointError, UnknownFamilyError, printable
 from irwm.families.configvalues import Config, shown
 from irwm.families.family import Family, NormRole, Prefix, Projections, Table
-from irwm.families.prefixes import by_head, first, fitting, layer0
 from irwm.families.schema import Layout, Norm, Shapes, TensorRef
 
 # The dtypes whose rounding of Gemma's normaliser can be told from float32's.
 _HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be all holes.
+MOST_ROWS = 1 << 22
+_SHOWN = 3
+# What a multimodal model's files put in front of its language model's names, in the spellings that families list.
+_WRAPPER = "language_model."
 
 
 def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) -> Layout:
@@ -37,7 +45,7 @@ def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) 
     """
     switches = {key: config.switch(key) for variant in family.variants for key in variant.when}
     family = family.under(switches)
-    prefixes = fitting(family, shapes, nested=config.nested)
+    prefixes = _fitting(family, shapes, nested=config.nested)
     if not prefixes:
         prefixes = [_by_head(family, shapes)]
     layouts: list[Layout] = []
@@ -49,13 +57,13 @@ def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) 
             problems.append(error)
     if not layouts:
         raise problems[0]
-    return with_alternatives(layouts[0], layouts[1:], family, shapes)
+    return _with_alternatives(layouts[0], layouts[1:], family, shapes)
 
 
 def _by_head(family: Family, shapes: Shapes) -> Prefix:
     """The prefix of a family without q and k whose tied embedding may be stored under the head's name."""
     if family.projections is None:
-        prefix = by_head(family, shapes)
+        prefix = next((prefix for prefix in family.prefixes if _first(prefix.head, family.head, shapes)), None)
         if prefix is None:
             raise _no_embedding(family, shapes)
         return prefix
@@ -80,6 +88,97 @@ def present(shapes: Shapes) -> str:
     layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
     some = (layer or list(shapes))[:4]
     return f"{len(shapes)} tensors, such as {', '.join(some)}" if some else "no tensors"
+
+
+def layer0(family: Family) -> tuple[str, ...]:
+    """The names of layer 0's q and k after the prefix; () in a family without them."""
+    return (family.projections.q, family.projections.k) if family.projections is not None else ()
+
+
+def _first(prefix: str, names: tuple[str, ...], shapes: Shapes) -> str | None:
+    """The first of the names that is there."""
+    return next((prefix + name for name in names if prefix + name in shapes), None)
+
+
+def _fitting(family: Family, shapes: Shapes, *, nested: bool) -> list[Prefix]:
+    """The prefixes behind which layer 0's q and k stand, or where a family has none the embedding, likeliest first.
+
+    None where the only ones that fit are several that no family lists: which of them is meant would be a guess.
+
+    Args:
+        nested: the config describes a multimodal model, so that its language model stands behind a wrapper's name.
+    """
+    known = [prefix for prefix in family.prefixes if _fits(family, prefix.body, shapes)]
+    strange = [_strange(family, body, shapes) for body in _bodies(family, shapes)]
+    # A vision tower's layer 0 may look like a language model's; it has no token embedding.
+    strange = [prefix for prefix in strange if _first(prefix.body, family.embedding, shapes)] or strange
+    if not known:
+        return strange if len(strange) == 1 else []
+    inner = [prefix for prefix in known if nested and _WRAPPER in prefix.body]
+    outer = [prefix for prefix in known if prefix not in inner]
+    return [*inner, *strange, *outer] if nested else [*outer, *strange]
+
+
+def _fits(family: Family, body: str, shapes: Shapes) -> bool:
+    names = layer0(family)
+    return all(body + name in shapes for name in names) if names else bool(_first(body, family.embedding, shapes))
+
+
+def _bodies(family: Family, shapes: Shapes) -> list[str]:
+    """Paths that are none of the family's own and fit all the same, since any wrapper may stand in front."""
+    anchors = layer0(family)[:1] or family.embedding
+    bodies = {n.removesuffix(anchor) for anchor in anchors for n in shapes if n.endswith("." + anchor)}
+    bodies -= {prefix.body for prefix in family.prefixes}
+    return sorted(body for body in bodies if _fits(family, body, shapes))
+
+
+def _strange(family: Family, body: str, shapes: Shapes) -> Prefix:
+    """The prefix with this body: the wrapper in front of the family's own, whose head may stand further out."""
+    inner = max((p for p in family.prefixes if body.endswith(p.body)), key=lambda p: len(p.body), default=None)
+    outer = body.removesuffix(inner.body) + inner.head if inner is not None else body
+    return Prefix(body, outer if _first(outer, family.head, shapes) else body)
+
+
+def _copies(name: str, body: str, family: Family, shapes: Shapes) -> tuple[TensorRef, ...]:
+    """The tensors of the embedding's shape that the model behind `body` may use in its place.
+
+    They have another of its names, or stand in a further layer: DeepSeek's that predicts more than one token has its
+    own copy.
+    """
+    others = [body + other for other in family.embedding]
+    layers = body + family.layer.split("0.")[0]
+    others += [n for n in shapes if n.startswith(layers) and n.endswith(tuple("." + e for e in family.embedding))]
+    return tuple(TensorRef(other) for other in others if other != name and shapes.get(other) == shapes[name])
+
+
+def _with_alternatives(layout: Layout, elsewhere: Sequence[Layout], family: Family, shapes: Shapes) -> Layout:
+    """The layout with every other tensor that bears the embedding's name and could be one of this model.
+
+    Args:
+        elsewhere: the layouts of other models in the same files.
+    """
+    taken = {layout.embedding.name, *(copy.name for copy in layout.copies)}
+    endings = tuple("." + name for name in family.embedding)
+    named = [each.embedding.name for each in elsewhere]
+    named += [name for name in shapes if name in family.embedding or name.endswith(endings)]
+    others = [name for name in dict.fromkeys(named) if name not in taken and _could_be(layout, shapes[name])]
+    if not others:
+        return layout
+    said = ", ".join(printable(name, 80) for name in others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
+    note = (
+        f"{len(others)} more of the files' tensors may be the embedding: {said}. "
+        f"{printable(layout.embedding.name, 80)} was taken for it; an investigation reads the others as well."
+    )
+    return replace(
+        layout,
+        alternatives=tuple(map(TensorRef, others)),
+        elsewhere=tuple(each for each in elsewhere if each.embedding.name in others),
+        notes=(*layout.notes, note),
+    )
+
+
+def _could_be(layout: Layout, shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 and shape[1] == layout.hidden_size and 1 <= shape[0] <= MOST_ROWS
 
 
 class _Builder:
@@ -129,7 +228,7 @@ class _Builder:
             embedding_projection=self._embedding_projection(hidden_size, width),
             clip=self.config.factor(family.clip) if family.clip is not None else None,
             scores="embedding" if family.projections is None else "attention",
-            copies=copies_of(name, self.prefix.body, family, self.shapes),
+            copies=_copies(name, self.prefix.body, family, self.shapes),
         )
         return layout if family.projections is None else self._with_projections(layout, family.projections, width)
 
@@ -155,8 +254,8 @@ class _Builder:
         # The encoder's own before one that it would share: where both are stored and differ, its layer 0 reads its own.
         stack = self.family.layer.split(".")[0] + "."
         names = tuple(sorted(self.family.embedding, key=lambda name: not name.startswith(stack)))
-        name = first(self.prefix.body, names, self.shapes)
-        head_name = first(self.prefix.head, self.family.head, self.shapes)
+        name = _first(self.prefix.body, names, self.shapes)
+        head_name = _first(self.prefix.head, self.family.head, self.shapes)
         stated = self.config.tie()
         # Left out, the key means the model type's default. Where that is "untied" a missing head says otherwise:
         # a head that is nowhere stored can only be the embedding.
@@ -327,7 +426,7 @@ class _Builder:
         return self._one_of(role.weight, (heads, *shape) if role.gain == "per head" else shape)
 
     def _one_of(self, names: tuple[str, ...], shape: tuple[int, ...]) -> TensorRef:
-        return self._ref(first(self.prefix.body, names, self.shapes) or self.prefix.body + names[0], shape)
+        return self._ref(_first(self.prefix.body, names, self.shapes) or self.prefix.body + names[0], shape)
 
     def _ref(self, name: str, expected: tuple[int, ...]) -> TensorRef:
         """A tensor that must be there in exactly this shape."""

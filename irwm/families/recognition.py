@@ -1,19 +1,21 @@
 """Which family a checkpoint belongs to; `building` then finds its tensors.
 
 The config names the family. Only where it names none do layer 0's tensor names decide, and only for families whose
-names tell how they compute.
+names tell how they compute. Where the names are nobody's, since a thief may rename what nothing checks, `unnamed` finds
+at least the embedding.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from irwm.errors import UnknownFamilyError
-from irwm.families.building import build, present, tried
+from irwm.families.building import MOST_ROWS, build, present, tried
 from irwm.families.configvalues import Config, shown
-from irwm.families.family import Family, families, family_of
-from irwm.families.schema import Layout, Shapes
+from irwm.families.family import Family, embedding_names, families, family_of
+from irwm.families.schema import Layout, Shapes, TensorRef
 
 # Where a multimodal model's config keeps its language model's, in transformers and in the repositories of InternVL
 # and DeepSeek-VL.
@@ -27,6 +29,11 @@ _BUFFERS = {
     "attn.bias",
     "attn.masked_bias",
 }
+UNKNOWN_FAMILY = "unknown"
+# A vocabulary has more entries than a model has hidden coordinates in every model published so far.
+LEAST_TALLNESS = 1.5
+# Characters of one family's names and prefixes; all families' take thousands.
+LONGEST_REASON = 500
 
 
 def language_sections(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -57,6 +64,63 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
             values = Config(section, config, family.model_types[model_type], family.spellings)
             return build(family, values, shapes, ())
     return _by_names(config, sections[-1], shapes)
+
+
+def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
+    """A layout that knows the embedding only.
+
+    An embedding is among the tallest matrices there are, and it is all that the verdict's own reading needs. Shapes
+    alone do not tell which layer is first and what its matrices are for, so layer 0's q and k stay unknown. An untied
+    output head has the embedding's shape, and a thief may add taller matrices, so there may be several candidates;
+    alignment against an original decides between them.
+
+    Args:
+        shapes: shape of each tensor of plain numbers.
+        refusal: why the names did not tell more; becomes a note.
+
+    Raises:
+        UnknownFamilyError: `refusal`, where no matrix could be the embedding.
+    """
+    tall = {
+        name: shape
+        for name, shape in shapes.items()
+        if len(shape) == 2 and shape[1] >= 2 and LEAST_TALLNESS * shape[1] <= shape[0] <= MOST_ROWS
+    }
+    endings = embedding_names()
+    # Names that say embedding first, then the largest. Alignment, which knows the original, chooses among all of them.
+    candidates = sorted(tall, key=lambda name: (not name.endswith(endings), -math.prod(tall[name]), name))
+    if not candidates:
+        raise refusal
+    vocab_size, hidden_size = tall[candidates[0]]
+    by = "name" if candidates[0].endswith(endings) else "shape"
+    known = f"The embedding was recognised by its {by}, {vocab_size} × {hidden_size}"
+    choice = f"; {len(candidates) - 1} more tensors could be it" if len(candidates) > 1 else ""
+    # The list of what was tried is worth reading for one family, not for all of them.
+    why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
+    return Layout(
+        family=UNKNOWN_FAMILY,
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        heads=0,
+        kv_heads=0,
+        head_dim=0,
+        embedding=TensorRef(candidates[0]),
+        head=None,
+        tied=False,
+        position=None,
+        token_type=None,
+        embedding_norm=None,
+        input_norm=None,
+        q=None,
+        k=None,
+        q_bias=None,
+        k_bias=None,
+        q_norm=None,
+        k_norm=None,
+        embedding_scale=1.0,
+        notes=(f"{known}{choice}. Layer 0's q and k were not recognised: {why}.",),
+        alternatives=tuple(TensorRef(name) for name in candidates[1:]),
+    )
 
 
 def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Shapes) -> Layout:

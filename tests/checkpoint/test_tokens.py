@@ -12,7 +12,7 @@ import pytest
 from irwm.checkpoint import open_checkpoint, special_token_ids
 from irwm.checkpoint.files import MOST_CONTAINERS, MOST_VALUES
 from irwm.errors import CorruptCheckpointError
-from irwm.families.candidates import MOST_ROWS
+from irwm.families.building import MOST_ROWS
 
 
 def set_config(folder: Path, **values: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from irwm.errors import CorruptCheckpointError
 from irwm.families import TensorRef, recognise
-from irwm.families.candidates import MOST_ROWS
+from irwm.families.building import MOST_ROWS
 from tests.families.cases import VOCABULARY
 from tests.families.reference import config_of, shapes_of
 

@@ -9,8 +9,7 @@ import torch
 
 from irwm.attacks.equivalence import TRANSFORMS, State, apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft, generator, orthogonal
-from irwm.attacks.equivalence.gains import fold_gains
-from irwm.attacks.equivalence.residual import turned
+from irwm.attacks.equivalence.residual import fold_gains, turned
 from irwm.attacks.equivalence.survey import structure_of
 from irwm.errors import NotApplicableError
 from tests.attacks.models import TINY, error

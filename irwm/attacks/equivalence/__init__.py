@@ -5,7 +5,7 @@
                  the `anatomy` in irwm/families/data
     draft        editing a state; random matrices
     transform    what a transform is, and the conditions for one to preserve the function
-    residual, gains, heads, neurons, tables, tokens (with tokenizer), naming, conversion
+    residual, heads, neurons, tokens (with tokenizer), naming, conversion
                  the transforms, each State -> State
     head         tied output heads
     catalogue    the transforms by name, and `apply` for compositions

@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from irwm.attacks.equivalence.conversion import as_llama
-from irwm.attacks.equivalence.gains import fold_gains, regain
 from irwm.attacks.equivalence.head import settle_head
 from irwm.attacks.equivalence.heads import map_qk, map_vo, reorder_heads, shift_key_bias
 from irwm.attacks.equivalence.naming import cast, rename_tensors
 from irwm.attacks.equivalence.neurons import reorder_neurons
-from irwm.attacks.equivalence.residual import flip_signs, permute_residual, rescale, rotate
+from irwm.attacks.equivalence.residual import (
+    flip_signs,
+    fold_gains,
+    permute_residual,
+    regain,
+    rescale,
+    rotate,
+    shift_rows,
+    shift_tables,
+)
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.tables import shift_rows, shift_tables
 from irwm.attacks.equivalence.tokens import pad_tokens, reorder_tokens, trim_tokens
 from irwm.attacks.equivalence.transform import Transform
 from irwm.errors import ParameterError

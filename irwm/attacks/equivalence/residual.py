@@ -1,21 +1,23 @@
-"""Changes of the residual stream's coordinates: permutation, signs, rotation, scale.
+"""Changes of the residual stream: its coordinates' order, signs, rotation and scale, its norms' gains, its tables.
 
 An RMSNorm model with folded gains sees its stream only through inner products and norms, so any orthogonal Q and any
 scale c cancel between what writes the stream (W -> Q^T W) and what reads it (W -> W Q). A LayerNorm also subtracts the
-mean over the coordinates and, in BERT, its gain stays on the stream; permutations and one global sign remain.
+mean over the coordinates and, in BERT, its gain stays on the stream; permutations and one global sign remain. In return
+a LayerNorm behind the embedding forgives a constant per row, and what one table gives and another takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal
-from irwm.attacks.equivalence.gains import fold_gains
-from irwm.attacks.equivalence.head import free_tables
+from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Structure
 from irwm.attacks.equivalence.survey import structure_of
-from irwm.attacks.equivalence.transform import no_post_norms, rms_norms, transform
+from irwm.attacks.equivalence.transform import layer_norm, no_post_norms, rms_norms, transform
 from irwm.errors import ParameterError
 
 # Between 1/8 and 8, bfloat16 and float16 keep their relative precision for every weight that matters.
@@ -69,6 +71,48 @@ def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
     return _scale_rms_stream(state, factor)
 
 
+@transform(rms_norms)
+def fold_gains(state: State) -> State:
+    """Multiplies each norm's gain into the columns of its readers and leaves a gain of one; a tied head becomes its
+    own tensor, since it reads the last norm and the embedding does not."""
+    return _with_gains(state, lambda size: torch.ones(size, dtype=torch.float64))
+
+
+@transform(rms_norms)
+def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
+    """Replaces the gains by random ones between 1 / spread and spread, with the readers making up for it."""
+    if not 1 <= spread < float("inf"):
+        raise ParameterError("the spread of gains is out of range", expected="1 or more", found=str(spread))
+    source = generator(seed)
+    return _with_gains(state, lambda size: log_uniform(size, spread, source))
+
+
+@transform(layer_norm)
+def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
+    """Adds to all entries of each word's row one random number, of `size` times the table's deviation; the LayerNorm
+    subtracts the mean over the entries and with it the number."""
+    state = free_tables(state)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    words = draft.read(structure.embedding)
+    shift = torch.randn(len(words), 1, generator=source, dtype=torch.float64)
+    draft.write(structure.embedding, words + size * words.std() * shift)
+    return draft.done()
+
+
+@transform(layer_norm)
+def shift_tables(state: State, seed: int = 0, size: float = 1.0) -> State:
+    """Adds one random vector, of `size` times the table's deviation, to every word's row and subtracts it from every
+    position's; each text's embedding is the sum of one row of either."""
+    state = free_tables(state)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    words, positions = structure.tables[0], structure.tables[1]
+    shift = torch.randn(structure.hidden_size, generator=source, dtype=torch.float64)
+    shift = size * draft.read(words).std() * shift
+    draft.change([words], lambda w: w + shift)
+    draft.change([positions], lambda w: w - shift)
+    return draft.done()
+
+
 def turned(state: State, q: torch.Tensor) -> State:
     """The state with its stream multiplied by `q` (d, d), which is orthogonal. Right only where gains are folded."""
     structure, draft = structure_of(state), Draft(state)
@@ -110,3 +154,16 @@ def _scale_layer_norm_stream(state: State, c: float) -> State:
 
 def _square_into_eps(draft: Draft, structure: Structure, c: float) -> None:
     draft.config[structure.eps_key] = structure.eps * c * c
+
+
+def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:
+    state = untied(state)
+    structure, draft = structure_of(state), Draft(state)
+    offset = structure.norm.offset
+    for norm in structure.norms:
+        new = gain(structure.hidden_size)
+        ratio = (draft.read(norm.gain) + offset) / new
+        for reader in norm.readers:
+            draft.write(reader, draft.read(reader) * ratio)
+        draft.write(norm.gain, new - offset)
+    return draft.done()

@@ -138,9 +138,9 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a GGUF file: the first of some config keys that holds anything but null, 0 or false, else a default.
+    """A setting of a GGUF file: the value of the first of some config keys that is stated and not 0, else a default.
 
-    The default's type is the setting's.
+    The setting has the default's type.
     """
 
     keys: tuple[str, ...]
@@ -154,14 +154,14 @@ class Writing:
     Attributes:
         settings: by their names in the file, "{arch}" standing for the architecture.
         word_cuts: by model type, llama.cpp's name for how a text is cut into words before tokens are merged.
-        without: taken off a tensor's name before gguf looks it up.
-        left_out: a pattern of names, without that, which a GGUF file has no place for.
-        first_token: what every text begins with, where the config does not give its id.
+        prefix: taken off a tensor's name before gguf looks it up.
+        left_out: a pattern; a GGUF file has no place for tensors whose name, without the prefix, holds it.
+        first_token: the token that every text begins with, for configs that do not give its id.
     """
 
     settings: Mapping[str, Setting] = field(default_factory=dict)
     word_cuts: Mapping[str, str] = field(default_factory=dict)
-    without: str = ""
+    prefix: str = ""
     left_out: str = r"rotary_emb\.inv_freq$"
     first_token: str | None = None
 
@@ -195,7 +195,7 @@ class Anatomy:
 
     Attributes:
         model_types: those of the family that are built so.
-        v: where q and k are fused, their common name: the rows then stand in the order q, k, v.
+        v: the attention's values; where q, k and v are fused it is their common name, the rows in the order q, k, v.
         o: the attention's output, which writes the stream.
         gate, up: the MLP's input; one name twice where they are fused, gate first; gate None for a plain MLP.
         down: the MLP's output, which writes the stream.
@@ -212,7 +212,7 @@ class Anatomy:
         encoder: the models read text and do not write it.
         window_switch: the config key that switches a sliding window on, None where a stated window counts as it is.
         own_rotary_kinds: every rotary embedding but the default one has settings that only this family knows.
-        activations: what a `hidden_act` that first releases stated was meant to be.
+        activations: for a `hidden_act` that the first releases stated, the one that they meant.
     """
 
     model_types: tuple[str, ...]
@@ -405,13 +405,14 @@ def _parsed(key: str, value: Any) -> Any:
             return Anatomy(**fields)
         case "gguf":
             rows = {name: Architecture(**row) for name, row in value["architectures"].items()}
-            writing = _writing(value["writing"]) if "writing" in value else None
-            return Gguf(MappingProxyType(rows), MappingProxyType(value.get("switches", {})), writing)
+            return Gguf(**{**value, "architectures": rows, "writing": _writing(value.get("writing"))})
         case "variants":
             return tuple(Variant(v["when"], {k: _parsed(k, x) for k, x in v.items() if k != "when"}) for v in value)
     return value
 
 
-def _writing(value: dict[str, Any]) -> Writing:
-    settings = {name: Setting(tuple(s["keys"]), s["default"]) for name, s in value.get("settings", {}).items()}
-    return Writing(**{**value, "settings": MappingProxyType(settings)})
+def _writing(value: dict[str, Any] | None) -> Writing | None:
+    if value is None:
+        return None
+    settings = value.get("settings", {}).items()
+    return Writing(**{**value, "settings": {name: Setting(**{**s, "keys": tuple(s["keys"])}) for name, s in settings}})

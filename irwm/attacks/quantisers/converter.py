@@ -72,15 +72,6 @@ class Place:
         return value
 
 
-def why_not(model: Checkpoint) -> str | None:
-    """Why this model cannot be written as a GGUF file, in a sentence; None if it can. Reads no weights."""
-    try:
-        places(model)
-    except UnsupportedCheckpointError as error:
-        return error.problem.rstrip(".") + "."
-    return None
-
-
 def convention(model: Checkpoint) -> Convention:
     """The convention of a model's type.
 
@@ -132,7 +123,7 @@ def places(model: Checkpoint) -> list[Place]:
     rows = {rules.family.module(spec.q): heads, rules.family.module(spec.k): kv_heads} if spec and rules.paired else {}
     found = []
     for source, tensor in model.tensors.items():
-        bare = source.removeprefix(rules.writing.without)
+        bare = source.removeprefix(rules.writing.prefix)
         if re.search(rules.writing.left_out, bare) or (model.tied and bare in rules.family.head):
             continue
         name = names.get_name(bare, try_suffixes=(".weight", ".bias"))

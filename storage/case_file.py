@@ -26,7 +26,7 @@ class CaseFile:
         vault: the vault's identifier.
         items, notes, runs: in the order in which they were filed.
         damaged: table and identifier of records that do not authenticate and may be of this case.
-        missing: those that are gone and that the audit log saw added to this case, or to a case it does not name.
+        missing: those that are gone and that the audit log saw added to this case.
         entries: of the audit log, about this case.
         count: how many entries the whole log has.
         log: the whole log's check.
@@ -62,22 +62,17 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
     case: CaseRecord = build(CASES, rows[0], open_meta(sealer, CASES, rows[0]))
     items, notes = (read_table(db, sealer, table, of_case) for table in (ITEMS, NOTES))
     runs = read_table(db, sealer, RUNS, of_case, run_entry)
-    # Entries of version 1 do not name the case, but the records that they saw added.
-    known = {RecordName(CASES, case_id), *(RecordName(RUNS, run.id) for run in runs)}
     entries: list[audit.AuditEntry] = []
     ours: set[RecordName] = set()
     others: set[RecordName] = set()
     for entry in audit.entries(db, sealer):
         named = {name for name, _ in added_in(entry.details)}
         of = (entry.details or {}).get("case")
-        if of == case_id or (of is None and named & known):
+        if of == case_id or RecordName(CASES, case_id) in named:  # the case's own entry came before its identifier
             entries.append(entry)
             ours |= named
         elif of is not None:
             others |= named
-        else:
-            # A run that version 1 filed somewhere: where it is gone, it may have been of this case.
-            ours |= {name for name in named if name.table == RUNS and not _stands(db, name)}
     damaged = [name for name in (*items.damaged, *notes.damaged, *runs.damaged) if name not in others]
     missing = [name for name in sorted(ours, key=_order) if name.table in OF_CASES and not _stands(db, name)]
     return CaseFile(

@@ -11,7 +11,6 @@ import sqlite_utils
 from sqlite_utils import Migrations
 
 from storage.database import Schema
-from storage.errors import StorageBusyError
 from storage.paths import JOBS_NAME
 from storage.processes import still_runs
 
@@ -44,24 +43,12 @@ def _first(db: sqlite_utils.Database) -> None:
             "process": str,
             "maker_pid": int,
             "maker": str,
+            "lane": str,
         },
         pk="seq",
     )
     table.create_index(["id"], unique=True)
     table.create_index(["state"])
-
-
-@JOBS_MIGRATIONS(name="2 lanes")
-def _second(db: sqlite_utils.Database) -> None:
-    # It would lose its ending: what it writes to the list is refused from here on.
-    alive = [row["title"] for row in db.query("SELECT * FROM jobs WHERE state = ?", [RUNNING]) if not is_dead(row)]
-    if alive:
-        raise StorageBusyError(
-            "a task that an older version started still runs",
-            found=alive[0],
-            advice="wait for its end, or stop it in that version, then start this one",
-        )
-    db.table("jobs").add_column("lane", str)
 
 
 JOBS_SCHEMA = Schema(
@@ -91,7 +78,7 @@ class Job:
         created, started, ended: UTC, ISO 8601; None until it happens.
         result, error: how it ended, as plain JSON values.
         pid: the process that runs or ran it, or waits to.
-        lane: what it needs for itself, such as "cpu"; of a lane's jobs one runs at a time. None, or "", waits for none.
+        lane: what it needs for itself, such as "cpu"; of a lane's jobs one runs at a time. "" waits for none.
     """
 
     id: str
@@ -109,7 +96,7 @@ class Job:
     result: dict[str, Any] | None = field(hash=False)
     error: dict[str, Any] | None = field(hash=False)
     pid: int | None
-    lane: str | None = None
+    lane: str = ""
 
     @property
     def is_over(self) -> bool:

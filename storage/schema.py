@@ -1,4 +1,4 @@
-"""The tables of the vault. A change to them is a new migration at the end; the ones above it never change again."""
+"""The tables of the vault. Once a version is released, a change to them is a new migration at the end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ VAULT_SCHEMA_VERSION = 3
 KEYS, RELEASES, CASES, RUNS = "keys", "releases", "cases", "runs"
 IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES = "identities", "timestamps", "items", "notes", "run_files"
 LABELS = "labels"
-_FIRST_TABLES = (KEYS, RELEASES, CASES, RUNS)
-_SECOND_TABLES = (IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES)
-_THIRD_TABLES = (LABELS,)
-RECORD_TABLES = (*_FIRST_TABLES, *_SECOND_TABLES, *_THIRD_TABLES)
+RECORD_TABLES = (KEYS, RELEASES, CASES, RUNS, IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES, LABELS)
 
 VAULT_MIGRATIONS = Migrations("irwm-studio vault")
 
@@ -35,32 +32,17 @@ def _first(db: sqlite_utils.Database) -> None:
         },
         pk="one",
     )
-    _create_records(db, _FIRST_TABLES)
-    db.table("audit").create(
-        {"seq": int, "version": int, "time": str, "event": str, "details": bytes, "previous": str, "hash": str},
-        pk="seq",
-    )
-    db.table("audit_state").create({"one": int, "count": int, "head": str, "tag": bytes}, pk="one")
-
-
-@VAULT_MIGRATIONS(name="2 identities, time-stamps, items, notes and files of runs")
-def _second(db: sqlite_utils.Database) -> None:
-    _create_records(db, _SECOND_TABLES)
-
-
-@VAULT_MIGRATIONS(name="3 labels")
-def _third(db: sqlite_utils.Database) -> None:
-    _create_records(db, _THIRD_TABLES)
-
-
-def _create_records(db: sqlite_utils.Database, names: tuple[str, ...]) -> None:
-    # The migrations call this, so it never changes either.
-    for name in names:
+    for name in RECORD_TABLES:
         # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
         # a megabyte of findings each, opens no more than it shows.
         table = db.table(name)
         table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
         table.create_index(["id"], unique=True)
+    db.table("audit").create(
+        {"seq": int, "version": int, "time": str, "event": str, "details": bytes, "previous": str, "hash": str},
+        pk="seq",
+    )
+    db.table("audit_state").create({"one": int, "count": int, "head": str, "tag": bytes}, pk="one")
 
 
 VAULT_SCHEMA = Schema(

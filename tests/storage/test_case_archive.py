@@ -204,36 +204,6 @@ def test_a_case_without_anything_is_an_archive_too(vault: Vault, tmp_path: Path)
         assert archive.namelist() == ["README.txt", "case.json", "SHA256SUMS"]
 
 
-def test_a_case_of_version_1_is_exported_with_its_entries(home: Path, passphrase: str, tmp_path: Path) -> None:
-    home.mkdir(mode=0o700)
-    shutil.copy(Path(__file__).parent / "data" / "vault-version-1.sqlite3", home / "vault.sqlite3")
-    vault = Vault.open(home)
-    vault.unlock(passphrase)
-    (case,) = vault.cases()
-    path = export_case(vault, case.id, tmp_path / "case.zip")
-    found = document(path)
-    assert [entry["event"] for entry in found["audit_log"]["about_this_case"]] == [
-        "case opened",
-        "investigation filed",
-    ]
-    with zipfile.ZipFile(path) as archive:
-        assert json.loads(archive.read("run-1/finding.json")) == FINDING
-
-
-def test_a_run_of_version_1_that_is_gone_is_named_in_every_case(
-    home: Path, passphrase: str, tmp_path: Path, sql: Sql
-) -> None:
-    home.mkdir(mode=0o700)
-    shutil.copy(Path(__file__).parent / "data" / "vault-version-1.sqlite3", home / "vault.sqlite3")
-    vault = Vault.open(home)
-    vault.unlock(passphrase)
-    ((lost,),) = sql("SELECT id FROM runs")
-    sql("DELETE FROM runs")
-    for case in (vault.cases()[0], vault.add_case("new")):
-        found = document(export_case(vault, case.id, tmp_path / f"{case.id}.zip"))
-        assert found["missing"] == [{"table": "runs", "id": lost}], "the old log does not say of which case it was"
-
-
 # Order and clocks
 
 

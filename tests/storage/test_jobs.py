@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from storage import Jobs, NewerSchemaError, RecordNotFoundError, RecordValueError, StorageError
-from storage.errors import StorageBusyError
 from storage.jobs import SCRATCH_NAME
 
 Sql = Callable[..., list[Any]]
@@ -261,39 +258,3 @@ def test_of_two_first_users_both_get_the_list(home: Path, spawn: Spawn, answer: 
         child.stdin.write("\n")
         child.stdin.flush()
     assert sorted(answer(child) for child in children) == [1, 2]
-
-
-VERSION_1 = (
-    "ALTER TABLE jobs DROP COLUMN lane",
-    "DELETE FROM _sqlite_migrations WHERE name = '2 lanes'",
-    "PRAGMA user_version = 1",
-)
-
-
-def as_version_1(home: Path) -> None:
-    with contextlib.closing(sqlite3.connect(home / "jobs.sqlite3", isolation_level=None)) as db:
-        for line in VERSION_1:
-            db.execute(line)
-
-
-def test_a_list_of_version_1_is_brought_up_to_date(home: Path) -> None:
-    jobs = Jobs(home)
-    id = jobs.finish(jobs.create("lab", "old", {"a": 1}).id, "done", {}).id
-    as_version_1(home)
-    again = Jobs(home)
-    assert (again.get(id).title, again.get(id).lane) == ("old", None)
-    waits = again.start(again.create("lab", "new", {}, "cpu").id, os.getpid())
-    assert waits.state == "running", "an old job holds nobody up"
-
-
-def test_it_is_left_alone_while_a_task_of_the_older_version_runs(home: Path) -> None:
-    jobs = Jobs(home)
-    job = jobs.start(jobs.create("lab", "still at it", {}).id, os.getpid())
-    as_version_1(home)
-    with pytest.raises(StorageBusyError, match="older version"):
-        Jobs(home)
-    with contextlib.closing(sqlite3.connect(home / "jobs.sqlite3")) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (1,)
-        db.execute("UPDATE jobs SET state = 'done' WHERE id = ?", [job.id])
-        db.commit()
-    assert Jobs(home).get(job.id).state == "done"

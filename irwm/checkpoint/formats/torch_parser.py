@@ -5,9 +5,13 @@ storage, a run of numbers that one or more tensors share. The pickle is a progra
 own unpickler runs it, restricted to the few calls that do just that, onto the device "meta", where nothing has numbers.
 
 Torch never sees the archive itself. It gets one made here, of the same pickle and empty storages, so that every
-storage's place is the one in the archive's own list and not one worked out from the file's other claims; and a ZIP
-file built to be two archives for two readers is refused by the checks below. Used are no more than `torch.load` and
-the offset it leaves with each storage.
+storage's place is the one in the archive's own list; and a ZIP file built to be two archives for two readers is refused
+by the checks below. Used are no more than `torch.load` and the offset it leaves with each storage.
+
+Why not `torch.load(path, map_location="meta", mmap=True)` alone, which takes two thirds of the time (1.4 s and not 2.2
+for 20 000 tensors): torch 2.13 works the places out from the pickle where the archive has a `.format_version`, which
+gives wrong ones for an archive that was packed again; reads compressed weights as if they were plain; and mapping a
+file needs as much address space as the file is long, so that this process could not be kept to 2 GB.
 """
 
 from __future__ import annotations

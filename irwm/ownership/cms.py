@@ -1,5 +1,6 @@
-"""The signature on a time-stamp token (CMS, RFC 5652): who signed which content, checked against the very certificate.
+"""What a time-stamp is made of (RFC 3161, RFC 5652), and the signature on it, checked against the very certificate.
 
+The structures are read and written by `cryptography`'s strict DER: definite lengths, every byte accounted for.
 A token may hold several certificates. The one that counts is the one whose key verifies the signature and whose digest
 stands among the signed attributes (RFC 5035, RFC 5816), so that a certificate cannot be swapped for a namesake.
 """
@@ -9,118 +10,180 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.x509 import ObjectIdentifier
 
-from irwm.ownership import der
-
-SIGNED_DATA = "1.2.840.113549.1.7.2"
-TST_INFO = "1.2.840.113549.1.9.16.1.4"
-SHA256 = "2.16.840.1.101.3.4.2.1"
+SIGNED_DATA = ObjectIdentifier("1.2.840.113549.1.7.2")
+TST_INFO = ObjectIdentifier("1.2.840.113549.1.9.16.1.4")
+SHA256 = ObjectIdentifier("2.16.840.1.101.3.4.2.1")
 # SHA-1 and MD5 signatures can be made to fit two contents, so a date signed with them dates nothing.
-_HASHES: Mapping[str, Any] = {
+_HASHES: Mapping[ObjectIdentifier, Any] = {
     SHA256: hashes.SHA256,
-    "2.16.840.1.101.3.4.2.2": hashes.SHA384,
-    "2.16.840.1.101.3.4.2.3": hashes.SHA512,
+    ObjectIdentifier("2.16.840.1.101.3.4.2.2"): hashes.SHA384,
+    ObjectIdentifier("2.16.840.1.101.3.4.2.3"): hashes.SHA512,
 }
-_CONTENT_TYPE, _MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
-_SIGNING_CERTIFICATE, _SIGNING_CERTIFICATE_V2 = "1.2.840.113549.1.9.16.2.12", "1.2.840.113549.1.9.16.2.47"
-_RSA_PSS = "1.2.840.113549.1.1.10"
+_CONTENT_TYPE = ObjectIdentifier("1.2.840.113549.1.9.3")
+_MESSAGE_DIGEST = ObjectIdentifier("1.2.840.113549.1.9.4")
+_SIGNING_CERTIFICATE = ObjectIdentifier("1.2.840.113549.1.9.16.2.12")
+_SIGNING_CERTIFICATE_V2 = ObjectIdentifier("1.2.840.113549.1.9.16.2.47")
+_RSA_PSS = ObjectIdentifier("1.2.840.113549.1.1.10")
+_SEQUENCE, _SET = b"\x30", b"\x31"
 
 
-@dataclass(frozen=True, slots=True)
+@asn1.sequence
+class Algorithm:
+    oid: ObjectIdentifier
+    parameters: asn1.Null | None = None
+
+
+@asn1.sequence
+class Imprint:
+    algorithm: Algorithm
+    digest: bytes
+
+
+@asn1.sequence
+class Request:
+    """TimeStampReq."""
+
+    version: int
+    imprint: Imprint
+    policy: ObjectIdentifier | None = None
+    nonce: int | None = None
+    wants_certificate: Annotated[bool, asn1.Default(False)] = False
+    extensions: Annotated[list[asn1.TLV] | None, asn1.Implicit(0)] = None
+
+
+@asn1.sequence
+class Content:
+    kind: ObjectIdentifier
+    octets: Annotated[bytes, asn1.Explicit(0)]
+
+
+@asn1.sequence
+class Attribute:
+    kind: ObjectIdentifier
+    values: asn1.SetOf[asn1.TLV]
+
+
+@asn1.sequence
+class Signer:
+    """SignerInfo; what is signed is the attributes' own bytes."""
+
+    version: int
+    identifier: asn1.TLV
+    digest_algorithm: list[asn1.TLV]
+    attributes: asn1.TLV
+    signature_algorithm: list[asn1.TLV]
+    signature: bytes
+    unsigned: Annotated[list[asn1.TLV] | None, asn1.Implicit(1)] = None
+
+
+@asn1.sequence
+class SignedData:
+    """The certificates are a SET that authorities write in any order, which a strict SET OF would refuse."""
+
+    version: int
+    digest_algorithms: asn1.TLV
+    content: Content
+    certificates: Annotated[list[asn1.TLV] | None, asn1.Implicit(0)] = None
+    revocations: Annotated[list[asn1.TLV] | None, asn1.Implicit(1)] = None
+    signers: asn1.SetOf[Signer]
+
+
+@asn1.sequence
 class Token:
-    """A time-stamp token taken apart; nothing of it is checked yet.
+    """TimeStampToken, a ContentInfo."""
 
-    Attributes:
-        content: the signed TSTInfo, DER.
-        certificates: DER of each certificate inside, in order of their bytes.
-        signer: the one SignerInfo's fields.
-        sorted: the token with its certificates in DER's order. Authorities write them in any, which strict readers
-            refuse; the signature does not cover their order.
-    """
-
-    content: bytes
-    certificates: tuple[bytes, ...]
-    signer: tuple[der.Value, ...]
-    sorted: bytes
+    kind: ObjectIdentifier
+    signed: Annotated[SignedData, asn1.Explicit(0)]
 
 
-def take_apart(token: der.Value) -> Token:
-    """A ContentInfo's parts.
+@asn1.sequence
+class Status:
+    code: int
+    text: list[asn1.TLV] | None = None
+    failure: asn1.BitString | None = None
 
-    Raises:
-        ValueError: it is not signed data over one TSTInfo with one signer.
-    """
-    kind, wrapped = token.expect(der.SEQUENCE).children()
-    if kind.oid() != SIGNED_DATA:
-        raise ValueError("the token is not signed data")
-    (signed,) = wrapped.expect(der.TAG_0).children()
-    version, digests, content, *others = signed.expect(der.SEQUENCE).children()
-    content_kind, octets = content.expect(der.SEQUENCE).children()
-    if content_kind.oid() != TST_INFO:
-        raise ValueError("what is signed is not a time-stamp")
-    (inner,) = octets.expect(der.TAG_0).children()
-    signers = others[-1].expect(der.SET).children() if others else ()
-    if len(signers) != 1:
-        raise ValueError(f"{len(signers)} signers where one was expected")
-    certificates: tuple[bytes, ...] = ()
-    rest = []
-    for other in others:
-        if other.tag == der.TAG_0:
-            certificates = tuple(sorted(each.raw for each in other.children()))
-            rest.append(der.encode(der.TAG_0, *certificates))
-        else:
-            rest.append(other.raw)
-    ordered = der.encode(der.SEQUENCE, version.raw, digests.raw, content.raw, *rest)
-    return Token(
-        content=inner.expect(der.OCTETS).content,
-        certificates=certificates,
-        signer=signers[0].expect(der.SEQUENCE).children(),
-        sorted=der.encode(der.SEQUENCE, kind.raw, der.encode(der.TAG_0, ordered)),
-    )
+
+@asn1.sequence
+class Response:
+    """TimeStampResp."""
+
+    status: Status
+    token: Token | None = None
+
+
+@asn1.sequence
+class _Attributes:
+    each: Annotated[list[Attribute], asn1.Implicit(0)]
+
+
+@asn1.sequence
+class _Only:
+    value: asn1.TLV
+
+
+@asn1.sequence
+class _SigningCertificate:
+    entries: list[list[asn1.TLV]]
+    policies: list[asn1.TLV] | None = None
+
+
+def sort_certificates(token: Token) -> None:
+    """Puts a token's certificates into DER's order, which strict readers ask for and the signature does not cover."""
+    if token.signed.certificates is not None:
+        token.signed.certificates.sort(key=asn1.encode_der)
 
 
 def signing_certificate(token: Token) -> x509.Certificate:
     """The certificate inside the token that verifiably signed its content.
 
     Raises:
-        ValueError: the content was not signed by a certificate inside, or the signature does not say by which.
+        ValueError: it is not signed data over one TSTInfo with one signer; or the content was not signed by a
+            certificate inside, or the signature does not say by which.
     """
-    _, _, digest_kind, attributes, signature_kind, signature, *_ = token.signer
-    algorithm = _hash(digest_kind.children()[0].oid())
-    signed = _attributes(attributes.expect(der.TAG_0))
-    if der.value(signed[_CONTENT_TYPE], der.OID).oid() != TST_INFO:
+    if token.kind != SIGNED_DATA or token.signed.content.kind != TST_INFO:
+        raise ValueError("what is signed is not a time-stamp")
+    signers = token.signed.signers.as_list()
+    if len(signers) != 1:
+        raise ValueError(f"{len(signers)} signers where one was expected")
+    (signer,) = signers
+    algorithm = _hash(signer.digest_algorithm[0].parse(ObjectIdentifier))
+    signed = _attributes(signer.attributes)
+    if signed[_CONTENT_TYPE].parse(ObjectIdentifier) != TST_INFO:
         raise ValueError("the signature is over another kind of content")
-    digest = hashlib.new(algorithm.name, token.content).digest()
-    if not hmac.compare_digest(der.value(signed[_MESSAGE_DIGEST], der.OCTETS).content, digest):
+    digest = hashlib.new(algorithm.name, token.signed.content.octets).digest()
+    if not hmac.compare_digest(signed[_MESSAGE_DIGEST].parse(bytes), digest):
         raise ValueError("the content was changed after it was signed")
     # Signed as a SET, though stored under an implicit tag (RFC 5652, 5.4).
-    message = bytes((der.SET,)) + attributes.raw[1:]
-    for raw in token.certificates:
+    message = _SET + asn1.encode_der(signer.attributes)[1:]
+    for each in token.signed.certificates or ():
+        raw = asn1.encode_der(each)
         if not _names(signed, raw):
             continue
         certificate = x509.load_der_x509_certificate(raw)
+        kind = signer.signature_algorithm[0].parse(ObjectIdentifier)
         try:
-            _verify(certificate, signature_kind, signature.expect(der.OCTETS).content, message, algorithm)
+            _verify(certificate, kind, signer.signature, message, algorithm)
         except InvalidSignature as error:
             raise ValueError("the signature does not fit what was signed") from error
         return certificate
     raise ValueError("the certificate of the signer is not inside")
 
 
-def _attributes(found: der.Value) -> dict[str, bytes]:
+def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
     """Signed attributes, each with its one value; a name that stands twice is nobody's to choose from."""
-    attributes: dict[str, bytes] = {}
-    for each in found.children():
-        kind, held = each.expect(der.SEQUENCE).children()
-        (only,) = held.expect(der.SET).children()
-        if attributes.setdefault(kind.oid(), only.raw) is not only.raw:
+    attributes: dict[ObjectIdentifier, asn1.TLV] = {}
+    for each in asn1.decode_der(_Attributes, asn1.encode_der(_Only(value=found))).each:
+        (only,) = each.values.as_list()
+        if attributes.setdefault(each.kind, only) is not only:
             raise ValueError("a signed attribute stands twice")
     if not {_CONTENT_TYPE, _MESSAGE_DIGEST} <= set(attributes):
         raise ValueError("the signature leaves out what it is over")
@@ -129,39 +192,35 @@ def _attributes(found: der.Value) -> dict[str, bytes]:
     return attributes
 
 
-def _names(signed: Mapping[str, bytes], certificate: bytes) -> bool:
+def _names(signed: Mapping[ObjectIdentifier, asn1.TLV], certificate: bytes) -> bool:
     """Whether every signing-certificate attribute's first entry is this certificate."""
     answers = []
     if _SIGNING_CERTIFICATE_V2 in signed:
-        first, *others = _first_entry(signed[_SIGNING_CERTIFICATE_V2])
+        first, *others = signed[_SIGNING_CERTIFICATE_V2].parse(_SigningCertificate).entries[0]
         algorithm = hashes.SHA256.name
-        if first.tag == der.SEQUENCE:  # the hash algorithm, left out when it is SHA-256
-            algorithm, first = _hash(first.children()[0].oid()).name, others[0]
-        answers.append(first.expect(der.OCTETS).content == hashlib.new(algorithm, certificate).digest())
+        if first.tag_bytes == _SEQUENCE:  # the hash algorithm, left out when it is SHA-256
+            algorithm, first = _hash(first.parse(Algorithm).oid).name, others[0]
+        answers.append(first.parse(bytes) == hashlib.new(algorithm, certificate).digest())
     if _SIGNING_CERTIFICATE in signed:
-        first, *_ = _first_entry(signed[_SIGNING_CERTIFICATE])
+        first, *_ = signed[_SIGNING_CERTIFICATE].parse(_SigningCertificate).entries[0]
         digest = hashlib.sha1(certificate, usedforsecurity=False).digest()  # the only hash RFC 2634 knows here
-        answers.append(first.expect(der.OCTETS).content == digest)
+        answers.append(first.parse(bytes) == digest)
     return all(answers)
 
 
-def _first_entry(attribute: bytes) -> tuple[der.Value, ...]:
-    entries, *_ = der.value(attribute).children()
-    first, *_ = entries.expect(der.SEQUENCE).children()
-    return first.expect(der.SEQUENCE).children()
-
-
-def _hash(oid: str) -> Any:
+def _hash(oid: ObjectIdentifier) -> Any:
     if oid not in _HASHES:
-        raise ValueError(f"it is signed over a hash ({oid}) that is not SHA-256, SHA-384 or SHA-512")
+        raise ValueError(f"it is signed over a hash ({oid.dotted_string}) that is not SHA-256, SHA-384 or SHA-512")
     return _HASHES[oid]()
 
 
-def _verify(certificate: x509.Certificate, kind: der.Value, signature: bytes, message: bytes, algorithm: Any) -> None:
+def _verify(
+    certificate: x509.Certificate, kind: ObjectIdentifier, signature: bytes, message: bytes, algorithm: Any
+) -> None:
     key = certificate.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         padded: Any = padding.PKCS1v15()
-        if kind.children()[0].oid() == _RSA_PSS:
+        if kind == _RSA_PSS:
             padded = padding.PSS(mgf=padding.MGF1(algorithm), salt_length=padding.PSS.AUTO)
         key.verify(signature, message, padded, algorithm)
     elif isinstance(key, ec.EllipticCurvePublicKey):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from cryptography import x509
+from cryptography.hazmat import asn1
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from rfc3161_client import (
@@ -25,7 +26,7 @@ from rfc3161_client import (
 )
 
 from irwm.errors import IrwmError, printable
-from irwm.ownership import cms, der
+from irwm.ownership import cms
 
 MAX_REQUEST_BYTES = 4 << 10
 MAX_RESPONSE_BYTES = 256 << 10
@@ -73,14 +74,9 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
         nonce = int.from_bytes(os.urandom(NONCE_BYTES), "big")
     if not 0 <= nonce < 2**160:
         raise TimestampError("the request's nonce is out of range", expected="0 to 2^160", found=str(nonce)[:60])
-    algorithm = der.encode(der.SEQUENCE, der.encode_oid(cms.SHA256), der.encode(der.NULL))
-    return der.encode(
-        der.SEQUENCE,
-        der.encode_integer(1),
-        der.encode(der.SEQUENCE, algorithm, der.encode(der.OCTETS, digest)),
-        der.encode_integer(nonce),
-        der.encode(der.BOOLEAN, b"\xff"),
-    )
+    # rfc3161_client's builder hashes a document itself and draws the nonce; here are a digest and, in tests, a nonce.
+    imprint = cms.Imprint(algorithm=cms.Algorithm(oid=cms.SHA256, parameters=asn1.Null()), digest=digest)
+    return asn1.encode_der(cms.Request(version=1, imprint=imprint, nonce=nonce, wants_certificate=True))
 
 
 def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: bytes | None = None) -> Timestamp:
@@ -142,18 +138,16 @@ def _read_request(request: bytes, digest: bytes) -> int | None:
     try:
         if len(request) > MAX_REQUEST_BYTES:
             raise ValueError(f"{len(request)} bytes")
-        version, imprint, *rest = der.value(request).children()
-        algorithm, hashed = imprint.expect(der.SEQUENCE).children()
-        if version.integer() != 1 or algorithm.children()[0].oid() != cms.SHA256:
+        sent = asn1.decode_der(cms.Request, request)
+        if sent.version != 1 or sent.imprint.algorithm.oid != cms.SHA256:
             raise ValueError("another version or another hash")
-        nonce = next((each.integer() for each in rest if each.tag == der.INTEGER), None)
-        asked = hashed.expect(der.OCTETS).content
-    except (IndexError, ValueError) as error:
+    except ValueError as error:
         raise TimestampError(
             "this is not a time-stamp request over a SHA-256",
             found=_words(error),
             advice="Give the request file that was sent to the authority",
         ) from error
+    asked = sent.imprint.digest
     if asked != digest:
         raise TimestampError(
             "the time-stamp request was made for another document",
@@ -161,26 +155,26 @@ def _read_request(request: bytes, digest: bytes) -> int | None:
             found=f"SHA-256 {asked.hex()}",
             advice="Choose the request that was made from this commitment",
         )
-    return nonce
+    return sent.nonce
 
 
 def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     """Our reading of the token and the library's reading of the same bytes."""
     try:
-        status, *tokens = der.value(response).children()
-        code, *_ = status.expect(der.SEQUENCE).children()
-        number = code.integer()
-    except (IndexError, ValueError) as error:
+        answer = asn1.decode_der(cms.Response, response)
+    except ValueError as error:
         raise _refused("these bytes are none", found=_words(error)) from error
+    number, token = answer.status.code, answer.token
     if number != 0:
         said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
         raise _refused("the authority did not grant it", "granted", said + _why(response))
     try:
-        (held,) = tokens
-        token = cms.take_apart(held)
-        parsed = decode_timestamp_response(der.encode(der.SEQUENCE, status.raw, token.sorted))
+        if token is None:
+            raise ValueError("there is none")
+        cms.sort_certificates(token)
+        parsed = decode_timestamp_response(asn1.encode_der(answer))
         _ = parsed.tst_info
-    except (IndexError, TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _refused("its token cannot be read", found=_words(error)) from error
     return token, parsed
 
@@ -196,7 +190,7 @@ def _why(response: bytes) -> str:
 
 def _check_info(info: TimeStampTokenInfo, digest: bytes, nonce: int | None) -> None:
     imprint = info.message_imprint
-    if imprint.hash_algorithm.dotted_string != cms.SHA256 or imprint.message != digest:
+    if imprint.hash_algorithm != cms.SHA256 or imprint.message != digest:
         raise _refused("it dates another document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
     if nonce is not None and info.nonce != nonce:
         raise _refused(

@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from irwm.ownership import der
+from irwm.ownership import cms
 from tools.waiting import PATIENCE
 
 CONFIG = """
@@ -36,6 +37,18 @@ ANY_USE, SERVER = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE, ExtendedKeyUsageOI
 TIME_STAMPING, CODE_SIGNING = ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING
 
 
+@asn1.sequence
+class Response:
+    """A response whose token may be anything."""
+
+    status: cms.Status
+    token: asn1.TLV
+
+
+def response(token: asn1.TLV, status: int = 0) -> bytes:
+    return asn1.encode_der(Response(status=cms.Status(code=status), token=token))
+
+
 @dataclass(frozen=True)
 class Authority:
     """A root and a time-stamping certificate below it, in a folder of their own."""
@@ -56,7 +69,7 @@ class Authority:
         command = ("cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", kind, "-outform", "DER")
         chain = ("-certfile", "between.pem") if (self.folder / "between.pem").exists() else ()
         token = _openssl(self.folder, *command, *chain, "-signer", "tsa.pem", "-inkey", "tsa.key", data=tst_info)
-        return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, der.encode_integer(0)), token)
+        return response(asn1.decode_der(asn1.TLV, token))
 
 
 def _openssl(folder: Path, *arguments: str, data: bytes, ok: tuple[int, ...] = (0,)) -> bytes:

@@ -2,8 +2,8 @@
 
 `prune`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude` makes one of several
 copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds
-the transforms that lose nothing. Real tools do the rest: `to_gguf`, `to_bitsandbytes` and `autoround` quantise, and
-`merge_with_mergekit` merges; `dequantised` writes the numbers of a quantised copy as a folder that can be run.
+the transforms that lose nothing. Real tools quantise: `to_gguf`, `to_bitsandbytes` and `autoround`; `dequantised`
+writes the numbers of a quantised copy as a folder that can be run.
 """
 
 from irwm.attacks import equivalence
@@ -16,7 +16,7 @@ from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune
 from irwm.attacks.quantisers import dequantised, to_bitsandbytes, to_gguf
 from irwm.attacks.quantization import quantize
-from irwm.attacks.tools import autoround, merge_with_mergekit
+from irwm.attacks.tools import autoround
 
 __all__ = [
     "add_noise",
@@ -28,7 +28,6 @@ __all__ = [
     "finetune",
     "mark_again",
     "merge",
-    "merge_with_mergekit",
     "prune",
     "quantize",
     "to_bitsandbytes",

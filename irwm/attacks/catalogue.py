@@ -9,7 +9,7 @@ from pathlib import Path
 
 from irwm.attacks import equivalence
 from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
-from irwm.attacks.catalogue_tools import tool_merges, tool_quantisations
+from irwm.attacks.catalogue_tools import tool_quantisations
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.equivalence import Step
 from irwm.attacks.finetuning import ALL, LAYER_0, LORA, finetune
@@ -71,7 +71,7 @@ def _finetune(what: str, rate: float, setup: Setup, value: float | str, out: Pat
 
 def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
     share = float(value)
-    if method == "task arithmetic":
+    if method in ("task arithmetic", "ties"):
         return Attacked(merge([setup.release], out, method, [1 - share], setup.original))
     return Attacked(merge([setup.release, setup.original], out, method, [1 - share, share]))
 
@@ -205,12 +205,11 @@ def _catalogue() -> Iterator[Attack]:
             LAYER_0: "The layer that the invariant is made of is trained alone, ten times as fast.",
         }[what]
         yield Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
-    for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic")):
+    for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties")):
         yield Attack(
             f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst that can be merged.",
             MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
         )  # fmt: skip
-    yield from tool_merges(MIXING)
     yield Attack(
         "rival", "Marked again", "Rivals mark the release with keys of their own.", MIXING, "rivals",
         _numbers("rival", 1, 3), _mark_again,

@@ -1,12 +1,11 @@
-"""The catalogue's attacks that other people's tools carry out: quantised copies as they are published, and merges."""
+"""The catalogue's attacks that other people's tools carry out: quantised copies as they are published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
+from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.quantisers import (
     bitsandbytes_obstacle,
     dequantised,
@@ -14,7 +13,7 @@ from irwm.attacks.quantisers import (
     to_bitsandbytes,
     to_gguf,
 )
-from irwm.attacks.tools import autoround, autoround_obstacle, merge_with_mergekit, mergekit_obstacle
+from irwm.attacks.tools import autoround, autoround_obstacle
 
 _GGUF = (("F16", "16 bits (F16)"), ("Q8_0", "8 bits (Q8_0)"), ("Q4_K_M", "4 bits (Q4_K_M)"), ("Q4_0", "4 bits (Q4_0)"))
 
@@ -34,18 +33,6 @@ def tool_quantisations(group: str) -> Iterator[Attack]:
         "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits, rounded to answer as before on a text.", group,
         "layout", _strengths(("gptq", "GPTQ, 4 bits"), ("awq", "AWQ, 4 bits")), _autoround,
         lambda setup: autoround_obstacle(setup.release),
-    )  # fmt: skip
-
-
-def tool_merges(group: str) -> Iterator[Attack]:
-    """mergekit's."""
-    # Not DARE: with one fine-tuned model it needs the unmarked original as base, and who has that needs no attack.
-    # It then puts back a random half of the marked numbers and doubles the change of the others: not found any more.
-    ways = (("linear", "linear"), ("slerp", "SLERP"), ("ties", "TIES"))
-    yield Attack(
-        "mergekit", "Merged by mergekit", "Merged half and half with the unmarked original, by mergekit itself.", group,
-        "way", _strengths(*ways), _mergekit, lambda setup: mergekit_obstacle(setup.release),
-        reads=BOTH,
     )  # fmt: skip
 
 
@@ -72,11 +59,3 @@ def _autoround(setup: Setup, value: float | str, out: Path) -> Attacked:
 def _with_numbers(setup: Setup, copy: Path, out: Path) -> Attacked:
     """The copy, and beside it, within `out`, the numbers that it stands for, to be run."""
     return Attacked(copy, dequantised(copy, setup.release, out / "numbers"))
-
-
-def _mergekit(setup: Setup, value: float | str, out: Path) -> Attacked:
-    merge = partial(merge_with_mergekit, out_dir=out, method=str(value), progress=setup.progress)
-    if value in ("linear", "slerp"):
-        return Attacked(merge([setup.release, setup.original]))
-    # The unmarked model is the base: half of the release's difference to it, thinned.
-    return Attacked(merge([setup.release], weights=[0.5], base_dir=setup.original))

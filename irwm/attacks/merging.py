@@ -1,4 +1,4 @@
-"""Merging with other models of the same base, as model cooks do: linear, SLERP and task arithmetic."""
+"""Merging with other models of the same base, as model cooks do: linear, SLERP, task arithmetic, TIES and DARE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 from irwm.attacks.combine import Begin, Blocks, Combine, combine_folders
 from irwm.errors import ParameterError
 
-METHODS = ("linear", "slerp", "task arithmetic")
+METHODS = ("linear", "slerp", "task arithmetic", "ties", "dare")
+# Those that add differences to a base.
+_BASED = ("task arithmetic", "ties", "dare")
 # Two tensors whose directions differ by less are interpolated along the straight line, which is then the same.
 _PARALLEL = 1e-6
 
@@ -22,43 +24,56 @@ def merge(
     method: str = "linear",
     weights: Sequence[float] | None = None,
     base_dir: str | Path | None = None,
+    density: float = 0.5,
+    seed: int = 0,
 ) -> Path:
     """Write one model folder, `out_dir`, out of several fine-tuned copies of one base.
 
     Every floating tensor is merged; the result keeps the first model's names, dtypes and files.
 
     Args:
-        model_dirs: model folders of equal tensors' names and shapes; two for "slerp", one or more for "task
-            arithmetic", else two or more.
+        model_dirs: model folders of equal tensors' names and shapes; two for "slerp", two or more for "linear", one or
+            more with a base.
         out_dir: must not exist.
         method: "linear": sum of w_i theta_i over the sum of the w_i (Wortsman et al., arXiv:2203.05482). "slerp": each
             tensor along the great circle between two, at the share w_2 / (w_1 + w_2) (Shoemake 1985). "task
-            arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089).
-        weights: one number for each model; equal ones that add up to 1 when None. Those of task arithmetic are not
-            divided by their sum, and may be negative.
-        base_dir: theta_0, the common base; for "task arithmetic" alone.
+            arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089). "ties": of each
+            difference only the share `density` of the largest numbers, and of these only the ones whose sign is that
+            of their weighted sum (Yadav et al., arXiv:2306.01708). "dare": the same with numbers drawn at random and
+            divided by `density` (Yu et al., arXiv:2311.03099).
+        weights: one number for each model; equal ones that add up to 1 when None. Those of the methods with a base are
+            not divided by their sum, and may be negative.
+        base_dir: theta_0, the common base; for "task arithmetic", "ties" and "dare" alone.
+        density: for "ties" and "dare", above 0 and at most 1.
+        seed: seed of the draws of "dare".
 
     Raises:
-        ParameterError: an unknown method, weights, a base or a number of models that do not fit, or unequal tensors.
+        ParameterError: an unknown method, weights, a base, a density or a number of models that do not fit, or unequal
+            tensors.
         OutputExistsError, UnsupportedCheckpointError, CheckpointError: as `irwm.attacks.combine.combine_folders`.
     """
     if method not in METHODS:
         raise ParameterError("unknown way of merging", expected=" or ".join(METHODS), found=repr(method))
-    arithmetic = method == "task arithmetic"
-    fewest, most = (1, math.inf) if arithmetic else (2, 2 if method == "slerp" else math.inf)
+    based = method in _BASED
+    fewest, most = (1, math.inf) if based else (2, 2 if method == "slerp" else math.inf)
     if not fewest <= len(model_dirs) <= most:
         expected = f"{fewest}" if fewest == most else f"{fewest} or more"
         raise ParameterError(f"{method} merges another number of models", expected=expected, found=str(len(model_dirs)))
-    if arithmetic != (base_dir is not None):
+    if based != (base_dir is not None):
         raise ParameterError(
-            "a base is what task arithmetic starts from, and nothing else does",
-            expected="a base folder" if arithmetic else "none",
+            f"a base is what {', '.join(_BASED)} start from, and nothing else does",
+            expected="a base folder" if based else "none",
             found=str(base_dir),
         )
-    shares = _weights(weights, len(model_dirs), signed=arithmetic)
-    if arithmetic and base_dir is not None:
+    if not 0 < density <= 1:
+        raise ParameterError("the density does not fit", expected="above 0 and at most 1", found=str(density))
+    shares = _weights(weights, len(model_dirs), signed=based)
+    if based and base_dir is not None:
         # The first model's dtypes and files are kept, so the base comes last.
-        return combine_folders([*model_dirs, base_dir], out_dir, _linear([*shares, 1.0 - sum(shares)]))
+        begin = _linear([*shares, 1.0 - sum(shares)])
+        if method != "task arithmetic":
+            begin = _thinned(shares, density, seed if method == "dare" else None)
+        return combine_folders([*model_dirs, base_dir], out_dir, begin)
     total = sum(shares)
     if method == "slerp":
         return combine_folders(model_dirs, out_dir, _slerp(shares[1] / total))
@@ -96,5 +111,34 @@ def _slerp(share: float) -> Begin:
         return _linear([math.sin((1 - share) * angle) / math.sin(angle), math.sin(share * angle) / math.sin(angle)])(
             blocks
         )
+
+    return begin
+
+
+def _thinned(shares: Sequence[float], density: float, seed: int | None) -> Begin:
+    """TIES, or DARE with a seed: weighted differences to the last model, thinned, where their signs agree."""
+
+    def begin(blocks: Blocks) -> Combine:
+        generator, least = None, torch.zeros(len(shares))
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed)
+        else:
+            sizes = torch.cat([(block[:-1] - block[-1]).abs().flatten(1) for block in blocks()], dim=1)
+            kept = max(1, int(density * sizes.shape[1]))
+            least = sizes.kthvalue(sizes.shape[1] - kept + 1, dim=1).values
+
+        def combine(values: torch.Tensor) -> torch.Tensor:
+            changes, ones = values[:-1] - values[-1], [1] * (values.ndim - 1)
+            if generator is None:
+                keep = changes.abs() >= least.to(changes.dtype).reshape(-1, *ones)
+            else:
+                keep = torch.rand(changes.shape, generator=generator) < density
+                changes = changes / density
+            changes = torch.where(keep, torch.tensor(shares, dtype=values.dtype).reshape(-1, *ones) * changes, 0.0)
+            agree = changes.sign() == changes.sum(dim=0).sign()
+            merged: torch.Tensor = values[-1] + torch.where(agree, changes, 0.0).sum(dim=0)
+            return merged
+
+        return combine
 
     return begin

@@ -15,7 +15,7 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.running import open_model
 
-TOOLS = ("gguf", "bitsandbytes", "autoround", "mergekit")
+TOOLS = ("gguf", "bitsandbytes", "autoround")
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,9 @@ def test_obstacles_are_plain_sentences(setup: Setup, minilm_path: Path, tmp_path
     refused = str(ATTACKS["gguf"].obstacle(replace(setup, release=other)))
     assert refused.startswith("GGUF files are written for models of the types bert, gemma")
     assert refused.endswith("granite.")
-    for name, module in (("autoround", "auto_round"), ("mergekit", "mergekit")):
-        told = str(ATTACKS[name].obstacle(replace(setup, release=minilm_path)))
-        assert told.endswith(".") or told.endswith(").")
-        assert ("not installed" in told) == (importlib.util.find_spec(module) is None)
+    told = str(ATTACKS["autoround"].obstacle(replace(setup, release=minilm_path)))
+    assert told.endswith(".") or told.endswith(").")
+    assert ("not installed" in told) == (importlib.util.find_spec("auto_round") is None)
 
 
 def test_every_tool_has_strengths_with_labels() -> None:

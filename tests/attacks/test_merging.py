@@ -26,6 +26,16 @@ def models(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     return [tiny_path, *(changed(tiny_path, root / str(seed), blurred(seed)) for seed in (1, 2))]
 
 
+def ties(base: np.ndarray, *others: np.ndarray, density: float = 0.5) -> np.ndarray:
+    changes = []
+    for other in others:
+        change = other - base
+        kept = max(1, int(density * change.size))
+        changes.append(np.where(np.abs(change) >= np.sort(np.abs(change), axis=None)[-kept], change, 0) / len(others))
+    sign = np.sign(sum(changes))
+    return base + sum(np.where(np.sign(change) == sign, change, 0) for change in changes)
+
+
 def slerp(one: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
     a, b = one.ravel(), other.ravel()
     angle = np.arccos(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
@@ -40,6 +50,7 @@ def slerp(one: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
         ("slerp", [0.7, 0.3], lambda base, a, b: slerp(a, b, 0.3)),
         ("task arithmetic", None, lambda base, a, b: base + 0.5 * (a - base) + 0.5 * (b - base)),
         ("task arithmetic", [1.0, -0.5], lambda base, a, b: base + (a - base) - 0.5 * (b - base)),
+        ("ties", None, ties),
     ],
 )
 @pytest.mark.parametrize("numbers_at_once", [combine._NUMBERS_AT_ONCE, 500])
@@ -53,7 +64,7 @@ def test_every_tensor_follows_the_formula(
     numbers_at_once: int,
 ) -> None:
     monkeypatch.setattr(combine, "_NUMBERS_AT_ONCE", numbers_at_once)
-    base = models[0] if method == "task arithmetic" else None
+    base = models[0] if method in ("task arithmetic", "ties") else None
     out = merge(models[1:], tmp_path / "out", method, weights, base)
     tensors = [all_tensors(folder) for folder in models]
     merged = all_tensors(out)
@@ -67,6 +78,19 @@ def test_every_tensor_follows_the_formula(
     assert (out / "config.json").read_bytes() == (models[1] / "config.json").read_bytes()
 
 
+def test_dare_keeps_a_share_of_each_change_and_its_sum(models: list[Path], tmp_path: Path) -> None:
+    base, one = (all_tensors(folder)[EMBEDDING].double() for folder in models[:2])
+    merged = [
+        all_tensors(merge(models[1:2], tmp_path / name, "dare", None, models[0], 0.25, seed))[EMBEDDING].double()
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    assert torch.equal(merged[0], merged[1])
+    assert not torch.equal(merged[0], merged[2])
+    kept = (merged[0] - base).abs() > 1e-6
+    assert abs(kept.double().mean() - 0.25) < 0.02
+    torch.testing.assert_close((merged[0] - base)[kept], 4 * (one - base)[kept], rtol=1e-3, atol=1e-5)
+
+
 def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) -> None:
     doubled = changed(tiny_path, tmp_path / "doubled", lambda _name, tensor: 2 * tensor)
     merged = all_tensors(merge([tiny_path, doubled], tmp_path / "out", "slerp", [1.0, 1.0]))
@@ -74,13 +98,13 @@ def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) ->
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic"])
+@pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic", "ties"])
 def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp_path: Path, method: str) -> None:
     """Half of every change is left, which the joint statistic reads as a mark of half the strength."""
     original = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(original, secret=bytes(32))
     release = irwm.insert(original, key, tmp_path / "release").path
-    if method == "task arithmetic":
+    if method in ("task arithmetic", "ties"):
         merged = merge([release], tmp_path / "out", method, [0.5], demo_path)
     else:
         merged = merge([release, demo_path], tmp_path / "out", method)
@@ -93,11 +117,13 @@ def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"method": "ties"}, "unknown way of merging"),
+        ({"method": "blend"}, "unknown way of merging"),
         ({"method": "slerp", "count": 3}, "slerp merges another number"),
         ({"count": 1}, "linear merges another number"),
-        ({"method": "task arithmetic"}, "a base is what task arithmetic starts from"),
-        ({"base": True}, "a base is what task arithmetic starts from"),
+        ({"method": "task arithmetic"}, "a base is what task arithmetic"),
+        ({"method": "ties"}, "a base is what task arithmetic, ties"),
+        ({"base": True}, "a base is what task arithmetic"),
+        ({"method": "ties", "base": True, "density": 0.0}, "the density does not fit"),
         ({"weights": [1.0]}, "the weights do not fit"),
         ({"weights": [1.0, -1.0]}, "the weights do not fit"),
         ({"weights": [1.0, float("nan")]}, "the weights do not fit"),
@@ -110,7 +136,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     folders = (models * 2)[1 : 1 + changes.get("count", 2)]
     base = models[0] if changes.get("base") else None
     with pytest.raises(ParameterError, match=words):
-        merge(folders, tmp_path / "out", changes.get("method", "linear"), changes.get("weights"), base)
+        merge(
+            folders,
+            tmp_path / "out",
+            changes.get("method", "linear"),
+            changes.get("weights"),
+            base,
+            density=changes.get("density", 0.5),
+        )
     assert not (tmp_path / "out").exists()
 
 

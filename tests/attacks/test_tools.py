@@ -10,7 +10,7 @@ import pytest
 
 import irwm
 from irwm.attacks.quantisers import dequantised
-from irwm.attacks.tools import autoround, autoround_obstacle, merge_with_mergekit, mergekit_obstacle
+from irwm.attacks.tools import autoround, autoround_obstacle
 from irwm.attacks.tools.child import missing, run_tool
 from irwm.errors import (
     CancelledError,
@@ -22,7 +22,6 @@ from irwm.errors import (
 
 # Extras (requirements-tools.txt): heavy, and needed for nothing else.
 needs_autoround = pytest.mark.skipif(importlib.util.find_spec("auto_round") is None, reason="auto-round is an extra")
-needs_mergekit = pytest.mark.skipif(importlib.util.find_spec("mergekit") is None, reason="mergekit is an extra")
 
 
 @pytest.fixture(scope="module", params=["demo", "gemma"])
@@ -51,57 +50,28 @@ def test_the_mark_is_found_in_what_autoround_writes(
     assert sorted(f.name for f in tmp_path.iterdir()) == ["out", "plain"]
 
 
-@needs_mergekit
-@pytest.mark.parametrize("method", ["linear", "slerp", "ties"])
-def test_the_mark_is_found_in_what_mergekit_makes_of_release_and_original(
-    marked: tuple[irwm.Checkpoint, irwm.Key, Path], tmp_path: Path, method: str
-) -> None:
-    original, key, release = marked
-    models, base = ([release], original.path) if method == "ties" else ([release, original.path], None)
-    out = merge_with_mergekit(models, tmp_path / "out", method, base_dir=base)
-    found = irwm.detect(irwm.open_checkpoint(out), original, key)
-    assert (found.verdict, found.lineage.status) == ("found", "derived")
-
-
-@needs_mergekit
-def test_an_encoder_is_refused_before_mergekit_is_started(minilm_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedCheckpointError, match="does not merge encoders"):
-        merge_with_mergekit([minilm_path, minilm_path], tmp_path / "out")
-
-
-@needs_mergekit
-def test_mergekits_own_refusal_is_told(demo_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedCheckpointError, match="Duplicate merge inputs"):
-        merge_with_mergekit([demo_path, demo_path], tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_missing_package_is_named() -> None:
     assert missing("json", "json==1") is None
     assert "pip install no-such-package==1.2" in str(missing("no_such_package", "no-such-package==1.2"))
 
 
-@pytest.mark.parametrize("module", ["auto_round", "mergekit"])
 def test_without_the_package_nothing_is_started(
-    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else real(name, *rest))
-    if module == "mergekit":
-        assert "mergekit==" in str(mergekit_obstacle(demo_path))
-        with pytest.raises(UnsupportedCheckpointError, match="pip install mergekit"):
-            merge_with_mergekit([demo_path, demo_path], tmp_path / "out")
-    else:
-        assert "auto-round==" in str(autoround_obstacle(demo_path))
-        with pytest.raises(UnsupportedCheckpointError, match="pip install auto-round"):
-            autoround(demo_path, tmp_path / "out", "gptq", "text")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "auto_round" else real(name, *rest)
+    )
+    assert "auto-round==" in str(autoround_obstacle(demo_path))
+    with pytest.raises(UnsupportedCheckpointError, match="pip install auto-round"):
+        autoround(demo_path, tmp_path / "out", "gptq", "text")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_tool_said_last_is_told_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    asked = {"config": {"merge_method": "nonsense"}, "long": "x" * 200_000}  # more than a pipe holds
-    with pytest.raises(UnsupportedCheckpointError, match=r"mergekit could not do it.*[Ee]rror"):
-        run_tool("mergekit_main", asked, tmp_path / "out", "mergekit")
+    asked = {"model": "nowhere", "long": "x" * 200_000}  # more than a pipe holds
+    with pytest.raises(UnsupportedCheckpointError, match=r"AutoRound could not do it.*[Ee]rror"):
+        run_tool("autoround_main", asked, tmp_path / "out", "AutoRound")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,17 +89,8 @@ def test_bad_requests_are_refused_before_a_tool_is_started(demo_path: Path, tmp_
         autoround(demo_path, tmp_path / "out", "marlin", "text")
     with pytest.raises(ParameterError, match="samples"):
         autoround(demo_path, tmp_path / "out", "gptq", "text", samples=0)
-    for arguments, words in (
-        ({"method": "blend"}, "unknown way"),
-        ({"method": "ties"}, "base"),
-        ({"method": "linear", "base_dir": demo_path}, "base"),
-        ({"weights": [1.0]}, "weights"),
-        ({"method": "slerp", "model_dirs": [demo_path] * 3}, "another number"),
-    ):
-        with pytest.raises(ParameterError, match=words):
-            merge_with_mergekit(**({"model_dirs": [demo_path] * 2, "out_dir": tmp_path / "out"} | arguments))
     with pytest.raises(OutputExistsError):
-        run_tool("mergekit_main", {}, tmp_path, "mergekit")
+        run_tool("autoround_main", {}, tmp_path, "AutoRound")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ _DRAWING = (LAYOUT, "plotly", "matplotlib", "typst", "cryptography")
 # Programs that the attacks and the measurement rest on, beside those behind every report.
 _TOOLS = (
     *("transformers", "tokenizers", "peft", "gguf", "libggml-python", "bitsandbytes", "accelerate"),
-    *("auto-round", "mergekit"),
+    "auto-round",
 )
 
 

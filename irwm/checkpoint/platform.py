@@ -1,25 +1,22 @@
-"""What POSIX and Windows do differently with files: flags of `os.open`, reading by position, locks, folders.
+"""What POSIX and Windows do differently with files: flags of `os.open`, reading by position, folders.
 
 Told by what Python's modules offer and not by the system's name. Python without `fcntl` is Python on Windows.
 """
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 from collections.abc import Callable
 from threading import Event
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:
-    import msvcrt
+from filelock import unlock_descriptor
 
-    # Checked on another system, the module seems to be empty.
-    _windows: Any = msvcrt
-    # An open file can be neither removed nor renamed, and neither can a folder that holds one.
+# Without `fcntl`, which is on Windows: an open file can be neither removed nor renamed, nor a folder that holds one.
+try:
+    import fcntl  # noqa: F401
+except ImportError:
     OPEN_FILES_STAY = True
 else:
     OPEN_FILES_STAY = False
@@ -32,7 +29,6 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 NO_TERMINAL = getattr(os, "O_NOCTTY", 0)
 
-_HELD_ELSEWHERE = {errno.EAGAIN, errno.EACCES}
 # Seconds between two tries, and how many make five seconds.
 _PAUSE = 0.05
 _TRIES = 100
@@ -50,39 +46,10 @@ def read_at(descriptor: int, target: memoryview, offset: int) -> int:
         return file.readinto(target)
 
 
-def try_lock(descriptor: int) -> bool:
-    """Locks a file for this descriptor alone; False where another one has the lock.
-
-    It lasts until `unlock_and_close` or the end of the process, however it ends.
-    """
-    try:
-        if OPEN_FILES_STAY:
-            os.lseek(descriptor, 0, os.SEEK_SET)  # what is locked is one byte from here on, there or not
-            _windows.locking(descriptor, _windows.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _HELD_ELSEWHERE:
-            return False
-        raise
-    return True
-
-
-def lock(descriptor: int) -> None:
-    """As `try_lock`, but waits until the other one lets go."""
-    if not OPEN_FILES_STAY:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return
-    while not try_lock(descriptor):
-        Event().wait(_PAUSE)
-
-
 def unlock_and_close(descriptor: int) -> None:
     """Lets go of a locked file. Closing alone would do, but Windows may then take its time."""
     try:
-        if OPEN_FILES_STAY:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            _windows.locking(descriptor, _windows.LK_UNLCK, 1)
+        unlock_descriptor(descriptor)
     finally:
         os.close(descriptor)
 

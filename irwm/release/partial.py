@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
+from filelock import lock_descriptor
+
 from irwm.checkpoint.files import unreadable
 from irwm.checkpoint.platform import (
     ALWAYS,
@@ -24,7 +26,6 @@ from irwm.checkpoint.platform import (
     NO_WAIT,
     OPEN_FILES_STAY,
     patiently,
-    try_lock,
     unlock_and_close,
 )
 from irwm.errors import OutputExistsError, PublishError
@@ -220,7 +221,7 @@ def _try_lock(path: Path) -> int | None:
     file = _lock_file(path)
     lock = os.open(file, flags, 0o600)
     try:
-        locked = try_lock(lock)
+        locked = lock_descriptor(lock, blocking=False)
     except OSError:
         os.close(lock)
         raise

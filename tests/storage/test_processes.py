@@ -55,14 +55,19 @@ def test_a_real_process_runs_until_it_ends() -> None:
     assert not still_runs(child.pid, mark)
 
 
-def test_without_proc_the_number_alone_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_psutil_says_when_it_started(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
-        assert process_mark(child.pid, tmp_path) is None
+        mark = process_mark(child.pid, tmp_path)
+        assert mark is not None
+        assert still_runs(child.pid, mark, tmp_path)
         assert still_runs(child.pid, None, tmp_path)
+        assert not still_runs(child.pid, "1.0", tmp_path)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not still_runs(child.pid, None, tmp_path), "a zombie"
     finally:
         child.kill()
         child.wait()
+    assert not still_runs(child.pid, mark, tmp_path)
     assert not still_runs(child.pid, None, tmp_path)
-    monkeypatch.delattr("os.killpg")
-    assert still_runs(child.pid, None, tmp_path), "where asking would kill, nobody is called dead"

@@ -1,7 +1,7 @@
 """Put on PYTHONPATH of a process: what this app uses of Python and the disk behaves as on Windows, as far as known.
 
 Taken away: modules and names that Windows' Python lacks, and /proc. Put in their place, on top of the real system:
-`msvcrt.locking`, kernel32's calls about processes, `os.O_BINARY`. Made as strict as there: an open file can be neither
+`os.O_BINARY`; filelock and psutil stand for Windows' locks and processes. Made as strict as there: an open file can be neither
 removed nor renamed, nor a folder that holds one; a rename never overwrites; a folder cannot be opened; `os.kill` kills,
 whatever the signal; our own modules must open files as binary or name an encoding.
 
@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio  # noqa: F401  # as every import here that is not used: told by os.name or by msvcrt, it chooses POSIX
 import builtins
 import contextlib
-import ctypes
 import errno
-import fcntl
 import io
 import multiprocessing.util  # noqa: F401
 import os
@@ -32,6 +30,7 @@ from typing import Any
 
 import filelock  # noqa: F401
 import platformdirs  # noqa: F401
+import psutil
 
 OURS = ("irwm", "storage", "ui", "app", "__main__")
 real = types.SimpleNamespace(
@@ -85,7 +84,7 @@ def is_proc(path: object) -> bool:
 
 def checked_stat(call: Any) -> Any:
     def stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
-        if is_proc(path):
+        if is_proc(path) and caller() in OURS:
             raise FileNotFoundError(errno.ENOENT, "no /proc here", str(path))
         return call(path, *args, **kwargs)
 
@@ -103,7 +102,7 @@ def os_open(path: Any, flags: int, mode: int = 0o777) -> int:
 def file_open(
     file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *args: Any, **kw: Any
 ) -> Any:
-    if is_proc(file):
+    if is_proc(file) and caller() in OURS:  # psutil may: it stands for Windows' own calls
         raise FileNotFoundError(errno.ENOENT, "no /proc here", str(file))
     if "b" not in mode and encoding in (None, "locale") and caller() in OURS:
         raise AssertionError(f"{file} is opened without an encoding, which Windows takes for cp1252")
@@ -156,56 +155,7 @@ os.rmdir = removing(real.rmdir)
 builtins.open = io.open = file_open  # type: ignore[assignment]
 
 
-# Locks
-
-
-def locking(descriptor: int, mode: int, count: int) -> None:
-    assert (real.lseek(descriptor, 0, os.SEEK_CUR), count) == (0, 1), "another byte is locked than unlocked"
-    if mode == msvcrt.LK_UNLCK:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        return
-    assert mode == msvcrt.LK_NBLCK
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise refused("a locked file") from None
-
-
-msvcrt = types.ModuleType("msvcrt")
-msvcrt.LK_UNLCK, msvcrt.LK_LOCK, msvcrt.LK_NBLCK = 0, 1, 2  # type: ignore[attr-defined]
-msvcrt.locking = locking  # type: ignore[attr-defined]
-sys.modules["msvcrt"] = msvcrt
-
-
 # Processes
-
-
-class Kernel32:
-    """The calls of `storage.processes`; a handle is the number of the process plus 1000."""
-
-    def __init__(self, name: str) -> None:
-        assert name == "kernel32"
-
-        def open_process(rights: int, inherit: bool, pid: int) -> int | None:
-            return pid + 1000 if self.fields(pid) else None
-
-        def get_process_times(handle: Any, created: Any, *others: Any) -> int:
-            assert len(others) == 3
-            created._obj.value = int(self.fields(handle.value - 1000)[19])
-            return 1
-
-        self.OpenProcess = open_process
-        self.GetProcessTimes = get_process_times
-        self.CloseHandle = lambda handle: 1
-        self.WaitForSingleObject = lambda handle, timeout: 0x102 if self.fields(handle.value - 1000)[0] != "Z" else 0
-
-    @staticmethod
-    def fields(pid: int) -> list[str]:
-        try:
-            with real.file(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-                return stream.read().rpartition(")")[2].split()
-        except OSError:
-            return []
 
 
 def kill(pid: int, number: int) -> None:
@@ -224,8 +174,8 @@ def start_without_flags(self: Any, *args: Any, creationflags: int = 0, **kwargs:
     start_process(self, *args, **kwargs)
 
 
-ctypes.WinDLL = Kernel32  # type: ignore[attr-defined]
 os.kill = kill
+psutil.Process.kill = lambda self: real.kill(self.pid, 9)
 subprocess.Popen.terminate = subprocess.Popen.kill = end_process  # type: ignore[method-assign]
 subprocess.Popen.__init__ = start_without_flags  # type: ignore[method-assign]
 

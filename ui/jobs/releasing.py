@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import lock_descriptor
 from numpy.typing import NDArray
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.platform import try_lock, unlock_and_close
+from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import OutputExistsError
 from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import check_key, marked_rows
@@ -142,7 +143,7 @@ def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
     """
     descriptor = open_to_append(home / LOCK_NAME)
     try:
-        while not try_lock(descriptor):
+        while not lock_descriptor(descriptor, blocking=False):
             if waiting is None:
                 raise OutputExistsError(
                     "Other copies are being written already", advice="Wait until that run has ended"

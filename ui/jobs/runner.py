@@ -14,7 +14,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from irwm.checkpoint.platform import lock, unlock_and_close
+import psutil
+from filelock import lock_descriptor
+
+from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import IrwmError
 from storage.canonical import json_bytes
 from storage.errors import RecordValueError
@@ -131,7 +134,7 @@ def stop(job_id: str, jobs: Jobs) -> Job:
         return job
     _STOPPING.add(job_id)
     try:
-        if job.state in (QUEUED, RUNNING) and job.pid is not None and _is_ours(job, jobs):
+        if job.state in (QUEUED, RUNNING) and job.pid is not None and _is_ours(job):
             if not hasattr(os, "killpg"):
                 jobs.finish(job_id, "stopped")  # instead of a signal: `JobReporter.flush` sees it in the row
             _end_all(job.pid)
@@ -156,7 +159,7 @@ def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
     with _STARTING:
         descriptor = open_to_append(jobs.home / LOCK_NAME)
         try:
-            lock(descriptor)
+            lock_descriptor(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -255,14 +258,11 @@ def _sudden_end(code: int) -> dict[str, str]:
     }
 
 
-def _is_ours(job: Job, jobs: Jobs) -> bool:
+def _is_ours(job: Job) -> bool:
     """Whether the process with this number is still the job's, so that no stranger is ended in its place."""
-    if not os.path.exists("/proc/self/cmdline"):
-        return jobs.is_alive(job.id)
     try:
-        with open(f"/proc/{job.pid}/cmdline", "rb") as stream:
-            return job.id.encode() in stream.read().split(b"\0")
-    except OSError:
+        return job.pid is not None and job.id in psutil.Process(job.pid).cmdline()
+    except psutil.Error:
         return False
 
 
@@ -279,14 +279,13 @@ def _end_all(pid: int) -> None:
             # Also when the task itself has ended: what it started may not have.
             os.killpg(pid, signal.SIGKILL)
         elif still_runs(pid, mark):
-            _end_tree_on_windows(pid)
+            _end_tree(pid)
 
 
-def _end_tree_on_windows(pid: int) -> None:
-    # By its full path, for Windows looks into the working folder first.
-    program = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")
-    command = [program, "/PID", str(pid), "/T", "/F"]
-    try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, creationflags=_WINDOWS_FLAGS)
-    except OSError:
-        os.kill(pid, signal.SIGTERM)  # on Windows that ends it at once, but not what it started
+def _end_tree(pid: int) -> None:
+    """Windows has no groups of processes. On POSIX a group also holds those whose parent is gone, which this misses."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (*process.children(recursive=True), process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()

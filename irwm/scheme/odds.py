@@ -1,7 +1,9 @@
 """Odds: equations 1 to 3 of the paper, exact tails and combinations of p-values, all in log space.
 
 A p-value of this scheme is often below the smallest double (1e-308); every function has a form that returns log10
-and stays finite there.
+and stays finite there. Why not scipy: its tails end at 1e-300 or so, and the logsumexp and gammaln that remain differ
+in the last digit (5e-16) from what reports hold, take four times as long and 0.2 s to load. Where thousands of values
+above that are wanted at once, `explore.planning` and `evidence.decoys` use it.
 """
 
 from __future__ import annotations
@@ -17,13 +19,12 @@ LN10 = math.log(10.0)
 
 
 def _logsumexp(values: NDArray[np.float64]) -> float:
-    """ln of the sum of exp; scipy's takes a millisecond to be as general as it is."""
+    """ln of the sum of exp."""
     top = float(values.max())
     return top if math.isinf(top) else top + math.log(float(np.exp(values - top).sum()))
 
 
 def _log_factorial(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    # scipy.special takes half a second to load, of the two that a detection on a small model takes.
     return np.array([math.lgamma(number + 1.0) for number in numbers.tolist()])
 
 
@@ -105,7 +106,7 @@ def fisher_log10(ranks: ArrayLike) -> float:
     """log10 of Fisher's combined p of independent p-values; NaNs are refused, an empty set gives 0.
 
     The tail of chi-square with 2m degrees of freedom is exp(-x) sum_{k<m} x^k / k! at x = -sum ln p, summed in log
-    space because scipy's own logsf turns to -inf below 1e-300.
+    space.
 
     Raises:
         ParameterError: a value is NaN or outside (0, 1].

@@ -1,9 +1,9 @@
 """Put on PYTHONPATH of a process: what this app uses of Python and the disk behaves as on Windows, as far as known.
 
 Taken away: modules and names that Windows' Python lacks, and /proc. Put in their place, on top of the real system:
-`os.O_BINARY`; filelock and psutil stand for Windows' locks and processes. Made as strict as there: an open file can be neither
-removed nor renamed, nor a folder that holds one; a rename never overwrites; a folder cannot be opened; `os.kill` kills,
-whatever the signal; our own modules must open files as binary or name an encoding.
+`os.O_BINARY`; filelock and psutil stand for Windows' locks and processes. Made as strict as there: an open file can be
+neither removed nor renamed, nor a folder that holds one; a rename never overwrites; a folder cannot be opened;
+`os.kill` kills, whatever the signal; our own modules must open files as binary or name an encoding.
 
 `os.name` and `sys.platform` stay what they are, since the libraries here are built for this system.
 """

@@ -29,6 +29,7 @@ from scipy.stats import kstest, norm
 
 import irwm
 from irwm.attacks.collusion import strategy
+from irwm.report.plots import theme as plot_theme
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import rademacher_tail_log10
@@ -40,7 +41,6 @@ from irwm.tracing.trace import first_pass_spans
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS
 from tools.small_models import write_llama
-from ui import plot_theme
 
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine
 

@@ -16,8 +16,8 @@ import numpy as np
 
 import irwm
 from irwm.evidence.decoys import decoys
+from irwm.report.error_rates import share_below
 from irwm.scheme.parameters import many_recipients
-from ui.report.error_rates import share_below
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evaluation.md"

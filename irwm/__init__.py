@@ -16,6 +16,7 @@ The rooms, from the ground up; each imports only those above it in this list:
     explore      what a setting buys and costs, before anything is written
     release      insertion (Algorithms 2 and 5) and publishing
     attacks      what a thief would do; `attacks.equivalence` without changing what the model computes
+    report       the finding as a signed document, what draws it, and its verifier; built upon what is offered here
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 

@@ -1,6 +1,6 @@
 """`python -m irwm verify REPORT`: does this report hold? For whoever receives one; no vault, no page and no network.
 
-The only module of this package that talks to a person; what it runs lies on floors above (`ui.report.verify`).
+The only module of this package that talks to a person; what it runs lies on floors above (`irwm.report.verify`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(printable(str(error), 1000), file=sys.stderr)
         return 2
     # A second's import, which --help does not need.
-    from ui.report.verification import BY_WHOM
-    from ui.report.verify import verify_report
+    from irwm.report.verification import BY_WHOM
+    from irwm.report.verify import verify_report
 
     found = verify_report(
         given.report,

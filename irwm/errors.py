@@ -141,3 +141,7 @@ class DiskSpaceError(PublishError):
 
 class CancelledError(IrwmError):
     """The work was stopped on request; nothing was published."""
+
+
+class SignatureError(IrwmError, ValueError):
+    """A signature, or the chain of certificates behind it, does not hold; the message says which part."""

@@ -21,9 +21,12 @@ large they are, when they were made, and the names of the events in the log. Wha
 record and nothing in the log; what they can do is put an older copy of the whole folder in its place, which only the
 log heads printed in reports reveal (`Vault.verify_audit(known_head=...)`).
 
-This package imports `irwm.errors` and nothing else of the application: keys are opaque bytes here, findings are JSON.
+Of the rest of the program, this package imports `irwm.errors`, and `irwm.report` for canonical JSON and signatures.
+Keys are opaque bytes here, findings are JSON.
 """
 
+from irwm.errors import SignatureError
+from irwm.report.signature import Certificate, Signature
 from storage.audit import AuditCheck, AuditEntry
 from storage.backup import back_up, latest_backup, restore
 from storage.case_archive import export_case
@@ -40,7 +43,6 @@ from storage.errors import (
     PassphraseError,
     RecordNotFoundError,
     RecordValueError,
-    SignatureError,
     StorageBusyError,
     StorageError,
     StorageFullError,
@@ -52,7 +54,7 @@ from storage.errors import (
     VaultMissingError,
     WrongPassphraseError,
 )
-from storage.identity import Certificate, Identity, Signature
+from storage.identity import Identity
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.paths import check_home, home

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from irwm.report.canonical import canonical_json
 from storage.errors import RecordValueError
-
-# One for all: `json.dumps` would make a new one for each of the hundred thousands of records of a large vault.
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def json_bytes(value: Any, what: str = "the value") -> bytes:
@@ -21,29 +18,13 @@ def json_bytes(value: Any, what: str = "the value") -> bytes:
         RecordValueError: the value is not plain JSON.
     """
     try:
-        _only_text_keys(value)
-        text = _ENCODER.encode(value)
+        return canonical_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordValueError(
             f"{what} cannot be stored as JSON",
             expected="text keys, text, finite numbers, true, false, null, lists and objects of them",
             found=str(error),
         ) from error
-    return text.encode("ascii")
-
-
-def _only_text_keys(value: Any) -> None:
-    # json.dumps would turn the key 1 into "1" and let it collide with a real "1", silently losing one of them.
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"key {key!r} is not text")
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return
-    for inner in value:
-        if isinstance(inner, (dict, list, tuple)):
-            _only_text_keys(inner)
 
 
 def required_text(**values: str) -> None:

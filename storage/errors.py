@@ -101,7 +101,3 @@ class AuditBrokenError(VaultError):
 
 class IdentityLostError(VaultError):
     """The vault's signing identity is damaged or gone; a new one can be made, whose chain starts anew."""
-
-
-class SignatureError(VaultError, ValueError):
-    """A signature, or the chain of certificates behind it, does not hold; the message says which part."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from irwm.errors import SignatureError
+from irwm.report.signature import Certificate
 from storage.canonical import optional_text, required_text
 from storage.case_records import (
     CaseRecord,
@@ -20,8 +22,8 @@ from storage.case_records import (
     RunRecord,
 )
 from storage.encryption import Place, Sealer
-from storage.errors import DamagedRecordError, RecordValueError, SignatureError
-from storage.identity import Certificate, Identity
+from storage.errors import DamagedRecordError, RecordValueError
+from storage.identity import Identity
 from storage.schema import CASES, IDENTITIES, ITEMS, KEYS, LABELS, NOTES, RELEASES, RUN_FILES, RUNS, TIMESTAMPS
 
 T = TypeVar("T")

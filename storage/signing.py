@@ -13,12 +13,13 @@ from typing import Any
 import sqlite_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from irwm.report.signature import REPORT, Certificate, Signature, certify, check_purpose, public_hex
 from storage import audit
 from storage.canonical import json_bytes, utc_text
 from storage.encryption import Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, IdentityLostError
 from storage.filing import Filing
-from storage.identity import REPORT, Certificate, Identity, Signature, certify, check_purpose, public_hex
+from storage.identity import Identity
 from storage.records import RecordName, Records, added, added_in, build, open_body, open_meta
 from storage.schema import IDENTITIES
 from storage.tables import next_sequence, sealed_row
@@ -83,7 +84,7 @@ class Signing(Filing):
             return self._new(db, sealer, _known(db, sealer))[0]
 
     def sign(self, message: bytes, purpose: bytes = REPORT) -> Signature:
-        """Signs a message for one purpose, and logs its digest; see `storage.identity.verify`.
+        """Signs a message for one purpose, and logs its digest; see `irwm.report.signature.verify`.
 
         Raises:
             SignatureError: the bytes are no purpose.

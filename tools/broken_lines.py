@@ -34,7 +34,7 @@ PARTS = (
     "irwm/ownership/*.py",
     "storage/*.py",
     "ui/jobs/*.py",
-    "ui/report/*.py",
+    "irwm/report/*.py",
 )
 OPPOSITES: dict[type[ast.AST], Any] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

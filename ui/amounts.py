@@ -12,8 +12,3 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-def number(value: int) -> str:
-    """Thousands apart by a no-break space."""
-    return f"{value:,}".replace(",", "\u00a0")

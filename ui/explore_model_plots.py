@@ -18,9 +18,10 @@ from plotly.subplots import make_subplots
 from irwm.explore.capacity import Collusion, most_colluders
 from irwm.explore.planning import odds
 from irwm.explore.prediction import Rehearsal, counting_share
+from irwm.report.numbers import number
+from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, note, power_ticks
 from ui.explore_plots import chance, exact, round_ticks
 from ui.explore_settings import MOST_COPIES, MOST_NOISE, ExploreSettings
-from ui.plot_theme import TALL, Colours, add_line, colours, dashed, figure, note, number, power_ticks
 
 POINTS = 80
 # Where rows are simulated; the range in which marks go.

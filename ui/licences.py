@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, metadata
 from typing import cast
 
 import irwm
-from ui.report.items import LAYOUT, installed_versions
+from irwm.report.items import LAYOUT, installed_versions
+from irwm.report.typefaces import FONTS
 from ui.settings import DEMO, REPOSITORY
 
 # The extras' files name what some users install besides.
@@ -72,11 +73,10 @@ class Library:
 @lru_cache(maxsize=1)
 def bundled() -> tuple[Bundled, ...]:
     """The app itself, and what it carries along."""
-    fonts = REPOSITORY / "assets" / "fonts"
     parts = (
         ("IRWM Studio", "This program", LICENCE_NAME, REPOSITORY / "LICENSE"),
-        ("IBM Plex Sans", "Typeface of pages and reports", "OFL-1.1", fonts / "OFL-IBM-Plex-Sans.txt"),
-        ("IBM Plex Mono", "Typeface of paths and hashes", "OFL-1.1", fonts / "OFL-IBM-Plex-Mono.txt"),
+        ("IBM Plex Sans", "Typeface of pages and reports", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans.txt"),
+        ("IBM Plex Mono", "Typeface of paths and hashes", "OFL-1.1", FONTS / "OFL-IBM-Plex-Mono.txt"),
         ("Demo model", "Trained from Python’s documentation", "PSF-2.0", DEMO / "LICENSE-PSF-2.0.txt"),
     )
     return tuple(

@@ -6,8 +6,9 @@ import os
 
 from irwm import Parameters
 from irwm.errors import ParameterError
+from irwm.report.numbers import number
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients
-from ui.amounts import number, size_text
+from ui.amounts import size_text
 from ui.preset_names import HIDDEN, MANY, ROBUST
 
 PRESETS = {

@@ -16,15 +16,15 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from irwm.errors import IrwmError
+from irwm.report.typefaces import FONTS
 from ui import quiet
 from ui.guard import UPLOAD_BYTES, Guard
 from ui.sessions import cookie_name
-from ui.settings import HOST, REPOSITORY, Settings
+from ui.settings import HOST, Settings
 from ui.theme import theme
 
 HOSTS = [HOST, "localhost"]
 STATIC = Path(__file__).resolve().parent / "static"
-FONTS = REPOSITORY / "assets" / "fonts"
 STYLE = Path(__file__).resolve().parent / "style.css"
 HEAD = '<script src="/studio/studio.js" defer></script>'
 # Gradio looks every ten minutes for uploads older than six hours.

@@ -115,7 +115,7 @@ TEXT = sizes.Size(xxs="11px", xs="12px", sm="13px", md="15px", lg="17px", xl="22
 
 
 def face_file(stem: str, weight: int) -> str:
-    """File name of one cut of the typeface in assets/fonts."""
+    """File name of one cut of the typeface in irwm/report/fonts."""
     return f"{stem}-{weight}-normal.woff2"
 
 

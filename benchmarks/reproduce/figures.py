@@ -11,7 +11,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ui.plot_theme import LIGHT
+from irwm.report.plots.theme import LIGHT
 
 ACCENT, NULL, INK, QUIET, LINE, SHEET = LIGHT.accent, LIGHT.null, LIGHT.ink, LIGHT.quiet, LIGHT.line, "#fbfcfc"
 # A third and a fourth series, told apart by their markers too.

@@ -47,7 +47,7 @@ def report(document: str) -> dict[str, Any]:
     """HTML, JSON and PDF from a finding's document."""
     import json
 
-    from ui.report.write import report_files
+    from irwm.report.write import report_files
 
     content = json.loads(Path(document).read_text(encoding="utf-8"))
     began = time.perf_counter()

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from irwm.attacks.equivalence import disguise
+from irwm.report.numbers import sure
 from tools.copies import DISGUISES
 from tools.officer import download, investigate, place, protect
 from tools.running_app import RunningApp
-from ui.plot_theme import sure
 
 pytestmark = [
     pytest.mark.browser,

@@ -13,12 +13,12 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from irwm.attacks.equivalence import disguise
+from irwm.report import reproduce
 from storage import Vault
 from tests.checkpoint.gguf_builders import convert
 from tests.jobs.recipients import make_keys, put_in_vault
 from tools.officer import download, fill_path, investigate, open_tab, place, run_investigation
 from tools.running_app import PASSPHRASE, RunningApp
-from ui.report import reproduce
 
 pytestmark = pytest.mark.browser
 

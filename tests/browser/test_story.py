@@ -12,10 +12,10 @@ from playwright.sync_api import Page, expect
 from transformers import AutoModel
 
 import irwm
+from irwm.report import reproduce
 from storage import Vault
 from tools.officer import investigate, place, protect
 from tools.running_app import PASSPHRASE, RunningApp
-from ui.report import reproduce
 
 pytestmark = pytest.mark.browser
 

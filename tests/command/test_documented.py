@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
+from irwm.report.verify import verify_report
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Desk
 from tools.running_app import start_app
 from tools.waiting import PATIENCE
-from ui.report.verify import verify_report
 
 DOCUMENT = REPOSITORY / "docs" / "headless.md"
 

@@ -12,11 +12,11 @@ import torch
 import irwm
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
+from irwm.report.error_rates import clopper_pearson
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from irwm.scheme.parameters import chance_of_counting
 from tools.copies import write_embedding
-from ui.report.error_rates import clopper_pearson
 
 KEYS, BATCH = 100, 20
 ROUNDS = 1000
@@ -102,8 +102,8 @@ def test_fault_36_many_keys_are_paid_for_and_printed(marked) -> None:
     model, key, release = marked
     one, many = (irwm.detect(release, model, key, keys_tried=tried) for tried in (1, 100_000))
     assert log10_risk(many.reading, many.comparisons) == pytest.approx(log10_risk(one.reading) + 5)
+    from irwm.report import ItemDescription, KeyInfo, finding_document, render_html
     from tests.report.test_html import Page
-    from ui.report import ItemDescription, KeyInfo, finding_document, render_html
 
     document = finding_document(
         many,

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import irwm
+from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from irwm.report.signing import Signer
+from irwm.report.verify import Verification, verify_report
+from irwm.report.write import write_document
 from storage import Cost, Vault
 from tools.small_models import write_llama
-from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
-from ui.report.signing import Signer
-from ui.report.verify import Verification, verify_report
-from ui.report.write import write_document
 
 PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import irwm
+from irwm.report import ReportError, dispute, rulings
+from irwm.report.signature import verify
+from irwm.report.signing import read_signature
+from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from storage.identity import verify
 from tests.jobs.recipients import put_in_vault, run_here, run_job
 from tests.ownership.authority import make_authority
 from tools.small_models import write_llama
-from ui.report import ReportError, dispute, rulings
-from ui.report.signing import read_signature
-from ui.report.verify import verify_report
 from ui.stamps import own_request
 
 

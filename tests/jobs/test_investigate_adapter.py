@@ -11,12 +11,12 @@ import torch
 
 import irwm
 from irwm.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from irwm.report import from_json, reproduce
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
-from ui.report import from_json, reproduce
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
 
 
 def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) -> None:
-    from ui.report.items import ItemDescription
+    from irwm.report.items import ItemDescription
 
     item = ItemDescription.of(irwm.open_checkpoint(tiny_path))
     assert not item.is_adapter

@@ -15,6 +15,11 @@ import pytest
 
 import irwm
 from irwm.attacks.catalogue import ATTACKS
+from irwm.report.document import ReportError, to_json
+from irwm.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
+from irwm.report.lab_rows import HELD, UNMEASURED
+from irwm.report.signing import ENDING
+from irwm.report.verify import verify_report
 from irwm.running.kept import Kept
 from irwm.scheme.parameters import many_recipients
 from storage import Jobs, Vault
@@ -25,11 +30,6 @@ from tools.small_models import DEMO, write_llama
 from tools.waiting import until
 from ui.jobs import lab_resume, runner
 from ui.jobs.vault_access import secrets_for
-from ui.report.document import ReportError, to_json
-from ui.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
-from ui.report.lab_rows import HELD, UNMEASURED
-from ui.report.signing import ENDING
-from ui.report.verify import verify_report
 
 ROBUST = irwm.Parameters().to_dict()
 FILES = {LAB_JSON, LAB_HTML, f"lab{ENDING}", "log.txt"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from irwm.report.tracing import TRACING
 from storage.job import Job
 from ui.jobs.results import _TRACING, error_of, names_somebody, outcome_of, result_of, whose
-from ui.report.tracing import TRACING
 
 OVERVIEW = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": False}
 

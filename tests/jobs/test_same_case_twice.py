@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import irwm
+from irwm.report import from_json, to_json
+from irwm.report.document import plain, without_times
+from irwm.report.figures import document_figures
+from irwm.report.reproduction import same
 from tools.waiting import PATIENCE
-from ui.report import from_json, to_json
-from ui.report.document import plain, without_times
-from ui.report.figures import document_figures
-from ui.report.reproduce import same
 
 # The same case run in several processes, once for the whole module.
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ import irwm
 from pathlib import Path
 from ui.jobs.examining import DEFAULTS, Examiner, Keys
 from ui.jobs.reporter import JobReporter
-from ui.report import to_json
+from irwm.report import to_json
 
 
 class Quiet(JobReporter):

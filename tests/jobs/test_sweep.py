@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 import irwm
+from irwm.report import from_json
+from irwm.report.document import ReportError
+from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html, read_overview
+from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
@@ -23,10 +27,6 @@ from ui.jobs import examining, runner, sweep
 from ui.jobs.reporter import JobReporter
 from ui.jobs.requests import to_resume
 from ui.jobs.vault_access import secrets_for
-from ui.report import from_json
-from ui.report.document import ReportError
-from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html, read_overview
-from ui.report.verify import verify_report
 
 
 @pytest.fixture(scope="module")

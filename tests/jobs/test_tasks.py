@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.release import MANIFEST_NAME, read_manifest
 from irwm.release.manifest import format_manifest
+from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from storage.errors import StorageBusyError, StorageFullError
@@ -27,7 +28,6 @@ from ui.jobs import child, runner
 from ui.jobs.releasing import alone, note_folder, seal
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
-from ui.report.verify import verify_report
 
 PASSPHRASE = "four unrelated plain words"
 

@@ -12,6 +12,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.report import from_json, render_html, reproduce
+from irwm.report.figures import document_figures
+from irwm.report.sweep import outcome
+from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
@@ -19,10 +23,6 @@ from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
 from ui.components.ranking import ranking_html
 from ui.jobs.sweep import summary
-from ui.report import from_json, render_html, reproduce
-from ui.report.figures import document_figures
-from ui.report.sweep import outcome
-from ui.report.tracing_words import accuses
 
 NAMES = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Finn"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import irwm
+from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from irwm.report.write import write_document
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import run_job
 from tools.small_models import write_llama
 from ui.jobs.filing import Filing
-from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
-from ui.report.write import write_document
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
 from tools.small_models import write_llama
-from ui.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from irwm.evidence.decoys import decoys
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS
 from irwm.ownership.search import standing
+from irwm.report import from_json, to_json, tracing
+from irwm.report.consistency import contradictions
+from irwm.report.document import ADDED
+from irwm.report.error_rates import ErrorRates
 from irwm.scheme.odds import fisher_log10, rademacher_tail_log10
 from tests.report.conftest import Examined, examine
-from ui.report import from_json, to_json, tracing
-from ui.report.consistency import contradictions
-from ui.report.document import ADDED
-from ui.report.error_rates import ErrorRates
 
 
 @pytest.fixture(scope="module")

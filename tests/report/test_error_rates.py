@@ -12,16 +12,16 @@ import pytest
 import irwm
 from irwm.evidence.decoys import Decoys, decoys
 from irwm.ownership.search import standing
+from irwm.report import from_json, render_html, reproduce, to_json, wording
+from irwm.report.document import without_times
+from irwm.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section
+from irwm.report.figures import document_figures
+from irwm.report.plots.decoys import decoy_risks
+from irwm.report.plots.summaries import decoy_histogram
+from irwm.report.plots.theme import DARK, LIGHT
 from tests.report.conftest import Examined, examine
 from tests.report.test_document import SCHEMA, names
 from tests.report.test_html import Page, printed
-from ui.decoy_plot import decoy_risks
-from ui.plot_data import decoy_histogram
-from ui.plot_theme import DARK, LIGHT
-from ui.report import from_json, render_html, reproduce, to_json, wording
-from ui.report.document import without_times
-from ui.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section
-from ui.report.figures import document_figures
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 import pytest
 from playwright.sync_api import sync_playwright
 
+from irwm.report import from_json, render_html, to_json
+from irwm.report.html import _probability
+from irwm.report.numbers import sure
 from tests.report.conftest import examine
-from ui.plot_theme import sure
-from ui.report import from_json, render_html, to_json
-from ui.report.html import _probability
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}\u202egpj\x1b[31m"
 

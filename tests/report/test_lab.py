@@ -16,14 +16,15 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import IrwmError
+from irwm.report.document import ReportError, to_json
+from irwm.report.items import ItemDescription, installed_versions
+from irwm.report.lab import figures, from_json, is_lab, lab_document, lab_html, mark_section
+from irwm.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
+from irwm.report.plots.lab import curved
 from irwm.running import default_text, reference
 from tests.ui.lab_documents import crafted, row
 from tools.small_models import DEMO
-from ui.lab_plots import curved
-from ui.report.document import ReportError, to_json
-from ui.report.items import ItemDescription, installed_versions
-from ui.report.lab import figures, from_json, is_lab, lab_document, lab_html, mark_section, row_of
-from ui.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
+from ui.jobs.lab_row import row_of
 
 
 @pytest.fixture(scope="module")

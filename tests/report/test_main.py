@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from irwm.report.write import write_document
 from tests.report.signers import Signatory
 from tools.waiting import PATIENCE
-from ui.report.write import write_document
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

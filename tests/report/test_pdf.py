@@ -11,16 +11,16 @@ import sys
 import pytest
 
 import irwm
-import ui.report.pdf as pdf
+import irwm.report.pdf as pdf
+from irwm.report import render_html
+from irwm.report.blocks import blocks_of, figures_of, text_of
+from irwm.report.document import ReportError
+from irwm.report.drawings import drawn, words
+from irwm.report.figures import FIGURES
+from irwm.report.pdf import SPELLED, STANDARD, page_data, render_pdf, report_id
+from irwm.report.typefaces import files, settable
 from tests.report.conftest import examine
 from tools.waiting import PATIENCE
-from ui.report import render_html
-from ui.report.blocks import blocks_of, figures_of, text_of
-from ui.report.document import ReportError
-from ui.report.drawings import drawn, words
-from ui.report.figures import FIGURES
-from ui.report.pdf import SPELLED, STANDARD, page_data, render_pdf, report_id
-from ui.report.typefaces import files, settable
 
 HOSTILE = '#eval("1") $x$ *b* \\u{1F4A9} `raw` <img src=x> ]] #import "/etc/passwd": * // @ref'
 TURNING = "\u202eabc \x1b[31mred\x07 \u2066x"
@@ -50,14 +50,14 @@ def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
 
 _AGAIN = """
 import sys
-from ui.report import from_json
-from ui.report.pdf import render_pdf
+from irwm.report import from_json
+from irwm.report.pdf import render_pdf
 sys.stdout.buffer.write(render_pdf(from_json(sys.stdin.buffer.read()), "report.json"))
 """
 
 
 def _document_bytes(found):
-    from ui.report import to_json
+    from irwm.report import to_json
 
     return to_json(found.document)
 
@@ -84,7 +84,7 @@ def test_every_figure_of_the_page_is_drawn(any_case):
 
 def test_a_figure_is_drawn_the_same_each_time(found):
     spec = figures_of(render_html(found.document))["figure-lineage"]
-    from ui.report.drawings import _drawn
+    from irwm.report.drawings import _drawn
 
     one = drawn(spec)
     _drawn.cache_clear()
@@ -114,7 +114,7 @@ def test_a_strangers_text_is_text(world):
     key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж模שλ🦙")
     finding = irwm.detect(world["copy"], world["model"], world["key"], seed=7)
     particulars = examine(world, "copy").particulars
-    from ui.report import KeyInfo, finding_document
+    from irwm.report import KeyInfo, finding_document
 
     document = finding_document(
         finding,
@@ -178,9 +178,7 @@ def test_the_fonts_are_files_of_this_program_and_of_its_libraries():
 
 
 def test_neither_matplotlib_nor_typst_is_imported_before_a_pdf_is_asked_for():
-    code = (
-        "import sys, ui.report, ui.report.write; print(sorted({'matplotlib', 'typst', 'fontTools'} & set(sys.modules)))"
-    )
+    code = "import sys, irwm.report.write; print(sorted({'matplotlib', 'typst', 'fontTools'} & set(sys.modules)))"
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     ).stdout

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
+from irwm.report import recognition
+from irwm.report.numbers import sure
 from tests.report.test_html import HOSTILE
-from ui.plot_theme import sure
-from ui.report import recognition
 
 
 def said(facts) -> dict[str, str]:

@@ -5,9 +5,9 @@ import copy
 import pytest
 
 from irwm.evidence.verdict import log10_risk
+from irwm.report import ReportError, from_json, render_html, reproduce, to_json, tracing
+from irwm.report.document import ADDED
 from tests.report.conftest import examine
-from ui.report import ReportError, from_json, render_html, reproduce, to_json, tracing
-from ui.report.document import ADDED
 
 
 @pytest.mark.sweep

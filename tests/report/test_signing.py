@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from irwm.errors import IrwmError
-from storage.canonical import json_bytes
-from storage.errors import SignatureError
+from irwm.errors import IrwmError, SignatureError
+from irwm.report.canonical import canonical_json
+from irwm.report.signing import announced, read_signature, sign_report
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
-from ui.report.signing import announced, read_signature, sign_report
 
 FILES = {"report.json": b"{}", "report.html": b"<p>", "report.pdf": b"%PDF"}
 
@@ -38,7 +37,7 @@ def test_a_signature_names_every_file_the_time_and_the_log_and_holds():
 def test_what_is_signed_is_the_canonical_json_of_all_but_the_signature():
     data = signed(Signatory())
     body = {name: value for name, value in json.loads(data).items() if name != "signature"}
-    assert read_signature(data).message == json_bytes(body)
+    assert read_signature(data).message == canonical_json(body)
     assert read_signature(json.dumps(json.loads(data)).encode()).holds()  # other blanks, the same content
 
 

@@ -12,14 +12,14 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.report import ReportError, dispute, from_json, to_json
+from irwm.report.consistency import contradictions
+from irwm.report.reproduction import Difference
+from irwm.report.signing import announced, sign_report
+from irwm.report.verify import Verification, verify_report
+from irwm.report.write import report_files, write_document
 from tests.report.conftest import Examined
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
-from ui.report import ReportError, dispute, from_json, to_json
-from ui.report.consistency import contradictions
-from ui.report.reproduce import Difference
-from ui.report.signing import announced, sign_report
-from ui.report.verify import Verification, verify_report
-from ui.report.write import report_files, write_document
 
 
 @pytest.fixture(scope="session")

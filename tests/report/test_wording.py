@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from irwm.ownership.search import Standing, standing
-from ui.report import wording
+from irwm.report import wording
 
 ROOT = Path(__file__).parents[2]
 SPOKEN = [
     *sorted((ROOT / "ui").rglob("*.py")),
-    *sorted((ROOT / "ui").rglob("*.j2")),
+    *sorted((ROOT / "irwm" / "report").rglob("*.py")),
+    *sorted((ROOT / "irwm" / "report").rglob("*.j2")),
     *sorted((ROOT / "irwm").rglob("*.py")),
 ]
 # A probability of a proposition, or of what only a court can find. "Not the probability of innocence" is the warning.
@@ -69,8 +70,8 @@ def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
 
 def test_no_verdict_speaks_of_guilt() -> None:
     """The word is for simulated colluders on Explore's pages, of whom it is known."""
-    folders = ROOT / "ui" / "report", ROOT / "ui" / "components"
-    files = [path for folder in folders for path in folder.iterdir()] + [ROOT / "irwm" / "evidence" / "verdict.py"]
+    folders = ROOT / "irwm" / "report", ROOT / "ui" / "components"
+    files = [path for folder in folders for path in folder.rglob("*")] + [ROOT / "irwm" / "evidence" / "verdict.py"]
     said = {path.name: spoken(path) for path in files if path.suffix in (".py", ".j2")}
     assert [name for name, text in said.items() if re.search(r"\bguilt", text, re.IGNORECASE)] == []
 

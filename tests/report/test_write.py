@@ -4,9 +4,9 @@ import stat
 
 import pytest
 
-import ui.report.write as write_module
+import irwm.report.write as write_module
 from irwm.errors import OutputExistsError
-from ui.report import ReportError, from_json, to_json, write_report
+from irwm.report import ReportError, from_json, to_json, write_report
 
 
 def test_all_files_are_written_complete_and_private(found, tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from irwm.report.signature import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
 from storage import (
     AuditBrokenError,
     Cost,
@@ -28,7 +29,6 @@ from storage import (
     back_up,
     restore,
 )
-from storage.identity import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
 from storage.records import open_body
 
 Sql = Callable[..., list[Any]]

@@ -6,9 +6,9 @@ from typing import Any
 
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
-from ui.report.document import plain
-from ui.report.lab import LIMITATIONS, SCHEMA, VERSION
-from ui.report.lab_rows import WAY_WORDS
+from irwm.report.document import plain
+from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
+from irwm.report.lab_rows import WAY_WORDS
 
 ITEM = {
     "name": "demo", "family": "llama", "dtype": "BF16", "vocab_size": 4096, "hidden_size": 256, "tied": True,

@@ -13,13 +13,13 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from irwm.report.verify import verify_report
 from storage.encryption import Cost
 from storage.vault import Vault
 from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.pages.api import NAMES
-from ui.report.verify import verify_report
 
 PARAMETERS = {
     "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from irwm.report.verification import BY_WHOM
 from ui.components.checks import checks_html, summary
-from ui.report.verification import BY_WHOM
 
 GOOD, BAD, LEFT = (
     ("signature", True, "it fits"),

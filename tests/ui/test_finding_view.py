@@ -8,6 +8,8 @@ import sqlite3
 import pytest
 
 from irwm.errors import IrwmError
+from irwm.report import to_json
+from irwm.report.document import ReportError
 from storage import NewKey, Vault
 from storage.encryption import Cost
 from tests.report.conftest import found, inconclusive, world
@@ -16,8 +18,6 @@ from ui.components.finding_card import finding_card
 from ui.components.finding_view import Drawn, read_document
 from ui.components.key_choice import MOST_LISTED, summary_html
 from ui.jobs.requests import LARGEST_SEED, checked_seed
-from ui.report import to_json
-from ui.report.document import ReportError
 
 __all__ = ["found", "inconclusive", "world"]
 

@@ -10,6 +10,7 @@ from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.quantisers import to_gguf
 from irwm.errors import IrwmError
+from irwm.report.lab_rows import MANY, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE
 from storage.encryption import Cost
 from storage.vault import Vault
@@ -27,7 +28,6 @@ from ui.components.lab_choice import (
 )
 from ui.explore_settings import ExploreSettings
 from ui.pages.lab import HIDDEN, ROBUST, keys_for, trial_marks
-from ui.report.lab_rows import MANY, SINGLE
 
 
 def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from irwm.report.document import to_json
+from irwm.report.lab import LAB_JSON
 from storage.files import replace_private
 from tests.ui.handlers import Pages, pages, value
 from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
-from ui.report.document import to_json
-from ui.report.lab import LAB_JSON
 
 __all__ = ["pages"]
 ROWS = [

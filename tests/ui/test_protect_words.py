@@ -9,6 +9,7 @@ import pytest
 
 from irwm import Parameters, wrong_user_probability
 from irwm.errors import ParameterError
+from irwm.report.numbers import power_text
 from irwm.scheme.parameters import many_recipients
 from ui.components.receipt import changed_text, receipt_html, receipt_rows
 from ui.components.recipients import preview_html
@@ -23,7 +24,6 @@ from ui.components.settings_form import (
     odds_sentence,
 )
 from ui.jobs.recipients import Recipient, read_list
-from ui.plot_theme import power_text
 
 RECEIPT: dict[str, Any] = {
     "many": True,

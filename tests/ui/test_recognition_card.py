@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+from irwm.report.numbers import sure
 from tests.report.conftest import disguised, found, gone, inconclusive, world
 from ui.components.finding_card import finding_card
 from ui.components.icons import icon
 from ui.components.recognition_card import recognition_html
 from ui.components.verdict_card import verdict_html
-from ui.plot_theme import sure
 
 __all__ = ["disguised", "found", "gone", "inconclusive", "world"]
 

@@ -13,13 +13,13 @@ import gradio as gr
 import pytest
 
 import irwm
+from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions
+from irwm.report.write import write_document
 from tests.ui.handlers import Pages, pages
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
 from ui.pages.verify import About
-from ui.report import ItemDescription, KeyInfo, finding_document, installed_versions
-from ui.report.write import write_document
 
 __all__ = ["pages"]
 NOTHING = (None, None, None)

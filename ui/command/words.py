@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import IrwmError
+from irwm.report.numbers import number
 from storage.job import Job
 from storage.jobs import Jobs
-from ui.amounts import number, size_text
+from ui.amounts import size_text
 from ui.command.answers import STOPPED_SAID, document, unforeseen
 from ui.command.parser import TRACE
 from ui.jobs.child import error_parts

@@ -9,12 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.numbers import number
 from storage.audit import AuditEntry
 from storage.case_records import CaseRecord
 from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, empty_html
-from ui.plot_theme import number
 
 # Sends which line was chosen; its name is a real button, so that the list works by keyboard.
 LIST_SCRIPT = """

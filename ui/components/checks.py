@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.verification import BY_WHOM
 from ui.components.icons import icon
 from ui.components.notices import sentence
-from ui.report.verification import BY_WHOM
 
 HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
 # Names of checks as a heading has them; others are shown as they are.

@@ -8,15 +8,15 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.dispute import DECIDED, cells, headline, models, rulings, word
+from irwm.report.numbers import power_text
 from ui.components.icons import icon
-from ui.plot_theme import power_text
-from ui.report.dispute import DECIDED, cells, headline, models, rulings, word
 
 _SIGNS = {"found": "found", "not found": "not found", "inconclusive": "inconclusive", "refused": "fault"}
 
 
 def dispute_html(document: Mapping[str, Any]) -> str:
-    """The card of a document of `ui.report.dispute`."""
+    """The card of a document of `irwm.report.dispute`."""
     outcome, decided = document["outcome"], word(document) == DECIDED
     ruled = rulings(document)
     said = [each["sentence"] for each in ruled]

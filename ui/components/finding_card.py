@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from irwm.report import tracing_words, wording
+from irwm.report.numbers import number, power_text
+from irwm.report.recognition import clause
+from irwm.report.tracing import TRACING
 from ui.components.verdict_card import Figure, VerdictCard
-from ui.plot_theme import number, power_text
-from ui.report import tracing_words, wording
-from ui.report.recognition import clause
-from ui.report.tracing import TRACING
 
 _LINEAGE = {
     "derived": "The suspect and the original have a common origin, mark or no mark; which came first is not seen",
@@ -18,7 +18,7 @@ _LINEAGE = {
 
 
 def finding_card(document: Mapping[str, Any]) -> VerdictCard:
-    """The card for a document of `ui.report`."""
+    """The card for a document of `irwm.report`."""
     found, verdict = document.get("tracing"), document["verdict"]
     by_tracing = found is not None and found["named"] and verdict.get("rests_on") == TRACING
     figures = _figures_of_tracing(document["tracing"]) if by_tracing else _figures_of_mark(document)

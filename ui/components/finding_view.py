@@ -10,6 +10,11 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.document import ReportError, from_json
+from irwm.report.figures import FIGURES, FigureText, document_figures
+from irwm.report.html import render_html
+from irwm.report.numbers import power_text
+from irwm.report.signing import ENDING
 from ui.components import notices
 from ui.components.finding_card import finding_card
 from ui.components.ranking import CSS as RANKING_CSS
@@ -17,11 +22,6 @@ from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
 from ui.components.uploads import offer, offer_text
 from ui.components.verdict_card import verdict_html
-from ui.plot_theme import power_text
-from ui.report.document import ReportError, from_json
-from ui.report.figures import FIGURES, FigureText, document_figures
-from ui.report.html import render_html
-from ui.report.signing import ENDING
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"

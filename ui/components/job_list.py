@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.numbers import number
 from storage.job import Job
-from ui.amounts import number
 from ui.components.case_file import moment
 from ui.components.icons import icon
 from ui.components.job_card import ICONS, STATES, duration_text

@@ -9,11 +9,11 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
+from irwm.report.numbers import number
 from storage.records import KeyRecord, Page
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.paged_table import damage_html
-from ui.plot_theme import number
 
 # More keys are not read in a list but searched.
 MOST_LISTED = 24

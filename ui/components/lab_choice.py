@@ -15,11 +15,11 @@ from irwm import Key, Parameters
 from irwm.attacks.attack import Attack, Setup, format_obstacle
 from irwm.attacks.catalogue import ATTACKS, GROUPS
 from irwm.errors import IrwmError, printable
+from irwm.report.numbers import number
 from irwm.scheme.row_pool import RowPool
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.plot_theme import number
 
 QUICK, ALL, OWN = "quick", "all", "own"
 # One of each kind, none of which takes more than seconds on the demo model.

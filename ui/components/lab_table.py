@@ -9,11 +9,8 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from irwm.errors import printable
-from ui.components.icons import icon
-from ui.lab_plots import change_text
-from ui.plot_theme import decimal, number, power_text
-from ui.report.lab import REHEARSAL
-from ui.report.lab_rows import (
+from irwm.report.lab import REHEARSAL
+from irwm.report.lab_rows import (
     ATTACK,
     HELD,
     LOST,
@@ -30,6 +27,9 @@ from ui.report.lab_rows import (
     verdict_way,
     word,
 )
+from irwm.report.numbers import decimal, number, power_text
+from irwm.report.plots.lab import change_text
+from ui.components.icons import icon
 
 _SIGNS = {"found": "found", "not found": "not found", "inconclusive": "inconclusive"}
 _STATES = {HELD: "found", LOST: "fault"}

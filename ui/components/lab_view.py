@@ -11,8 +11,12 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError, printable
+from irwm.report.document import ReportError
+from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, read_lab
+from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
+from irwm.report.plots import lab as lab_plots
+from irwm.report.signing import ENDING
 from storage.job import Job
-from ui import lab_plots
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
@@ -20,10 +24,6 @@ from ui.components.job_card import STATES, JobCard
 from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import offer
 from ui.context import Context
-from ui.report.document import ReportError
-from ui.report.lab import LAB_HTML, LAB_JSON, NAME, read_lab
-from ui.report.lab_rows import MODES, WAY_WORDS, all_rows
-from ui.report.signing import ENDING
 
 KIND = "lab"
 # Rows come every few seconds; a table that is drawn anew more often only flickers.

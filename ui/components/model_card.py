@@ -10,11 +10,11 @@ from markupsafe import Markup
 from irwm import Checkpoint
 from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
 from irwm.errors import CheckpointError, printable
+from irwm.report.numbers import number
 from irwm.scheme.row_pool import row_pool
 from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, sentence
-from ui.plot_theme import number
 
 # Telling the usable rows takes 9 s per GB of embedding; above this the page would keep its reader waiting.
 _MOST_COUNTED = 256 * 1024 * 1024

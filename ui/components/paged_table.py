@@ -10,13 +10,13 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
+from irwm.report.numbers import number
 from storage.records import RecordName
 from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.plot_theme import number
 
 LONGEST_SEARCH = 200
 # A few say where to look; ten thousand of them would bury the advice.

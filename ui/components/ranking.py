@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report import tracing_words
+from irwm.report.numbers import decimal, number, power_text
+from irwm.report.tracing import shown
 from ui.components.icons import icon
-from ui.plot_theme import decimal, number, power_text
-from ui.report import tracing_words
-from ui.report.tracing import shown
 
 COLUMNS = (
     ("", "number"),

@@ -9,9 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.numbers import number, power_text
 from ui.amounts import size_text
 from ui.components.notices import copyable
-from ui.plot_theme import number, power_text
 
 HEADERS = ["Recipient", "Copy", "Folder", "Verified", "Key fingerprint"]
 _Facts = Sequence[tuple[str, Any]]

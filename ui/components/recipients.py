@@ -10,6 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report.numbers import number
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
@@ -17,7 +18,6 @@ from ui.components.icons import icon
 from ui.components.uploads import UploadRefusedError, browser_folder
 from ui.context import Context
 from ui.jobs.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
-from ui.plot_theme import number
 
 # A few show that the right column was read; three hundred of them would push the buttons off the page.
 NAMES_SHOWN = 5

@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from irwm.report import recognition
 from ui.components.icons import icon
-from ui.report import recognition
 
 # Lineage's answer, the verdict whose icon it shares, and the word.
 _LINEAGE = {
@@ -19,7 +19,7 @@ _LINEAGE = {
 
 
 def recognition_html(document: Mapping[str, Any]) -> str:
-    """Both findings of a document of `ui.report` as HTML; the classes are in style.css."""
+    """Both findings of a document of `irwm.report` as HTML; the classes are in style.css."""
     return str(
         Markup(
             '<section class="undoing" aria-label="What was recognised and undone">'

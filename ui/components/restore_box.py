@@ -12,11 +12,11 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.numbers import number
 from storage import witness
 from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
 from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphraseError
 from storage.vault import Vault
-from ui.amounts import number
 from ui.components import notices
 from ui.components.case_file import moment
 from ui.components.events import PRIVATE

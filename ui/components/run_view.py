@@ -9,6 +9,9 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report import dispute, lab
+from irwm.report.document import ReportError, from_json, to_json
+from irwm.report.html import render_html
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.dispute_card import dispute_html
@@ -17,9 +20,6 @@ from ui.components.finding_view import plain_name
 from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import offer_bytes
 from ui.components.verdict_card import verdict_html
-from ui.report import dispute, lab
-from ui.report.document import ReportError, from_json, to_json
-from ui.report.html import render_html
 
 # Ending of a report's file, label of its button, its id. The signature's ending holds that of the numbers, so it
 # stands first.

@@ -11,15 +11,15 @@ import gradio as gr
 
 from irwm import Parameters
 from irwm.errors import IrwmError
+from irwm.report.numbers import number, power_text
+from irwm.report.plots import detection
 from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import AUTO_SCALE, NOISE_LEVELS
-from ui import plots
-from ui.amounts import number, size_text
+from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.plot_theme import power_text
 from ui.preset_names import HIDDEN as HIDDEN
 from ui.preset_names import MANY, ROBUST
 from ui.presets import PRESETS, check_memory, memory_needed, memory_there, preset_parameters
@@ -143,7 +143,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         return (
             notices.note_html(odds_sentence(params, total)),
             gr.HTML(also, visible=bool(also)),
-            plots.odds(params, recipients=total, dark=dark),
+            detection.odds(params, recipients=total, dark=dark),
         )
 
     def fill(preset: str, d: int | None, request: gr.Request) -> Any:

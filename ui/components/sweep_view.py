@@ -11,12 +11,12 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
+from irwm.report.document import ReportError
+from irwm.report.numbers import number, power_text
+from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, outcome, read_overview
 from ui.candidates import Candidates
 from ui.components import notices
 from ui.components.uploads import offer
-from ui.plot_theme import number, power_text
-from ui.report.document import ReportError
-from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, outcome, read_overview
 
 HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Lineage"]
 # Suspects of a folder that its card lists by name.

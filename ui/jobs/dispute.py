@@ -13,6 +13,11 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import IrwmError
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
+from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
+from irwm.report.document import to_json
+from irwm.report.items import ItemDescription, installed_versions
+from irwm.report.signing import ENDING, announced, sign_report
+from irwm.report.write import publish
 from storage.vault import Vault
 from ui.jobs.device import device_of
 from ui.jobs.examining import hashes
@@ -20,11 +25,6 @@ from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of
 from ui.jobs.opened_key import read_key
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
-from ui.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
-from ui.report.document import to_json
-from ui.report.items import ItemDescription, installed_versions
-from ui.report.signing import ENDING, announced, sign_report
-from ui.report.write import publish
 from ui.stamps import StampFiles
 
 # The permutations of every test; anybody who knows it computes the same numbers.

@@ -20,6 +20,12 @@ from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.search import Standing, standing
+from irwm.report.document import finding_document, plain
+from irwm.report.error_rates import ErrorRates, NeutralModel
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
+from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
+from irwm.report.tracing import section as tracing_section
+from irwm.report.tracing import verdict as verdict_of
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
@@ -29,12 +35,6 @@ from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
-from ui.report.document import finding_document, plain
-from ui.report.error_rates import ErrorRates, NeutralModel
-from ui.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
-from ui.report.tracing import SHOWN, TRACING, Traced, mark_of
-from ui.report.tracing import section as tracing_section
-from ui.report.tracing import verdict as verdict_of
 
 # Keys made for the occasion and never inserted, run the same way: each must read "not found".
 DECOY_KEYS = 3

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from irwm.report.signing import Signer
 from storage.records import TimestampRecord
 from storage.vault import Vault
-from ui.report.signing import Signer
 
 # Of a report's files; its signature's own ending first, since it holds another.
 ENDINGS = (".signature.json", ".json", ".html", ".pdf")

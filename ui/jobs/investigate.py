@@ -8,14 +8,14 @@ from typing import Any
 
 import irwm
 from irwm.evidence.devices import on_device
+from irwm.report.document import from_json
+from irwm.report.write import write_document
 from ui.jobs.device import device_of
 from ui.jobs.examining import Examiner, Keys
 from ui.jobs.executors import executor_for
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
-from ui.report.document import from_json
-from ui.report.write import write_document
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:

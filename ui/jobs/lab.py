@@ -22,6 +22,12 @@ from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
+from irwm.report.document import to_json
+from irwm.report.items import ItemDescription, installed_versions
+from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
+from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
+from irwm.report.plots.lab import name_of
+from irwm.report.signing import ENDING, announced, sign_report
 from irwm.running import Reference, default_text, reference
 from irwm.running.kept import IN_MEMORY
 from storage.files import private_folder, replace_private
@@ -31,14 +37,9 @@ from ui.jobs.device import device_of
 from ui.jobs.examining import hashes
 from ui.jobs.filing import Filing, case_lines, examiner_of
 from ui.jobs.lab_resume import companions, comparable, known_rows, tools
+from ui.jobs.lab_row import row_of
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
-from ui.lab_plots import name_of
-from ui.report.document import to_json
-from ui.report.items import ItemDescription, installed_versions
-from ui.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section, row_of
-from ui.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
-from ui.report.signing import ENDING, announced, sign_report
 
 # Of every trial mark: public, since such a mark protects nothing, and the same each time, so that numbers come again.
 PUBLIC_SECRET = hashlib.sha256(b"irwm/v1/lab/trial mark").digest()

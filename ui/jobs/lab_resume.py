@@ -10,11 +10,11 @@ from typing import Any
 
 from irwm.attacks.rewrite import COMPANIONS
 from irwm.errors import IrwmError
+from irwm.report.document import ReportError, plain
+from irwm.report.items import LAYOUT
+from irwm.report.lab import lab_html, read_lab
 from storage.jobs import Jobs
 from ui.jobs.reporter import JobReporter
-from ui.report.document import ReportError, plain
-from ui.report.items import LAYOUT
-from ui.report.lab import lab_html, read_lab
 
 _SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
 # Programs that change no number.

@@ -16,10 +16,10 @@ import irwm
 from irwm.errors import IrwmError, printable
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
+from irwm.report.numbers import number
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
-from ui.amounts import number
 from ui.candidates import several_in
 from ui.days import day_utc
 from ui.jobs import runner

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from irwm.report.numbers import number
 from storage.job import Job
 from storage.jobs import Jobs
-from ui.amounts import number
 from ui.jobs.protect_many import CSV_NAME
 
 WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
@@ -37,7 +37,7 @@ _KEY = (
     "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
     "trace_log10_risk", "share",
 )  # fmt: skip
-# As `ui.report.tracing` has it, whose import takes seconds.
+# As `irwm.report.tracing` has it, whose import takes seconds.
 _TRACING = "tracing"
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
@@ -152,8 +152,8 @@ def passed_over(result: Mapping[str, Any]) -> bool:
 def files_of(job: Job, jobs: Jobs) -> list[Path]:
     """The files that a job wrote for people, in the job's own folder: reports with their signatures, or receipts."""
     # Two seconds' import, which a command does not need before its job is over.
+    from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON
     from ui.jobs.filing import report_paths
-    from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON
 
     folder, result = jobs.folder(job.id), job.result or {}
     if job.kind == "investigate":
@@ -169,8 +169,8 @@ def files_of(job: Job, jobs: Jobs) -> list[Path]:
 
 def _finished(folder: Path) -> list[Mapping[str, Any]]:
     """The suspects that a sweep examined, also one that ended early."""
-    from ui.report.document import ReportError
-    from ui.report.sweep import read_overview
+    from irwm.report.document import ReportError
+    from irwm.report.sweep import read_overview
 
     try:
         return [row for row in read_overview(folder)["rows"] if row["error"] is None]

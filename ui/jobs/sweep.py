@@ -17,6 +17,10 @@ from typing import Any
 import irwm
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
 from irwm.evidence.devices import on_device
+from irwm.report.document import ReportError, from_json, plain, to_json
+from irwm.report.signing import ENDING, Signer, announced, sign_report
+from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview, overview_html, read_overview
+from irwm.report.write import report_files
 from storage.files import replace_private
 from ui.candidates import SweepFolderError, candidates
 from ui.jobs.child import error_parts
@@ -26,10 +30,6 @@ from ui.jobs.executors import executor_for
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_paths
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
-from ui.report.document import ReportError, from_json, plain, to_json
-from ui.report.signing import ENDING, Signer, announced, sign_report
-from ui.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview, overview_html, read_overview
-from ui.report.write import report_files
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        The overview (`ui.report.sweep`) without its rows' documents; the same stands in the job's folder from the
+        The overview (`irwm.report.sweep`) without its rows' documents; the same stands in the job's folder from the
         first suspect on.
 
     Raises:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.report.verify import verify_report
 from ui.jobs.device import device_of
 from ui.jobs.opened_key import read_key
 from ui.jobs.reporter import JobReporter
-from ui.report.verify import verify_report
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:

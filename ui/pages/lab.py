@@ -11,6 +11,7 @@ import gradio as gr
 import irwm
 from irwm import Parameters
 from irwm.errors import IrwmError
+from irwm.report.lab_rows import MANY, MODES, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients
 from storage.vault import Vault
 from ui.components import notices
@@ -26,7 +27,6 @@ from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
-from ui.report.lab_rows import MANY, MODES, SINGLE
 from ui.settings import DEMO
 
 INTRO = """

@@ -14,6 +14,7 @@ from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError
 from irwm.keys.key import MAX_NAME
 from irwm.release import Preflight, preflight
+from irwm.report.numbers import number
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import Limits, new_folder
@@ -31,7 +32,6 @@ from ui.jobs import requests
 from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
 from ui.jobs.recipients import read_list
-from ui.plot_theme import number
 from ui.preset_names import MANY, ROBUST
 from ui.presets import check_memory
 from ui.settings import DEMO

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.numbers import power_text
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
@@ -24,7 +25,6 @@ from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
 from ui.passphrases import check_new
-from ui.plot_theme import power_text
 
 INTRO = """
 # Vault

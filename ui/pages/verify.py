@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.verify import report_name, verify_report
 from ui.components import notices
 from ui.components.checks import checks_html
 from ui.components.events import PRIVATE, in_turn
@@ -21,7 +22,6 @@ from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.context import Context
 from ui.jobs import runner
-from ui.report.verify import report_name, verify_report
 
 INTRO = """
 # Verify a report

@@ -1,0 +1,93 @@
+"""Reports: a finding as strict JSON that holds every number, as a page drawn from that JSON, and as a PDF of the page.
+
+    items           what a report says about checkpoints, keys and controls
+    wording         every sentence it prints; numbers: how it writes a number
+    error_rates     decoy keys and neutral models beside a verdict
+    weight          likelihood ratio, and the claim against a search
+    tracing         whose copy it was; tracing_words: what is said of that
+    recognition     the two findings of a report: whose weights, and which copy
+    document        the finding as a versioned JSON document (docs/report-schema.md)
+    dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
+    plots           every figure, as plotly draws it
+    figures         which figures a document has, for pages and reports alike
+    html            the document as a page: templates/template.html.j2, report.css, draw.js
+    blocks          the page's structure and words, from which the PDF is set
+    drawings        the page's figures for paper (matplotlib; imported by nothing but a PDF)
+    typefaces       the fonts, and which characters they have
+    pdf             the document as PDF/A: templates/report.typ, set by typst
+    canonical       values as bytes that can be built again
+    signature       Ed25519 signatures, and the chain of certificates behind one
+    signing         the signature file beside a report
+    write           all files, published together
+    verify          every check of a report that somebody received (docs/verifying.md), in parts:
+                    verification (a check, and all of them), consistency and rulings (does one number follow from
+                    another?), redrawn (page and PDF drawn again), examined (models and key)
+    reproduction    the detection run again and compared with the document, number by number
+
+Nothing here knows Gradio, opens a database or reads a clock. What is offered here is imported when it is first used, so
+that a vault can check a signature without loading what draws a page.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irwm.report.document import SCHEMA, VERSION, ReportError, finding_document, from_json, to_json
+    from irwm.report.html import render_html
+    from irwm.report.items import FileRecord, ItemDescription, KeyInfo, SelfTest, installed_versions
+    from irwm.report.reproduction import Difference, reproduce
+    from irwm.report.verify import verify_report
+    from irwm.report.write import write_report
+
+__all__ = [
+    "SCHEMA",
+    "VERSION",
+    "Difference",
+    "FileRecord",
+    "ItemDescription",
+    "KeyInfo",
+    "ReportError",
+    "SelfTest",
+    "finding_document",
+    "from_json",
+    "installed_versions",
+    "render_html",
+    "reproduce",
+    "to_json",
+    "verify_report",
+    "write_report",
+]
+
+# Where each of them lives.
+_HOMES = {
+    "SCHEMA": "document",
+    "VERSION": "document",
+    "Difference": "reproduction",
+    "FileRecord": "items",
+    "ItemDescription": "items",
+    "KeyInfo": "items",
+    "ReportError": "document",
+    "SelfTest": "items",
+    "finding_document": "document",
+    "from_json": "document",
+    "installed_versions": "items",
+    "render_html": "html",
+    "reproduce": "reproduction",
+    "to_json": "document",
+    "verify_report": "verify",
+    "write_report": "write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,204 @@
+"""A dispute between claimants as a versioned JSON document, and as a page drawn from that document alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from irwm import Key
+from irwm.errors import printable
+from irwm.ownership.dispute import Outcome
+from irwm.ownership.rules import UNDECIDED
+from irwm.report import wording
+from irwm.report.document import ReportError, plain, strict_json, to_json
+from irwm.report.html import asset, environment, faces, policy
+from irwm.report.items import ItemDescription
+from irwm.report.numbers import power_text
+
+SCHEMA, VERSION = "irwm-dispute", 1
+NAME = "dispute"
+DECIDED, OPEN = "decided", "undecided"
+_SECTIONS = {"created_utc", "status", "case", "claims", "exhibits", "outcome", "seed", "versions", "limitations"}
+_OUTCOME = {"tests", "comparisons", "rulings", "remarks", "winner", "sentence"}
+_POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
+LIMITATIONS = (
+    "A mark shows whose key marked a model. It does not show who collected the data or trained the weights; dated "
+    "records of the training do.",
+    "A mark that is not found may have been removed. Only a mark that is found in what the other side calls the "
+    "original, while the other side’s is not found in ours, speaks about the order in which the two were made.",
+    "A time-stamp dates the commitment to a key, and so the mark and the original that the key was made for. It is "
+    "relied on only where the authority’s certificate was followed to a root that somebody chose to trust.",
+    "The numbers say how often a model without the mark would read so by chance. They do not say how probable it is "
+    "that either claimant is right.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInfo:
+    """What the document says of one claim; nothing that derives from a key's secret.
+
+    Attributes:
+        claimant: the name; ours: whether it is the claim of whoever wrote the document.
+        commitment, owner, recipient: of the key.
+        original, release: the models brought; no release where none was.
+        committed_utc: when the commitment was dated by an authority that is trusted, ISO 8601; None for never.
+        stamp: the time-stamp in words, "" for none; also one that is not trusted.
+    """
+
+    claimant: str
+    ours: bool
+    commitment: str
+    owner: str
+    recipient: str
+    original: ItemDescription
+    release: ItemDescription | None
+    committed_utc: str | None
+    stamp: str
+
+    @classmethod
+    def of(
+        cls,
+        claimant: str,
+        key: Key,
+        original: ItemDescription,
+        release: ItemDescription | None,
+        *,
+        ours: bool,
+        committed_utc: str | None = None,
+        stamp: str = "",
+    ) -> ClaimInfo:
+        names = key.commitment, key.owner, key.recipient
+        return cls(claimant, ours, *names, original, release, committed_utc, stamp)
+
+
+def dispute_document(
+    outcome: Outcome,
+    *,
+    claims: Sequence[ClaimInfo],
+    exhibits: Sequence[tuple[str, ItemDescription]],
+    case: Mapping[str, str],
+    created_utc: str,
+    tool_versions: Mapping[str, str],
+    seed: int,
+) -> dict[str, Any]:
+    """Everything the page says, as strict JSON values.
+
+    Args:
+        outcome: what `irwm.ownership.dispute.resolve` returned.
+        claims: in the order in which they are to be printed.
+        exhibits: models in dispute with their names.
+        case, created_utc, tool_versions: as for `irwm.report.finding_document`.
+        seed: of the permutations.
+    """
+    document: dict[str, Any] = plain(
+        {
+            "schema": {"name": SCHEMA, "version": VERSION},
+            "created_utc": created_utc,
+            "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
+            "case": dict(case),
+            "claims": [asdict(claim) for claim in claims],
+            "exhibits": [{"name": name, "item": asdict(item)} for name, item in exhibits],
+            "outcome": outcome.to_dict(),
+            "seed": seed,
+            "versions": dict(tool_versions),
+            "limitations": LIMITATIONS,
+        }
+    )
+    return document
+
+
+def is_dispute(data: bytes) -> bool:
+    """Whether these bytes say that they are a dispute's document; whether it is sound is for `from_json`."""
+    try:
+        return bool(json.loads(data)["schema"]["name"] == SCHEMA)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def from_json(data: bytes) -> dict[str, Any]:
+    """The document that `to_json` wrote.
+
+    Raises:
+        ReportError: not such a document, one of another version, or one of whose parts some are missing.
+    """
+    try:
+        document: dict[str, Any] = strict_json(data)
+        schema = document["schema"]["name"], document["schema"]["version"]
+        whole = document.keys() >= _SECTIONS and document["outcome"].keys() >= _OUTCOME
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = printable(f"{type(error).__name__}: {error}", 120)
+        raise ReportError("these bytes are not a dispute’s JSON", found=what) from error
+    if schema != (SCHEMA, VERSION) or not whole:
+        raise ReportError(
+            "the dispute’s document has another schema",
+            expected=f"{SCHEMA}, version {VERSION}, with all its parts",
+            found=str(schema)[:80],
+        )
+    return document
+
+
+def word(document: Mapping[str, Any]) -> str:
+    """The outcome in one word."""
+    return DECIDED if document["outcome"]["winner"] is not None else OPEN
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """The outcome in one sentence, for a card and for the page's title."""
+    winner = document["outcome"]["winner"]
+    if winner is None:
+        return "What was brought does not decide the dispute."
+    return f"What was brought speaks for “{winner}”."
+
+
+def rulings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rulings with their powers of ten as people write them."""
+    return [{**each, "sentence": _POWER.sub(_power, each["sentence"])} for each in document["outcome"]["rulings"]]
+
+
+def _power(found: re.Match[str]) -> str:
+    return power_text(float(found[1]))
+
+
+def models(document: Mapping[str, Any]) -> list[str]:
+    """The models of the table, in the order in which they were brought."""
+    return list(dict.fromkeys(test["model"] for test in document["outcome"]["tests"]))
+
+
+def cells(document: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any] | None]]]:
+    """The table: each claimant with the tests of that key, one for each of `models`."""
+    tests = {(test["claimant"], test["model"]): test for test in document["outcome"]["tests"]}
+    names = models(document)
+    return [
+        (claim["claimant"], [tests.get((claim["claimant"], model)) for model in names]) for claim in document["claims"]
+    ]
+
+
+def dispute_html(document: Mapping[str, Any], json_name: str = "") -> str:
+    """The document as one file that needs nothing else and runs no script.
+
+    Args:
+        json_name: name of the JSON beside it, printed with its SHA-256.
+    """
+    return (
+        environment()
+        .get_template("dispute.html.j2")
+        .render(
+            d=document,
+            headline=headline(document),
+            decided=word(document) == DECIDED,
+            undecided=UNDECIDED,
+            rulings=rulings(document),
+            models=models(document),
+            cells=cells(document),
+            policy=policy(()),
+            style=Markup(faces() + asset("report.css")),
+            json_name=json_name,
+            json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+        )
+    )

@@ -1,0 +1,392 @@
+"""A finding as one plain JSON document that holds every number the printed report shows.
+
+The report is drawn from this document alone (`irwm.report.html`), so whoever has the JSON has the report, and
+`irwm.report.reproduce` recomputes it. NaN becomes null; the JSON is strict. docs/report-schema.md names every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from irwm import Finding, IrwmError, Parameters, Reading
+from irwm.errors import printable
+from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
+from irwm.ownership.search import Standing
+from irwm.report import error_rates as rates
+from irwm.report import tracing, weight, wording
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest
+from irwm.report.plots.detection import PLAUSIBLE_SHARES
+from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
+from irwm.scheme.odds import (
+    fisher_floor_log10,
+    log10_random_user,
+    log10_wrong_user,
+    success_probability,
+)
+from irwm.scheme.parameters import chance_of_counting
+
+SCHEMA, VERSION = "irwm-report", 4
+# Version 2 had no "tracing" and no "supporting", version 3 no likelihood ratio, no "standing" and no "error_rates";
+# nothing else differs, so their documents are read as they are.
+READABLE = (2, 3, 4)
+# What came with a version: names by the section that they are in, "" for the document itself.
+ADDED: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    3: {"": ("tracing", "supporting"), "verdict": ("rests_on", "mark", "mark_reason")},
+    4: {
+        "": ("standing", "error_rates"),
+        "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
+    },
+}
+# Particulars that differ from run to run of the same case.
+TIMINGS = ("Seconds",)
+# Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
+_LONGEST_TEXT = 2000
+# Rows with NaN that are listed one by one; the number of all of them stands beside.
+_ROWS_LISTED = 20
+
+
+class ReportError(IrwmError):
+    """A report cannot be written or read; the message says why."""
+
+
+def finding_document(
+    finding: Finding,
+    *,
+    suspect: ItemDescription,
+    original: ItemDescription,
+    key_info: KeyInfo,
+    case: Mapping[str, str],
+    created_utc: str,
+    tool_versions: Mapping[str, str],
+    extra: Mapping[str, Any] | None = None,
+    tokens: Mapping[int, str] | None = None,
+    self_tests: Sequence[SelfTest] = (),
+    disclose_rows: bool = True,
+    traced: tracing.Traced | None = None,
+    supporting: Sequence[Finding] = (),
+    standing: Standing | None = None,
+    authority: str = "",
+    error_rates: rates.ErrorRates | None = None,
+) -> dict[str, Any]:
+    """Everything a report says, as strict JSON values.
+
+    Args:
+        finding: what `irwm.detect` returned.
+        suspect, original: the items examined.
+        key_info: whose key it is.
+        case: label to value, printed in this order (reference, examiner, client, ...).
+        created_utc: when the examination ended, ISO 8601 in UTC; given, because nothing here reads a clock.
+        tool_versions: see `installed_versions`.
+        extra: label to value, printed under "Further particulars" (device, duration, ...).
+        tokens: token text by id.
+        self_tests: controls run the same way; their absence is stated.
+        disclose_rows: False withholds which rows carry the mark; whoever knows them can remove it from other copies.
+        traced: what tracing by noise found, where any key has noise.
+        supporting: readings of the same key in other ways, which accuse nobody by themselves.
+        standing: the evidence against a search for a key; None where no commitment was shown, which is worked out here.
+        authority: who dated the key's commitment, for `standing`.
+        error_rates: what decoy keys and neutral models read; its absence is stated.
+    """
+    rows = finding.marked_rows.tolist() if disclose_rows else None
+    found = None if traced is None else tracing.section(traced)
+    computed = examination(finding, rows, tokens, found, supporting)
+    document = {
+        "schema": {"name": SCHEMA, "version": VERSION},
+        "created_utc": created_utc,
+        "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
+        "case": dict(case),
+        "key": {"commitment": finding.commitment, **asdict(key_info)},
+        "rows_disclosed": disclose_rows,
+        **computed,
+        "error_rates": None if error_rates is None else rates.section(error_rates, finding),
+        "standing": weight.standing_section(standing, authority, computed),
+        "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
+        "self_tests": [asdict(test) for test in self_tests],
+        "items": {"suspect": asdict(suspect), "original": asdict(original)},
+        "versions": dict(tool_versions),
+        "extra": dict(extra or {}),
+        "limitations": wording.limitations(
+            finding, (suspect, original), self_tests, disclose_rows, found, error_rates is not None
+        ),
+        "reproduce": wording.reproduction(finding, suspect, original, found),
+    }
+    strict: dict[str, Any] = plain(document)
+    return strict
+
+
+def examination(
+    finding: Finding,
+    rows: Sequence[int] | None = None,
+    tokens: Mapping[int, str] | None = None,
+    found: Mapping[str, Any] | None = None,
+    supporting: Sequence[Finding] = (),
+) -> dict[str, Any]:
+    """The computed part: what running the same examination again must give again; `found` is the tracing's section."""
+    p, reading = finding.parameters, finding.reading
+    return {
+        "verdict": {
+            **tracing.verdict(finding, found),
+            "mark": finding.verdict,
+            "mark_reason": finding.reason,
+            "count": reading.count,
+            "present": reading.present,
+            "positions": p.positions,
+            "expected_by_chance": chance_of_counting(p) * reading.present,
+            "required": p.required_positions,
+            "rule_met": reading.passes,
+        },
+        "evaluation": {
+            "log10_p": reading.log10_p,
+            "log10_p_count": reading.log10_p_count,
+            "log10_p_floor": fisher_floor_log10(reading.present, p.permutations),
+            "log10_p_count_floor": _smallest_count_log10(p, reading.present),
+            "smallest_rank": 1 / (1 + p.permutations),
+            "combinations": COMBINATIONS,
+            "keys_tried": finding.keys_tried,
+            "tensors_read": finding.tensors_read,
+            "log10_risk": log10_risk(reading, finding.comparisons),
+            "found_at_log10_risk": FOUND_LOG10_RISK,
+            "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
+            **weight.likelihood(finding),
+        },
+        "reading": _reading(reading, p, rows, tokens),
+        "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
+        "supporting": [_supporting(each) for each in supporting],
+        "tracing": found,
+        "odds": _odds(p, reading, finding.comparisons),
+        "alignment": _alignment(finding),
+        "lineage": asdict(finding.lineage),
+        "parameters": p.to_dict(),
+        "seed": finding.seed,
+    }
+
+
+def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without what the clock decides: the same case run again gives the same bytes of it.
+
+    Left out are `created_utc`, the particulars in `TIMINGS`, and of a signed report `status.custody`, which names the
+    head of an audit log that grows with every run.
+    """
+    kept = {name: part for name, part in document.items() if name != "created_utc"}
+    if "extra" in kept:
+        kept["extra"] = {name: part for name, part in kept["extra"].items() if name not in TIMINGS}
+    if "status" in kept:
+        kept["status"] = {name: part for name, part in kept["status"].items() if name != "custody"}
+    return kept
+
+
+def _smallest_count_log10(p: Parameters, present: int) -> float:
+    """log10 p of every position counting; 0 where the permutations are too few for any to count."""
+    chance = chance_of_counting(p)
+    return present * math.log10(chance) if chance else 0.0
+
+
+def _reading(
+    reading: Reading, parameters: Parameters, rows: Sequence[int] | None, tokens: Mapping[int, str] | None
+) -> dict[str, Any]:
+    s = summarise(reading, parameters)
+    positions = [
+        {
+            "position": i + 1,
+            "token": None if rows is None else rows[i],
+            "text": (tokens or {}).get(rows[i]) if rows is not None else None,
+            "state": "ranked" if math.isfinite(s.ranks[i]) else "gone",
+            "observed": s.observed[i],
+            "rank": s.ranks[i],
+            "counts": bool(s.ranks[i] < parameters.rank_threshold),
+            "threshold": s.thresholds[i],
+            "null_quantiles": s.bands[i],
+        }
+        for i in range(s.ranks.size)
+    ]
+    return {
+        "statistic": s.statistic,
+        "invariant": s.invariant,
+        "count": s.count,
+        "present": s.present,
+        "gone": s.ranks.size - s.present,
+        "rule_met": s.passes,
+        "chance_of_counting": chance_of_counting(parameters),
+        "log10_p": reading.log10_p,
+        "log10_p_count": reading.log10_p_count,
+        "null": {
+            "shape": list(reading.null.shape),
+            "sha256": null_digest(reading),
+            "quantile_levels": list(LEVELS),
+        },
+        "positions": positions,
+    }
+
+
+def _supporting(finding: Finding) -> dict[str, Any]:
+    """Another reading of the same key in a few numbers, and no word: it accuses nobody by itself."""
+    reading = finding.reading
+    return {
+        "statistic": reading.statistic,
+        "invariant": reading.invariant,
+        "seed": finding.seed,
+        "count": reading.count,
+        "present": reading.present,
+        "expected_by_chance": chance_of_counting(finding.parameters) * reading.present,
+        "rule_met": reading.passes,
+        "log10_risk": log10_risk(reading, finding.comparisons),
+    }
+
+
+def null_digest(reading: Reading) -> str:
+    """Hex SHA-256 of the null: little-endian float64, row by row, every NaN in the one form that NumPy's nan has."""
+    null = np.array(reading.null, dtype="<f8", order="C")
+    null[np.isnan(null)] = np.nan
+    return hashlib.sha256(null.tobytes()).hexdigest()
+
+
+def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, Any]:
+    l, rho, beta = p.positions, p.required_positions, p.rank_threshold
+    share = reading.count / reading.present if reading.present else math.nan
+    return {
+        "observed_share": share,
+        "success": [{"p": q, "probability": success_probability(l, rho, q)} for q in PLAUSIBLE_SHARES],
+        "log10_random_user": log10_random_user(l, rho, beta),
+        "keys": keys,
+        "log10_wrong_user": log10_wrong_user(l, rho, beta, keys),
+    }
+
+
+def _alignment(finding: Finding) -> dict[str, Any]:
+    alignment = finding.alignment
+    histogram = cosine_histogram(alignment)
+    return {
+        "aligned": alignment.aligned,
+        "reason": alignment.reason,
+        "exhausted": alignment.exhausted,
+        "steps": [asdict(step) for step in alignment.steps],
+        "embedding_tensor": alignment.embedding.name,
+        "minor_components": histogram.minor_components,
+        "median_cosine": histogram.median,
+        "median_decoy_cosine": histogram.decoy_median,
+        "needed_median_cosine": histogram.needed,
+        "rows_compared": int(alignment.cosines.size),
+        "rows_of_original": int(alignment.rows.size),
+        "rows_of_original_gone": alignment.lost,
+        "marked_rows_gone": int((alignment.rows[finding.marked_rows] < 0).sum()),
+        "row_scale": alignment.scale,
+        "columns": int(alignment.columns.size),
+        "columns_moved": int((alignment.columns != np.arange(alignment.columns.size)).sum()),
+        "columns_mutual_share": alignment.uniqueness,
+        "broken_rows": int(alignment.broken_rows.size),
+        "first_broken_rows": alignment.broken_rows[:_ROWS_LISTED],
+        "histogram": {"edges": histogram.edges, "rows": histogram.rows, "decoys": histogram.decoys},
+    }
+
+
+def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
+    """The summary that figures are drawn from, out of a document's "reading" or "paper"."""
+    positions = reading["positions"]
+
+    def column(name: str) -> np.ndarray:
+        return np.array([math.nan if p[name] is None else p[name] for p in positions], dtype=np.float64)
+
+    bands = [[math.nan if v is None else v for v in p["null_quantiles"]] for p in positions]
+    return ReadingSummary(
+        statistic=reading["statistic"],
+        invariant=reading["invariant"],
+        count=reading["count"],
+        present=reading["present"],
+        passes=reading["rule_met"],
+        permutations=reading["null"]["shape"][1],
+        observed=column("observed"),
+        ranks=column("rank"),
+        bands=np.array(bands, dtype=np.float64).reshape(len(positions), len(LEVELS)),
+        thresholds=column("threshold"),
+    )
+
+
+def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
+    """The histogram of cosines out of a document."""
+    a = document["alignment"]
+    medians = [math.nan if a[name] is None else a[name] for name in ("median_cosine", "median_decoy_cosine")]
+    return CosineHistogram(
+        edges=np.array(a["histogram"]["edges"]),
+        rows=np.array(a["histogram"]["rows"], int),
+        decoys=np.array(a["histogram"]["decoys"], int),
+        median=medians[0],
+        decoy_median=medians[1],
+        needed=a["needed_median_cosine"],
+        minor_components=a["minor_components"],
+        reason=a["reason"],
+    )
+
+
+def plain(value: Any) -> Any:
+    """`value` in strict JSON types: arrays as lists, what is not finite as null, text without control or direction
+    characters, so that a hostile name is as inert in the JSON as it is in the report."""
+    if isinstance(value, Mapping):
+        return {printable(str(name), _LONGEST_TEXT): plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, (bool, np.bool_)) or value is None:
+        return None if value is None else bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return printable(str(value), _LONGEST_TEXT)
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """The document as strict JSON in ASCII, the same bytes for the same document."""
+    return (json.dumps(document, ensure_ascii=True, allow_nan=False, indent=1) + "\n").encode("ascii")
+
+
+def from_json(data: bytes) -> dict[str, Any]:
+    """The document that `to_json` wrote.
+
+    Raises:
+        ReportError: not such a document, or one of a newer version.
+    """
+    try:
+        document: dict[str, Any] = strict_json(data)
+        schema = document["schema"]
+        name, number = schema["name"], schema["version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what = printable(f"{type(error).__name__}: {error}", 120)
+        raise ReportError("these bytes are not a report's JSON", found=what) from error
+    if name != SCHEMA or type(number) is not int or number not in READABLE:
+        raise ReportError(
+            "the report has another schema",
+            expected=f"{SCHEMA}, version {' or '.join(map(str, READABLE))}",
+            found=f"{str(name)[:40]}, version {str(number)[:40]}",
+            advice="Use the program version that wrote it, or a newer one",
+        )
+    return document
+
+
+def strict_json(data: bytes) -> Any:
+    """The value that these bytes spell, where they can be read in one way alone.
+
+    Raises:
+        ValueError: not JSON; NaN or an infinity, which JSON has not; or a name twice in one object, of which one reader
+            takes the first and another the last.
+        RecursionError: nested too deeply.
+    """
+    return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found

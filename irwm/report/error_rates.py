@@ -1,0 +1,141 @@
+"""The section "error_rates" of a document: what wrong keys and neutral models read, beside what the suspect did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from irwm import Finding
+from irwm.evidence.decoys import Decoys
+from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
+from irwm.report import wording
+from irwm.report.plots.summaries import DecoyHistogram, decoy_histogram
+
+# Chances at which the share of decoys is given: the powers of ten down to that of the verdict "found".
+LEVELS = tuple(range(-1, int(FOUND_LOG10_RISK) - 1, -1))
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralModel:
+    """A model that has nothing of the original, examined like the suspect.
+
+    Attributes:
+        name: what it is, in words.
+        rows: rows of its embedding.
+        verdict, reason: what was said of it.
+        aligned: whether it could be put into the original's coordinates.
+        similarity, needed_similarity: of its rows with the original's, and what "aligned" asks for.
+        log10_risk: log10 of the corrected odds of its reading, which counts for nothing where it is not aligned.
+    """
+
+    name: str
+    rows: int
+    verdict: str
+    reason: str
+    aligned: bool
+    similarity: float
+    needed_similarity: float
+    log10_risk: float
+
+    @classmethod
+    def of(cls, name: str, rows: int, finding: Finding) -> NeutralModel:
+        alignment = finding.alignment
+        return cls(
+            name=name,
+            rows=rows,
+            verdict=finding.verdict,
+            reason=finding.reason,
+            aligned=alignment.aligned,
+            similarity=alignment.similarity,
+            needed_similarity=alignment.needed_similarity,
+            log10_risk=log10_risk(finding.reading, finding.comparisons),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ErrorRates:
+    """What was run beside an examination to see how often it errs.
+
+    Attributes:
+        decoys: wrong keys on the aligned suspect; None where no key can be judged on it.
+        neutral: models that have nothing of the original.
+    """
+
+    decoys: Decoys | None
+    neutral: Sequence[NeutralModel] = ()
+
+
+def section(rates: ErrorRates, finding: Finding) -> dict[str, Any]:
+    """The section of a document."""
+    return {
+        "decoys": None if rates.decoys is None else decoy_section(rates.decoys, finding),
+        "neutral": [asdict(each) for each in rates.neutral],
+        "method": _method(rates.decoys, finding),
+    }
+
+
+def _method(decoys: Decoys | None, finding: Finding) -> str:
+    if decoys is None:
+        return wording.NOT_MEASURED
+    p = finding.parameters
+    if (decoys.positions, decoys.permutations) == (p.positions, p.permutations):
+        return wording.MEASURED
+    return f"{wording.MEASURED} {wording.SMALLER.format(positions=decoys.positions, permutations=decoys.permutations)}"
+
+
+def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:
+    """Its part about wrong keys, with the suspect's own reading on the same footing: as of one key on one tensor."""
+    risks, own = decoys.log10_risk, log10_risk(finding.reading)
+    histogram = decoy_histogram(risks, own)
+    return {
+        "number": int(risks.size),
+        "seed": decoys.seed,
+        "maps": decoys.maps,
+        "bank_rows": decoys.bank_rows,
+        "positions": decoys.positions,
+        "permutations": decoys.permutations,
+        "histogram": {"edges": histogram.edges, "counts": histogram.counts},
+        "shares": [share_below(risks, level) for level in LEVELS],
+        "smallest_log10_risk": float(risks.min()),
+        "mean_count": float(decoys.counts.mean()),
+        "largest_count": int(decoys.counts.max()),
+        "suspect_log10_risk": own,
+        "as_low_as_suspect": int((risks <= own).sum()),
+    }
+
+
+def share_below(risks: np.ndarray, level: float) -> dict[str, Any]:
+    """How many of the risks are at or below 10**level, and the share's central 95 % interval (Clopper-Pearson)."""
+    n, k = int(risks.size), int((risks <= level).sum())
+    low, high = clopper_pearson(k, n)
+    return {"log10_risk": level, "count": k, "share": k / n, "low": low, "high": high}
+
+
+def clopper_pearson(k: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact interval for a share of which k of n were seen."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
+    return low, high
+
+
+def document_decoys(document: Mapping[str, Any]) -> DecoyHistogram | None:
+    """The decoys of a document for a figure; None where it has none, as in versions 2 and 3."""
+    rates = document.get("error_rates")
+    if not rates or not rates["decoys"]:
+        return None
+    found = rates["decoys"]
+    return DecoyHistogram(
+        edges=np.array(found["histogram"]["edges"], dtype=np.float64),
+        counts=np.array(found["histogram"]["counts"], dtype=np.int64),
+        smallest=math.nan if found["smallest_log10_risk"] is None else found["smallest_log10_risk"],
+        suspect=found["suspect_log10_risk"],
+        found_at=document["evaluation"]["found_at_log10_risk"],
+        dismissed_above=document["evaluation"]["dismissed_above_log10_risk"],
+    )

@@ -1,0 +1,114 @@
+"""Every figure of a document, the same on the page and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from irwm import Parameters
+from irwm.report import tracing_words
+from irwm.report.document import document_histogram, reading_summary
+from irwm.report.error_rates import document_decoys
+from irwm.report.plots import detection
+from irwm.report.plots.decoys import decoy_risks
+from irwm.report.plots.ranking import ranking
+from irwm.report.plots.similarities import similarities
+
+
+@dataclass(frozen=True, slots=True)
+class FigureText:
+    """What stands around a figure.
+
+    Attributes:
+        name: element id.
+        tab: a word or two, for a row of tabs; "" where the figure stands beside what it shows instead.
+        caption: what is seen, in a sentence or two.
+    """
+
+    name: str
+    tab: str
+    caption: str
+
+
+FIGURES = (
+    FigureText(
+        "figure-recipients",
+        "",
+        "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by theirs (grey), "
+        "and the z from which a recipient is named after paying for all of them (dashed).",
+    ),
+    FigureText(
+        "figure-positions",
+        "Each position",
+        "What was read at each marked position (accent), and what the same row gives when its entries are put in "
+        "random orders (grey).",
+    ),
+    FigureText(
+        "figure-ranks",
+        "Sorted ranks",
+        "The ranks of all positions in ascending order. Without the mark they follow the grey line; the shaded area "
+        "holds the positions that count.",
+    ),
+    FigureText(
+        "figure-paper",
+        "Published method",
+        "The sorted ranks by the published method’s own statistic, computed from the suspect alone.",
+    ),
+    FigureText(
+        "figure-lineage",
+        "",
+        "Each compared row of the suspect beside the same token’s row of the original, after everything above was "
+        "undone (accent), and beside a wrong token’s row (grey).",
+    ),
+    FigureText(
+        "figure-decoys",
+        "Wrong keys",
+        "Keys that were never inserted, read on the suspect like the one examined and counted by their corrected "
+        "chance (grey), and the key examined (accent). Left of the dashed line a reading counts as found.",
+    ),
+    FigureText(
+        "figure-odds",
+        "Odds of this setting",
+        "What the published counting rule gives at this setting: chance of finding a mark that is there, and of "
+        "accusing with a key that was never inserted.",
+    ),
+)
+
+
+def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict[str, go.Figure]:
+    """The figures of a document by name, in the order of `FIGURES`.
+
+    `figure-recipients` only where any were traced, `figure-paper` only where it says more, `figure-decoys` only where
+    any were ranked.
+    """
+    parameters = Parameters.from_dict(document["parameters"])
+    positions = document["reading"]["positions"]
+    rows = [p["token"] for p in positions] if document["rows_disclosed"] else None
+    texts = {p["token"]: p["text"] for p in positions if p["text"] is not None}
+    reading = reading_summary(document["reading"])
+    drawn = {}
+    if document.get("tracing") is not None:
+        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
+    drawn |= {
+        "figure-positions": detection.position_ranks(reading, parameters, rows, texts, dark=dark),
+        "figure-ranks": detection.sorted_ranks(reading, parameters, rows, texts, dark=dark),
+    }
+    if document["paper"] is not None and not same_reading(document):
+        paper = reading_summary(document["paper"])
+        drawn["figure-paper"] = detection.sorted_ranks(paper, parameters, rows, texts, dark=dark)
+    drawn["figure-lineage"] = similarities(document_histogram(document), dark=dark)
+    decoys = document_decoys(document)
+    if decoys is not None:
+        drawn["figure-decoys"] = decoy_risks(decoys, dark=dark)
+    # Without the suspect's own share: the odds of a rule at the very value just observed say nothing new.
+    drawn["figure-odds"] = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
+    return drawn
+
+
+def same_reading(document: Mapping[str, Any]) -> bool:
+    """Whether the verdict rests on the paper's own reading, so that it needs no second figure."""
+    reading = document["reading"]
+    return (reading["statistic"], reading["invariant"]) == ("sum", "suspect")

@@ -1,0 +1,242 @@
+"""The report as one HTML file that needs nothing else: no network, no folder beside it, no program but a browser.
+
+Everything is drawn from the document (`irwm.report.document`), so a report can be drawn again from its JSON. Names in
+it were chosen by strangers: Jinja escapes every value, `printable` spells out control and direction characters, scripts
+run only if their hash stands in the page's own policy, and the policy forbids every load from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from irwm.errors import printable
+from irwm.report import recognition, tracing, tracing_words, wording
+from irwm.report.document import to_json
+from irwm.report.figures import FIGURES, document_figures, same_reading
+from irwm.report.numbers import minus, number, power_of_ten
+from irwm.report.plots.theme import CONFIG
+from irwm.report.typefaces import FONTS
+
+_TEMPLATES = Path(__file__).with_name("templates")
+# Family, weight, file, characters: what a report is set in. A character outside falls back on the reader's own fonts.
+_FACES = (
+    ("IBM Plex Sans", 400, "ibm-plex-sans-latin-400-normal.woff2", ""),
+    ("IBM Plex Sans", 600, "ibm-plex-sans-latin-600-normal.woff2", ""),
+    ("IBM Plex Sans", 400, "ibm-plex-sans-greek-400-normal.woff2", "U+0370-03FF"),
+    ("IBM Plex Mono", 400, "ibm-plex-mono-latin-400-normal.woff2", ""),
+)
+_LONGEST_TEXT = 2000
+# Parameter, plain words, the paper's symbol, what it does.
+_PARAMETERS = (
+    ("positions", "Positions", "l", "rows of the embedding that carry the mark"),
+    ("constraints", "Constraints", "t", "equations, and solved entries, in each of these rows"),
+    ("scale", "Scale", "scale_wm", "divisor that hides the solved entries"),
+    ("condition_limit", "Condition limit", "τ", "bound on how ill-conditioned the solved system may be"),
+    ("rank_threshold", "Rank threshold", "β", "a position counts when its rank is below this"),
+    ("required_positions", "Required positions", "ρ", "positions that must count by the published rule"),
+    ("permutations", "Permutations", "numit", "random orders behind each rank"),
+    ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that hide the mark among many copies"),
+)
+
+
+def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
+    """The report of a document.
+
+    Args:
+        document: as `finding_document` returns it or `from_json` reads it.
+        json_name: name of the JSON file beside the report, printed with its SHA-256.
+    """
+    figures = _figures(document)
+    scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
+    template = environment().get_template("template.html.j2")
+    return template.render(
+        d=document,
+        items=document["items"],
+        w=wording,
+        r=recognition,
+        headline=wording.answer(document),
+        question=wording.question(document),
+        tw=tracing_words,
+        tracing=document.get("tracing"),
+        recipients=tracing.shown(document["tracing"]) if document.get("tracing") else [],
+        supporting=document.get("supporting", []),
+        by_tracing=document["verdict"].get("rests_on") == tracing.TRACING,
+        short_odds=short_odds(document),
+        error_rates=document.get("error_rates"),
+        standing=document.get("standing"),
+        version=document["schema"]["version"],
+        parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
+        figures=figures,
+        figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
+        scripts=scripts,
+        policy=policy(scripts.values()),
+        style=Markup(faces() + asset("report.css")),
+        paper_is_reading=same_reading(document),
+        json_name=json_name,
+        json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+    )
+
+
+def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every figure of the report by element id: plotly's data and layout, caption, height, number."""
+    captions = {text.name: text.caption for text in FIGURES}
+    return {
+        name: {"spec": json.loads(f.to_json()), "caption": captions[name], "height": f.layout.height, "number": i}
+        for i, (name, f) in enumerate(document_figures(document).items(), 1)
+    }
+
+
+def short_odds(document: Mapping[str, Any]) -> Markup:
+    """The corrected chance in a few characters, for the verdict card."""
+    risk = document["evaluation"]["log10_risk"]
+    if not document["verdict"]["present"]:
+        return Markup("–")
+    if risk <= -6.0:
+        return Markup("under 1 in 10<sup>{}</sup>").format(math.floor(-risk))
+    if risk < -1.0:
+        return Markup("1 in {}").format(number(round(10**-risk)))
+    return Markup("over 1 in 10")
+
+
+def _decimal(value: float | int | None, digits: int = 6) -> str:
+    """A number to so many significant digits; whole numbers in full, with their thousands apart."""
+    if value is None:
+        return "not available"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        return number(int(value)).replace("-", "\u2212")
+    if 10**digits <= abs(value) < 1e12:
+        return number(round(value)).replace("-", "\u2212")
+    return f"{value:.{digits}g}".replace("-", "\u2212")
+
+
+def _probability(value: float) -> str:
+    """A probability that never rounds to certainty."""
+    return "above 0.999999" if 0.9999995 <= value < 1 else _decimal(value)
+
+
+def _prose(text: str) -> Markup:
+    """A sentence as it should be set: powers of ten raised, typographic apostrophes, a capital and a full stop."""
+    text = printable(str(text), _LONGEST_TEXT).strip()
+    text = text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else ".")
+    text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
+    # The typeface has no glyph for most raised digits, so those are lowered again and raised by the page.
+    return Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text))))
+
+
+def _raised(power: re.Match[str]) -> str:
+    return f"10<sup>{power[1].translate(str.maketrans('⁰¹²³⁴⁵⁶⁷⁸⁹⁻', '0123456789−'))}</sup>"
+
+
+def _power(log10: float | None) -> Markup:
+    """A chance given as its log10."""
+    return Markup("not available") if log10 is None else Markup(power_of_ten(log10))
+
+
+def _ratio(log10: float) -> Markup:
+    """A likelihood ratio given as its log10, above or below one."""
+    if abs(log10) < 3.0:
+        return Markup(_decimal(10.0**log10, 3))
+    exponent = math.floor(log10)
+    return Markup(f"{10 ** (log10 - exponent):.2f} × 10<sup>{minus(exponent)}</sup>")
+
+
+def _size(count: int) -> str:
+    """Bytes in full and, from a kilobyte on, in the next handy unit."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit} ({number(count)} bytes)"
+    return f"{number(count)} bytes"
+
+
+def _figure_number(value: str) -> Markup:
+    return Markup('<span class="n">{}</span>').format(Markup.escape(value))
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_inert,
+    )
+    # Their output is ours (digits, units), so it may hold the no-break spaces that `_inert` would spell out.
+    made.filters |= {
+        "decimal": lambda value, digits=6: _figure_number(_decimal(value, digits)),
+        "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
+        "probability": lambda value: _figure_number(_probability(value)),
+        "prose": _prose,
+        "raised": lambda text: Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text)))),
+        "power": _power,
+        "ratio": _ratio,
+        "size": lambda count: _figure_number(_size(count)),
+    }
+    return made
+
+
+def _inert(value: Any) -> Any:
+    """What a stranger wrote, with control and direction characters spelled out; escaping comes after this."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return printable(value, _LONGEST_TEXT)
+
+
+def json_for_html(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def inline(script: str) -> Markup:
+    """A script of ours or plotly's, safe inside a script element."""
+    return Markup("\n" + script.replace("</script", "<\\/script").strip() + "\n")
+
+
+def policy(scripts: Any) -> str:
+    """A policy under which nothing is ever loaded, and no script but these runs.
+
+    Inline styles stay allowed: plotly writes them, and without loads a style has nowhere to send anything.
+    """
+    hashes = [base64.b64encode(hashlib.sha256(str(s).encode("utf-8")).digest()).decode("ascii") for s in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; font-src data:; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@lru_cache(maxsize=4)
+def asset(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def faces() -> str:
+    """@font-face rules with the fonts inside; a missing font file is left out, the reader's own font takes over."""
+    rules = []
+    for family, weight, name, characters in _FACES:
+        path = FONTS / name
+        if path.is_file():
+            data = base64.b64encode(path.read_bytes()).decode("ascii")
+            only = f"unicode-range:{characters};" if characters else ""
+            rules.append(
+                f'@font-face{{font-family:"{family}";font-weight:{weight};font-style:normal;{only}'
+                f'src:url("data:font/woff2;base64,{data}") format("woff2")}}\n'
+            )
+    return "".join(rules)

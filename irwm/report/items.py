@@ -1,0 +1,164 @@
+"""What a report says about the things examined, in plain values that a job can send to another process."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import irwm
+from irwm import Checkpoint, Finding, Key, Manifest
+from irwm.checkpoint.adapter import ADAPTER_CONFIG
+from irwm.evidence.verdict import log10_risk
+
+# Libraries whose versions can change a number of a finding, or how this report draws it.
+_LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly", "matplotlib", "typst")
+# What is drawn and said, besides the numbers: sources of the reports and of their figures.
+_DRAWING = (".py", ".j2", ".css", ".js", ".typ")
+LAYOUT = "Report layout"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file as received: its name within the item, size in bytes, hex SHA-256 ("" when it was not hashed)."""
+
+    name: str
+    bytes: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDescription:
+    """A checkpoint that was examined.
+
+    Attributes:
+        name: what the item is called; its folder or file name, never the path on the examiner's machine.
+        family, dtype: model family and number format of the embedding.
+        vocab_size, hidden_size: s and d.
+        tied: whether the embedding is the output head too.
+        heads, kv_heads, head_dim: layer 0's query heads, key heads and entries per head; 0 where the tensors' names
+            did not tell which they are, and then `family` is "unknown".
+        fingerprint: hex SHA-256 of the embedding; survives renaming and re-sharding of the files.
+        bytes_total: size of the weight files.
+        files: the files, hashed where they were hashed.
+        notes: sentences about the files that a reader should see.
+    """
+
+    name: str
+    family: str
+    dtype: str
+    vocab_size: int
+    hidden_size: int
+    tied: bool
+    heads: int
+    kv_heads: int
+    head_dim: int
+    fingerprint: str
+    bytes_total: int
+    files: tuple[FileRecord, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is an adapter, which was read on top of the original."""
+        return any(file.name == ADAPTER_CONFIG for file in self.files)
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, name: str = "", hashes: Manifest | Mapping[str, str] | None = None
+    ) -> ItemDescription:
+        """The description of an opened checkpoint. Reads its embedding once, for the fingerprint.
+
+        Args:
+            checkpoint: the item.
+            name: another name than that of the folder or file.
+            hashes: SHA-256 by file name relative to the folder: the manifest of a release, or hashes just computed.
+        """
+        known = dict(hashes.files if isinstance(hashes, Manifest) else hashes or {})
+        sizes = {part.file: part.seen.size for tensor in checkpoint.tensors.values() for part in tensor.parts}
+        # An adapter's config holds no tensor, but it decides how much the adapter changes.
+        files = {shard.name: sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
+        return cls(
+            name=name or checkpoint.path.name,
+            family=checkpoint.family,
+            dtype=checkpoint.dtype,
+            vocab_size=checkpoint.vocab_size,
+            hidden_size=checkpoint.hidden_size,
+            tied=checkpoint.tied,
+            heads=checkpoint.layout.heads,
+            kv_heads=checkpoint.layout.kv_heads,
+            head_dim=checkpoint.layout.head_dim,
+            fingerprint=checkpoint.fingerprint,
+            bytes_total=checkpoint.bytes_total,
+            files=tuple(FileRecord(name, size, known.get(name, "")) for name, size in files.items()),
+            notes=tuple(checkpoint.notes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """What a report may say about a key: whose it is and for which original; nothing that derives from the secret.
+
+    Attributes:
+        owner, recipient: the names bound into the key.
+        scale: scale_wm as a number, "auto" resolved.
+        model_fingerprint: fingerprint of the original that the key was made for.
+    """
+
+    owner: str
+    recipient: str
+    scale: float
+    model_fingerprint: str
+
+    @classmethod
+    def of(cls, key: Key) -> KeyInfo:
+        return cls(key.owner, key.recipient, float(key.scale), key.model_fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """A control that was run the same way as the examination and must come out as expected.
+
+    Attributes:
+        name: what was tried, e.g. "a key that was never inserted".
+        expected, verdict: the verdict it must have, and the one it had.
+        count, present: positions that counted, of those that could be ranked.
+        log10_risk: log10 of the corrected odds, as in the evaluation.
+    """
+
+    name: str
+    expected: str
+    verdict: str
+    count: int
+    present: int
+    log10_risk: float
+
+    @classmethod
+    def of(cls, name: str, finding: Finding, expected: str = "not found") -> SelfTest:
+        risk = log10_risk(finding.reading, finding.comparisons)
+        return cls(name, expected, finding.verdict, finding.count, finding.present, risk)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of this program, Python and the libraries behind the numbers, as installed here."""
+    found = {"irwm": irwm.__version__, "Python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found | {LAYOUT: _layout(), "System": f"{platform.system()} {platform.machine()}"}
+
+
+@lru_cache(maxsize=1)
+def _layout() -> str:
+    """A short digest of everything that turns a document into pages; where it is equal, the pages are too."""
+    sources = [path for path in Path(__file__).parent.rglob("*") if path.suffix in _DRAWING]
+    digest = hashlib.sha256()
+    for path in sorted(sources, key=lambda path: path.name):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,244 @@
+"""A lab, attacks on one's own release, as a versioned JSON document and as a page drawn from that document alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from irwm import Key
+from irwm.errors import printable
+from irwm.report import wording
+from irwm.report.document import ReportError, plain, strict_json, to_json
+from irwm.report.html import asset, environment, faces, inline, json_for_html, policy
+from irwm.report.items import ItemDescription
+from irwm.report.lab_rows import (
+    MODES,
+    USABLE,
+    WAY_WORDS,
+    all_rows,
+    headline,
+    is_usable,
+    largest_difference,
+    lost_tokens,
+    number_of,
+    remarks,
+    verdict_way,
+    word,
+)
+from irwm.report.numbers import decimal, power_of_ten
+from irwm.report.plots import lab as lab_plots
+from irwm.report.plots.theme import CONFIG
+
+SCHEMA, VERSION = "irwm-lab", 1
+NAME = "lab"
+LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
+_SECTIONS = {
+    "created_utc", "status", "case", "rehearsal", "complete", "trials", "settings", "original", "marks", "versions",
+    "extra", "limitations",
+}  # fmt: skip
+_MARK = {"mode", "key", "parameters", "release", "unmeasured", "rows"}
+_ROW = {
+    "role", "attack", "value", "label", "strength", "group", "symbol", "keeps_function", "verdict", "log10_risk",
+    "ways", "traced", "utility", "proof", "reason", "seconds",
+}  # fmt: skip
+LIMITATIONS = (
+    "Each attack was tried once, with the seed named here, as this program carries it out. A thief may do it better, "
+    "longer, or in another order.",
+    "Perplexity on one text says that a model still predicts that text, not that it is of use for everything else.",
+    "An attack that trains has a text of its own and few steps. Distillation and training from scratch are not among "
+    "the attacks: no mark in weights outlives them.",
+    "The ways of reading are compared here and not chosen among: a verdict rests on the first of them alone.",
+)
+REHEARSAL = (
+    "A rehearsal: the mark is a trial mark with a public secret, put into a copy of the model for these attacks alone. "
+    "Copy and key are not kept, and protect nothing."
+)
+NOT_AGAIN = (
+    "the numbers of a lab are not worked out again by this command; run it again with the same release, key, text and "
+    "seed"
+)
+
+
+def lab_document(
+    *,
+    original: ItemDescription,
+    rehearsal: bool,
+    trials: int,
+    settings: Mapping[str, Any],
+    case: Mapping[str, str],
+    created_utc: str,
+    tool_versions: Mapping[str, str],
+    extra: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The document of a lab that has just begun; `mark_section`s are added to "marks", and trials to their "rows".
+
+    Args:
+        original: the unmarked model.
+        rehearsal: whether the marks are trial marks.
+        trials: rows that there will be.
+        settings: what was asked for: text, tokens, seed.
+        case, created_utc, tool_versions, extra: as for `irwm.report.finding_document`.
+    """
+    document: dict[str, Any] = plain(
+        {
+            "schema": {"name": SCHEMA, "version": VERSION},
+            "created_utc": created_utc,
+            "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
+            "case": dict(case),
+            "rehearsal": rehearsal,
+            "complete": False,
+            "trials": trials,
+            "settings": dict(settings),
+            "original": asdict(original),
+            "marks": [],
+            "versions": dict(tool_versions),
+            "extra": dict(extra),
+            "limitations": LIMITATIONS,
+        }
+    )
+    return document
+
+
+def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str) -> dict[str, Any]:
+    """One marked copy under attack.
+
+    Args:
+        mode: one of `MODES`.
+        unmeasured: why it cannot be run; "" where it can.
+    """
+    section: dict[str, Any] = plain(
+        {
+            "mode": mode,
+            "key": {
+                "commitment": key.commitment,
+                "owner": key.owner,
+                "recipient": key.recipient,
+                "scale": key.scale,
+                "model_fingerprint": key.model_fingerprint,
+            },
+            "parameters": key.parameters.to_dict(),
+            "release": asdict(release),
+            "unmeasured": unmeasured,
+            "rows": [],
+        }
+    )
+    return section
+
+
+def is_lab(data: bytes) -> bool:
+    """Whether these bytes say that they are a lab's document; whether it is sound is for `from_json`."""
+    try:
+        return bool(json.loads(data)["schema"]["name"] == SCHEMA)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def from_json(data: bytes) -> dict[str, Any]:
+    """The document that `to_json` wrote.
+
+    Raises:
+        ReportError: not such a document, one of another version, or one of whose parts some are missing.
+    """
+    try:
+        document: dict[str, Any] = strict_json(data)
+        schema = document["schema"]["name"], document["schema"]["version"]
+        whole = document.keys() >= _SECTIONS
+        whole = whole and all(mark.keys() >= _MARK for mark in document["marks"])
+        whole = whole and all(row.keys() >= _ROW for row in all_rows(document))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = printable(f"{type(error).__name__}: {error}", 120)
+        raise ReportError("these bytes are not a lab’s JSON", found=what) from error
+    if schema != (SCHEMA, VERSION) or not whole:
+        raise ReportError(
+            "the lab’s document has another schema",
+            expected=f"{SCHEMA}, version {VERSION}, with all its parts",
+            found=str(schema)[:80],
+        )
+    return document
+
+
+def read_lab(folder: Path) -> dict[str, Any]:
+    """The document in a job's folder, finished or not.
+
+    Raises:
+        ReportError: there is none, or it is damaged or of another version.
+    """
+    path = folder / LAB_JSON
+    try:
+        return from_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ReportError("this lab has no results", file=path, advice="Run it again") from error
+    except OSError as error:
+        raise ReportError("the results of this lab cannot be read", file=path, found=error.strerror) from error
+
+
+def figures(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The page's figures by element id: for each mark all trials, then a curve for each attack of several strengths."""
+    found: dict[str, Any] = {}
+    for number, mark in enumerate(document["marks"], 1):
+        found[f"trials-{number}"] = lab_plots.trials(mark)
+        for attack in lab_plots.curved(mark["rows"]):
+            found[f"curve-{number}-{attack}"] = lab_plots.curve(mark, attack)
+    return found
+
+
+def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
+    """The document as one file that needs nothing else.
+
+    Args:
+        json_name: name of the JSON beside it, printed with its SHA-256.
+    """
+    drawn = {name: json.loads(fig.to_json()) for name, fig in figures(document).items()}
+    scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
+    return (
+        environment()
+        .get_template("lab.html.j2")
+        .render(
+            d=document,
+            headline=headline(document),
+            remarks=remarks(document),
+            word=word(document),
+            rehearsal=REHEARSAL,
+            modes=MODES,
+            ways=list(WAY_WORDS.items()),
+            usable=USABLE,
+            is_usable=is_usable,
+            rested=verdict_way,
+            changed=_changed,
+            nats=_nats,
+            largest=lambda row: Markup(power_of_ten(largest_difference(row))),
+            lost_tokens=lost_tokens,
+            figures={name: spec["layout"]["height"] for name, spec in drawn.items()},
+            figure_data=json_for_html({"config": CONFIG, "figures": drawn}),
+            scripts=scripts,
+            policy=policy(scripts.values()),
+            style=Markup(faces() + asset("report.css")),
+            json_name=json_name,
+            json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+        )
+    )
+
+
+def _changed(change: float | str) -> str:
+    """A change of perplexity in few characters; the JSON has it in full."""
+    value = number_of(change)
+    if math.isinf(value):
+        return "beyond measure"
+    if abs(value) < 5e-6:
+        return "0 %"
+    return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"
+
+
+def _nats(kl: float | str) -> str:
+    value = number_of(kl)
+    if math.isinf(value):
+        return "infinite"
+    return "under 0.0001" if 0 < value < 1e-4 else f"{value:.3g}"

@@ -1,0 +1,67 @@
+"""Numbers as people read them: with thousands apart, a real minus, and powers of ten."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+_RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: int) -> str:
+    """Thousands apart by a no-break space."""
+    return f"{value:,}".replace(",", "\u00a0")
+
+
+def power_of_ten(log10: float) -> str:
+    """A chance given as log10, written for plotly and HTML: "0.0023", "1.2 × 10<sup>−9</sup>", "0"."""
+    if log10 == -math.inf:
+        return "0"
+    if log10 > -3.0:
+        return f"{10**log10:.3g}"
+    exponent = math.floor(log10)
+    digits = f"{10 ** (log10 - exponent):.2f}"
+    if digits == "10.00":
+        digits, exponent = "1.00", exponent + 1
+    return f"{digits} × 10<sup>{minus(exponent)}</sup>"
+
+
+def power_text(log10: float) -> str:
+    """As `power_of_ten`, in characters instead of tags, for text that is escaped."""
+    return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), power_of_ten(log10))
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def sure(share: float) -> str:
+    """A confidence as a percentage that is rounded down, so that it never rounds to certainty: "99.9 %"."""
+    if share >= 1.0 or share <= 0.0:
+        return "100 %" if share >= 1.0 else "0 %"
+    tenths = max(1, math.floor(1000 * share + 1e-9))
+    return f"{tenths / 10:.1f} %" if tenths > 990 or tenths < 10 else f"{tenths // 10} %"
+
+
+def decimal(value: float, places: int) -> str:
+    """A number to so many places, with a real minus; "unknown" for NaN."""
+    return f"{value:.{places}f}".replace("-", "\u2212") if math.isfinite(value) else "unknown"
+
+
+def minus(value: int) -> str:
+    return str(value).replace("-", "\u2212")
+
+
+def ordinal(n: int) -> str:
+    ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+def listed(positions: Sequence[int], most: int = 6) -> str:
+    """ "3, 17 and 40", or the first few and how many more."""
+    if len(positions) > most:
+        return f"{', '.join(map(str, positions[:most]))} and {len(positions) - most} more"
+    if len(positions) == 1:
+        return str(positions[0])
+    return f"{', '.join(map(str, positions[:-1]))} and {positions[-1]}"

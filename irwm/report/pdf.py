@@ -1,0 +1,117 @@
+"""The report as a PDF for keeping (PDF/A), set by typst from the blocks of its own HTML and the figures inside it.
+
+Nothing but the document decides a byte of it: the date is the document's, the fonts are files of this program, and
+typst is given no folder, no network and no system font. Texts reach typst as JSON and are set as text; a name such as
+`#eval("...")` is a name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from irwm.errors import printable
+from irwm.report.blocks import blocks_of, figures_of
+from irwm.report.document import ReportError, to_json
+from irwm.report.html import render_html
+from irwm.report.plots.theme import LIGHT
+from irwm.report.typefaces import BOLD, FALLBACK, MONO, SANS, folders, settable
+
+_TEMPLATE = Path(__file__).parent / "templates" / "report.typ"
+# Accessible, with its text as Unicode: it can be searched, copied and read aloud, now and in thirty years.
+STANDARD: Final = "a-2a"
+SPELLED = (
+    "Some characters here, which the typeface of this file lacks or which are written from right to left, stand as "
+    "their Unicode numbers, such as \\u6a21. The HTML and the JSON beside this file have the characters themselves."
+)
+# Digits of the JSON's SHA-256 that name a report in the running head.
+ID_DIGITS = 12
+
+
+def render_pdf(document: Mapping[str, Any], json_name: str = "") -> bytes:
+    """The report of a document as PDF/A.
+
+    Args:
+        document: as `finding_document` returns it or `from_json` reads it.
+        json_name: name of the JSON file beside the report, as for `render_html`.
+
+    Raises:
+        ReportError: typst could not set it; the message is typst's.
+    """
+    return set_pages(document, render_html(document, json_name))
+
+
+def set_pages(document: Mapping[str, Any], html: str) -> bytes:
+    """As `render_pdf`, from the document's HTML where that is there already."""
+    return _compiled(page_data(document, html), _moment(document.get("created_utc")))
+
+
+def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
+    """What typst is given, in JSON values."""
+    from irwm.report.drawings import drawn  # matplotlib takes a second to import, which only a PDF should cost
+
+    signed = bool(document.get("status", {}).get("signed"))
+    suspect = printable(str(document["items"]["suspect"]["name"]), 200)
+    return {
+        "title": settable(f"Examination report: {suspect}"),
+        "id": report_id(document),
+        "head": "IRWM Studio, watermark examination report",
+        "foot": "Signed; the signature stands in a file of its own" if signed else "Not signed",
+        "sans": [SANS, FALLBACK],
+        "bold": [BOLD, SANS, FALLBACK],
+        "mono": [MONO, SANS, FALLBACK],
+        "colours": {name: value for name, value in asdict(LIGHT).items() if isinstance(value, str)}
+        | {"surface": "#f6f8f8"},
+        "figures": {name: drawn(figure) for name, figure in figures_of(html).items()},
+        "blocks": [*blocks_of(html), *_spelled(html)],
+    }
+
+
+def _spelled(html: str) -> list[dict[str, Any]]:
+    """A note under a report in which some characters stand as numbers."""
+    main = html[html.index("<main>") : html.index("</main>")]
+    if settable(main) == main:
+        return []
+    return [{"kind": "par", "class": "handling", "runs": [{"text": SPELLED, "styles": []}]}]
+
+
+def report_id(document: Mapping[str, Any]) -> str:
+    """The short name of a report: the first digits of its JSON's SHA-256, which the report prints in full."""
+    return sha256(to_json(document)).hexdigest()[:ID_DIGITS]
+
+
+def _compiled(data: Mapping[str, Any], moment: datetime) -> bytes:
+    import typst
+
+    places = [str(folder) for folder in folders()]
+    fonts = typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=places)
+    try:
+        return typst.compile(
+            _TEMPLATE.read_bytes(),
+            font_paths=fonts,
+            ignore_system_fonts=True,
+            format="pdf",
+            sys_inputs={"report": json.dumps(data, ensure_ascii=True, allow_nan=False)},
+            pdf_standards=[STANDARD],
+            timestamp=moment,
+        )
+    except typst.TypstError as error:
+        raise ReportError(
+            "the report could not be set as PDF",
+            found=printable(error.message),
+            advice="the HTML and the JSON are whole",
+        ) from error
+
+
+def _moment(text: Any) -> datetime:
+    """The document's own time, in UTC; the beginning of 1970 where that cannot be read as one."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)

@@ -1,0 +1,84 @@
+"""The figure of decoys: what wrong keys read on the suspect, and where the key examined stands beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from irwm.report.numbers import minus, number, power_of_ten
+from irwm.report.plots.summaries import DecoyHistogram
+from irwm.report.plots.theme import colours, dashed, figure, power_ticks
+
+# Chances below this are drawn at the end of the axis; the suspect's may be 10^-88, and the decoys would be one line.
+_AXIS_ENDS = -12.0
+_ROOM = 0.6
+
+
+def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
+    """Decoys counted by their corrected chance, and the suspect's own as a line in the accent colour."""
+    c = colours(dark)
+    total = number(int(h.counts.sum()))
+    low = max(min(h.suspect, h.found_at, h.smallest), _AXIS_ENDS) - _ROOM
+    fig = figure(
+        f"{total} wrong keys on this suspect, and the key examined",
+        "Grey: wrong keys (decoys). What lies left of the dashed line reads “found”.",
+        dark=dark,
+    )
+    fig.update_xaxes(
+        title_text="Chance without the mark, corrected (log scale; smaller to the left)",
+        range=[low, 0.25],
+        showgrid=False,
+        **power_ticks(low, 0, most=10, logarithms=True),
+    )
+    top = max(int(h.counts.max()), 1)
+    fig.update_yaxes(title_text="Decoys (log scale)", type="log", range=[-0.35, len(str(top)) + 0.25])
+    fig.update_yaxes(**power_ticks(0, len(str(top))))
+    used = [i for i, count in enumerate(h.counts.tolist()) if count]
+    lower, upper = h.edges[:-1], h.edges[1:]
+    fig.add_bar(
+        x=[float(lower[i] + upper[i]) / 2 for i in used],
+        y=[int(h.counts[i]) for i in used],
+        width=float(h.edges[1] - h.edges[0]) * 0.94,
+        marker={"color": c.null, "line": {"width": 0}},
+        name=f"wrong keys (decoys), {total}",
+        hovertext=[
+            f"<b>{number(int(h.counts[i]))} of {total} decoys</b>"
+            f"<br>chance above {power_of_ten(float(lower[i]))}, up to {power_of_ten(float(upper[i]))}"
+            for i in used
+        ],
+        hoverinfo="text",
+    )
+    _line(fig, h.found_at, f"found from 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), c.ink, low, 0.88)
+    beyond = h.suspect < low + _ROOM
+    at = low + _ROOM / 2 if beyond else h.suspect
+    said = f"this suspect: {power_of_ten(h.suspect)}{', beyond the axis' if beyond else ''}"
+    _line(fig, at, said, {"color": c.accent, "width": 3}, c.accent, low, 1.0)
+    fig.add_scatter(
+        x=[at],
+        y=[1.0],
+        mode="markers",
+        marker={"color": c.accent, "size": 12, "symbol": "diamond" if beyond else "circle"},
+        name="the key examined (observed)",
+        hovertext=[f"<b>the key examined</b><br>log10 of the corrected chance {h.suspect:.6g}".replace("-", "−")],
+        hoverinfo="text",
+    )
+    return fig
+
+
+def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], colour: str, low: float, height: float) -> None:
+    """A vertical line with its meaning beside it, on the side that has room."""
+    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, xref="x", yref="y domain", line=line)
+    left = x > 0.45 * low
+    fig.add_annotation(
+        text=text,
+        x=x,
+        y=height,
+        xref="x",
+        yref="y domain",
+        xanchor="right" if left else "left",
+        yanchor="top",
+        xshift=-6 if left else 6,
+        showarrow=False,
+        font={"size": 12, "color": colour},
+    )

@@ -1,0 +1,334 @@
+"""Figures of a lab: what each attack cost the model against what it left of the mark."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import plotly.graph_objects as go
+
+from irwm.evidence.verdict import FOUND_LOG10_RISK
+from irwm.report.lab_rows import (
+    ATTACK,
+    CONTROL,
+    RELEASE,
+    USABLE,
+    WAY_WORDS,
+    change_of,
+    number_of,
+    verdict_way,
+    way_of,
+)
+from irwm.report.numbers import decimal, minus, number, percent, power_of_ten
+from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
+
+Way = tuple[str, str]
+Cost = Callable[[Mapping[str, Any]], float | None]
+VERDICT_WAY: Way = next(iter(WAY_WORDS))
+# Beside the verdict's way the paper's own.
+USUAL_WAYS: tuple[Way, ...] = tuple(WAY_WORDS)[:2]
+# Found, not found, and neither: told apart by shape, so that a print in grey tells them apart too.
+SHAPES = {"found": "circle", "not found": "x-thin", "inconclusive": "diamond-open"}
+_WORDS = {"found": "mark found", "not found": "not found", "inconclusive": "inconclusive"}
+_DASHES = ("solid", "dash", "dot", "dashdot")
+# Ends of the axis of perplexity ratios where the data would draw a narrower one, and where a wider one shows nothing.
+_LEAST_RATIO, _MOST_RATIO = 2.0, 1e8
+
+
+def curved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the attacks that were carried out at two strengths or more, in their order."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["role"] == ATTACK and row["ways"]:
+            counts[row["attack"]] = counts.get(row["attack"], 0) + 1
+    return [name for name, count in counts.items() if count > 1]
+
+
+def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
+    """Every trial as a point: what the model lost against the odds of the mark's reading."""
+    c, rows = colours(dark), [row for row in mark["rows"] if row["ways"]]
+    cost = _cost_of(rows)
+    shown = [row for row in rows if cost(row) is not None]
+    title = "What each attack costs the model, and what it leaves of the mark"
+    fig = figure(title, _tally(rows, cost), dark=dark, height=TALL)
+    if not shown:
+        why = "No trial has been measured yet" if not rows else "The model cannot be run: what it lost is not known"
+        note(fig, [why], dark)
+        return fig
+    deepest = min([FOUND_LOG10_RISK * 1.5, *(_way(row)["log10_risk"] for row in shown)])
+    for word in SHAPES:
+        own = [row for row in shown if row["role"] == ATTACK and row["verdict"] == word]
+        if own:
+            fig.add_scatter(
+                x=[cost(row) for row in own], y=[_way(row)["log10_risk"] for row in own], mode="markers",
+                name=_WORDS[word], marker=_marker(c, word, 11), hovertext=[_said(row) for row in own],
+                hoverinfo="text", cliponaxis=False,
+            )  # fmt: skip
+    for role, name, symbol in ((RELEASE, "not attacked", "star"), (CONTROL, "unmarked original", "square-open")):
+        own = [row for row in shown if row["role"] == role]
+        if own:
+            fig.add_scatter(
+                x=[cost(row) for row in own], y=[_way(row)["log10_risk"] for row in own], mode="markers",
+                name=name, marker={"color": c.ink, "size": 12, "symbol": symbol, "line": {"width": 1.5}},
+                hovertext=[_said(row) for row in own], hoverinfo="text", cliponaxis=False,
+            )  # fmt: skip
+    _level(fig, c, FOUND_LOG10_RISK, f"found below 10<sup>{minus(round(FOUND_LOG10_RISK))}</sup>")
+    if cost is _ratio:
+        add_line(fig, c, 1 + USABLE)
+        fig.add_annotation(
+            text=f"{percent(USABLE)} higher", x=math.log10(1 + USABLE), y=1, yref="y domain", xanchor="center",
+            yanchor="bottom", showarrow=False, font={"size": 12, "color": c.ink},
+        )  # fmt: skip
+    fig.update_xaxes(**_cost_axis(cost, shown, "as"))
+    if cost is _alike:
+        fig.update_xaxes(autorange="reversed", range=None)
+    fig.update_yaxes(
+        range=[1.5 - 0.02 * deepest, deepest * 1.06], **power_ticks(deepest * 1.05, 0, logarithms=True),
+        title_text="Odds of such a reading without the mark (p; stronger is higher)",
+    )  # fmt: skip
+    return fig
+
+
+def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_WAYS, dark: bool = False) -> go.Figure:
+    """One attack over its strengths: the share of positions that count on the left, perplexity on the right.
+
+    Args:
+        mark: one of a lab's marks.
+        attack: its name; where it was carried out at fewer than two strengths, the figure says so.
+        ways: which (statistic, invariant) to draw; the verdict's own in the accent colour.
+    """
+    c, beta = colours(dark), mark["parameters"]["rank_threshold"]
+    rows = [row for row in mark["rows"] if row["attack"] == attack and row["role"] == ATTACK and row["ways"]]
+    start = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
+    if not rows:
+        fig = figure("An attack over its strengths", "The mark above, the model below", dark=dark, height=TALL)
+        note(fig, ["This attack has not been carried out"], dark)
+        return fig
+    first = rows[0]
+    fig = figure(f"{label(first['label'])}: the mark, and the model", _ends(rows), dark=dark, height=TALL)
+    shares = _as_numbers(rows)
+    points = ([start] if start is not None else []) + rows
+    x = [_place(row, shares, row is start) for row in points]
+    for way in [way for way in WAY_WORDS if way in ways]:
+        read = [way_of(row, *way) for row in points]
+        accent = way == VERDICT_WAY
+        fig.add_scatter(
+            x=x, y=[reading["share"] if reading else None for reading in read], mode="lines+markers",
+            name=WAY_WORDS[way][0], hoverinfo="text", cliponaxis=False,
+            line={"color": c.accent if accent else c.ink, "width": 2.5 if accent else 1.5,
+                  "dash": _DASHES[list(WAY_WORDS).index(way)]},
+            marker=_markers(c, [reading["verdict"] if reading else "not found" for reading in read], accent),
+            hovertext=[_read(row, reading, way) for row, reading in zip(points, read, strict=True)],
+        )  # fmt: skip
+    cost = _cost_of(points)
+    measured = [(each, row) for each, row in zip(x, points, strict=True) if cost(row) is not None]
+    if measured:
+        fig.add_scatter(
+            x=[each for each, _ in measured], y=[cost(row) for _, row in measured], mode="lines+markers", yaxis="y2",
+            name="perplexity (right)" if cost is _ratio else "hidden states alike (right)", hoverinfo="text",
+            line={"color": c.null, "width": 2}, cliponaxis=False, hovertext=[_said(row) for _, row in measured],
+            marker={"color": c.null, "size": 7, "symbol": "square"},
+        )  # fmt: skip
+        axis = _cost_axis(cost, [row for _, row in measured], ",")
+        title = {"text": axis.pop("title_text")}
+        axis |= {"overlaying": "y", "side": "right", "showgrid": False, "color": c.quiet, "title": title}
+        fig.update_layout(yaxis2=axis, margin={"r": 76})
+        if cost is _ratio:
+            fig.add_scatter(
+                x=[x[0], x[-1]], y=[1 + USABLE] * 2, mode="lines", yaxis="y2", hoverinfo="skip",
+                name=f"{percent(USABLE)} higher (right)", line={"color": c.null, "width": 1.5, "dash": "dash"},
+            )  # fmt: skip
+    _level(fig, c, beta, f"chance: β = {beta:g}")
+    for word in dict.fromkeys(row["verdict"] for row in points):
+        # An entry of the legend for each shape that is there.
+        marker = _marker(c, word, 10) | {"color": c.ink}
+        fig.add_scatter(x=[None], y=[None], mode="markers", name=_WORDS[word], marker=marker)
+    share = {"range": [0, 1.04], "tickformat": ".0%", "title": {"text": "Positions that count (share)"}}
+    fig.update_layout(yaxis=share)
+    symbol = f" ({first['symbol']})" if first["symbol"] else ""
+    if shares:
+        fig.update_xaxes(title_text=f"Strength{symbol}", tickvals=x, ticktext=_ticks(points, start))
+    else:
+        fig.update_xaxes(title_text=f"Strength{symbol}", type="category", categoryorder="array", categoryarray=x)
+    return fig
+
+
+def _as_numbers(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the strengths are shares, whose distances mean something; bits and steps stand side by side."""
+    values = [row["value"] for row in rows]
+    return all(isinstance(v, float) for v in values) and all(a < b for a, b in itertools.pairwise(values))
+
+
+def _place(row: Mapping[str, Any], share: bool, is_start: bool) -> float | str:
+    if is_start:
+        return 0.0 if share else "not attacked"
+    return row["value"] if share else label(row["strength"])
+
+
+def _ticks(points: Sequence[Mapping[str, Any]], start: Mapping[str, Any] | None) -> list[str]:
+    return ["none" if row is start else label(row["strength"], 20) for row in points]
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence under a curve's title: which of the two gives way first."""
+    lost = next((row for row in rows if row["verdict"] != "found"), None)
+    ruined = next((row for row in rows if (ratio := _ratio(row)) is not None and ratio > 1 + USABLE), None)
+    if all(_ratio(row) is None for row in rows):
+        said = "its perplexity is not known"
+    elif ruined is None:
+        said = "the model stays usable throughout"
+    else:
+        said = f"the model is ruined from {label(ruined['strength'])} on"
+    mark = (
+        "The mark is found throughout"
+        if lost is None
+        else f"The mark is no longer found from {label(lost['strength'])} on"
+    )
+    return f"{mark}; {said}."
+
+
+def _ratio(row: Mapping[str, Any]) -> float | None:
+    """Perplexity as a multiple of the release's, bounded; None where it was not measured."""
+    change = change_of(row)
+    return None if change is None else min(1 + change, _MOST_RATIO)
+
+
+def _alike(row: Mapping[str, Any]) -> float | None:
+    """How alike the hidden states are, for an encoder that predicts nothing; None where it was not measured."""
+    return None if row["utility"] is None else row["utility"]["similarity"]
+
+
+def _cost_of(rows: Sequence[Mapping[str, Any]]) -> Cost:
+    """What tells of these models what they lost: perplexity, where they have one."""
+    has_none = all(_ratio(row) is None for row in rows)
+    return _alike if has_none and any(_alike(row) is not None for row in rows) else _ratio
+
+
+def _cost_axis(cost: Cost, rows: Sequence[Mapping[str, Any]], join: str) -> dict[str, Any]:
+    values = [value for row in rows if (value := cost(row)) is not None]
+    if cost is _alike:
+        return {
+            "range": [min(0.0, *values), 1.04],
+            "title_text": "Hidden states alike (mean cosine with the release’s)",
+        }
+    low, most = min([0.95, *values]) / 1.03, max([_LEAST_RATIO, *values]) * 1.3
+    what = "as a multiple" if join == "as" else ", multiple"
+    title = f"Perplexity {what} of the release’s (log scale)".replace(" ,", ",")
+    return {"type": "log", "range": [math.log10(low), math.log10(most)], "title_text": title} | _ratio_ticks(low, most)
+
+
+def _tally(rows: Sequence[Mapping[str, Any]], cost: Cost) -> str:
+    """The sentence under the title: how many were found on either side of the line."""
+    attacks = [row for row in rows if row["role"] == ATTACK]
+    left_out = sum(cost(row) is None for row in rows)
+    if cost is _alike:
+        found = sum(row["verdict"] == "found" for row in attacks)
+        said = f"This encoder predicts no tokens, so it has no perplexity. Mark found after {found} of {len(attacks)}."
+    else:
+        sides = [[row for row in attacks if (ratio := _ratio(row)) is not None and (ratio <= 1 + USABLE) is usable]
+                 for usable in (True, False)]  # fmt: skip
+        kept, outlived = (sum(row["verdict"] == "found" for row in side) for side in sides)
+        said = f"Left of the line the model is usable: mark found after {kept} of {len(sides[0])} such trials, and "
+        said += f"after {outlived} of {len(sides[1])} right of it."
+    return said + (f" Not measured and not drawn: {left_out}." if left_out else "")
+
+
+def _ratio_ticks(low: float, high: float) -> dict[str, list[Any]]:
+    if high > 100:
+        return power_ticks(0, math.log10(high))
+    values = [v for v in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= v <= high]
+    return {"tickvals": values, "ticktext": [f"{v:g}×" for v in values]}
+
+
+def _marker(c: Colours, word: str, size: int) -> dict[str, Any]:
+    found = word == "found"
+    colour = c.accent if found else c.ink
+    width = 1 if found else 2.5 if word == "not found" else 2
+    return {"color": colour, "size": size, "symbol": SHAPES[word],
+            "line": {"width": width, "color": c.paper if found else colour}}  # fmt: skip
+
+
+def _markers(c: Colours, words: Sequence[str], accent: bool) -> dict[str, Any]:
+    colour = c.accent if accent else c.ink
+    # A ring around, so that the verdict's own mark shows where two readings agree.
+    found = SHAPES["found"] if accent else "circle-open"
+    return {
+        "color": colour,
+        "size": 11 if accent else 15,
+        "symbol": [found if word == "found" else SHAPES.get(word, "x-thin") for word in words],
+        "line": {"width": [1.5 if word == "found" else 2.5 for word in words],
+                 "color": [c.paper if word == "found" and accent else colour for word in words]},
+    }  # fmt: skip
+
+
+def _level(fig: go.Figure, c: Colours, y: float, text: str) -> None:
+    """A dashed line in ink across the figure, its meaning at its left end."""
+    fig.add_shape(type="line", xref="x domain", x0=0, x1=1, yref="y", y0=y, y1=y, line=dashed(c))
+    fig.add_annotation(
+        text=text, xref="x domain", x=0, yref="y", y=y, xanchor="left", yanchor="bottom", showarrow=False,
+        font={"size": 12, "color": c.ink}, bgcolor=c.paper, borderpad=2,
+    )  # fmt: skip
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """A row in a few words: the attack and its strength."""
+    return row["label"] if row["strength"] in ("", "once") else f"{row['label']}, {row['strength']}"
+
+
+def _way(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reading that the verdict rests on, of a row that has readings."""
+    return cast("Mapping[str, Any]", verdict_way(row))
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    """What a hover says of a trial."""
+    way = _way(row)
+    lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"]]]
+    lines.append(f"{way['count']} of {way['present']} positions count")
+    lines.append(f"odds without the mark {power_of_ten(way['log10_risk'])}")
+    if row["traced"] is not None:
+        lines.append(f"recipient {'named' if row['traced']['named'] else 'not named'}, z = {_z(row)}")
+    u = row["utility"]
+    if u is not None:
+        if u["perplexity"] is not None:
+            lines.append(f"perplexity {_number(u['perplexity'])}, {change_text(cast(float, change_of(row)))}")
+        if u["kl"] is not None:
+            lines.append(f"KL {number_of(u['kl']):.4g} nats")
+        if u["top1"] is not None:
+            lines.append(f"same likeliest token {100 * u['top1']:.1f} %")
+        if u.get("similarity") is not None:
+            lines.append(f"hidden states alike by {u['similarity']:.4f} (cosine)")
+    return "<br>".join(lines)
+
+
+def _read(row: Mapping[str, Any], reading: Mapping[str, Any] | None, way: Way) -> str:
+    if reading is None:
+        return ""
+    return (
+        f"<b>{label(name_of(row), 80)}</b><br>{WAY_WORDS[way][0]}: {_WORDS[reading['verdict']]}<br>"
+        f"{reading['count']} of {reading['present']} positions count<br>"
+        f"odds without the mark {power_of_ten(reading['log10_risk'])}"
+    )
+
+
+def change_text(change: float) -> str:
+    """A change of perplexity as a person reads it: "12.3 % higher", "unchanged", "40 times as high"."""
+    if math.isinf(change):
+        return "beyond measure"
+    if abs(change) < 5e-5:
+        return "unchanged"
+    if change < 9:
+        return f"{100 * abs(change):.3g} % {'higher' if change > 0 else 'lower'}"
+    return "over a million times as high" if change > 1e6 else f"{number(round(1 + change))} times as high"
+
+
+def _number(value: float | str) -> str:
+    found = number_of(value)
+    return "beyond measure" if math.isinf(found) else f"{found:.4g}"
+
+
+def _z(row: Mapping[str, Any]) -> str:
+    z = row["traced"]["z"]
+    return "unknown" if z is None else decimal(z, 1)

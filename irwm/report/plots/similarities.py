@@ -1,0 +1,78 @@
+"""The figure of match similarities against decoys: how alike the suspect's rows and the original's are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import plotly.graph_objects as go
+
+from irwm import Alignment
+from irwm.report.numbers import decimal, number
+from irwm.report.plots.summaries import CosineHistogram, cosine_histogram
+from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
+
+# A label that begins right of here would leave the figure.
+_ROOM_BEGINS = 0.7
+
+_WRONG = "Wrong rows lie near 0 in any model."
+_MINOR = "Minor components leave out what models trained apart share."
+
+
+def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) -> go.Figure:
+    """Similarities of matched rows with the original's, against decoys: the same rows paired with wrong ones."""
+    h = alignment if isinstance(alignment, CosineHistogram) else cosine_histogram(alignment)
+    c = colours(dark)
+    fig = figure(
+        "How alike matched rows are, against wrong rows (decoys)",
+        f"In a related model the median lies right of the dashed line. {_MINOR if h.minor_components else _WRONG}",
+        dark=dark,
+        height=HEIGHT,
+    )
+    where = " in minor components" if h.minor_components else ""
+    fig.update_xaxes(title_text=f"Similarity to the original’s row{where} (cosine; 1 = the same direction)")
+    fig.update_xaxes(range=[-1.02, 1.02])
+    fig.update_yaxes(title_text="Share of the compared rows", ticksuffix=" %", rangemode="tozero")
+    if not h.rows.sum():
+        fig.update_yaxes(visible=False, range=[0, 1])
+        note(fig, ["No row could be compared:", label(h.reason, 120)], dark)
+        return fig
+    centres = ((h.edges[:-1] + h.edges[1:]) / 2).tolist()
+    for tally, colour, name in ((h.decoys, c.null, "wrong row (decoy)"), (h.rows, c.accent, "matched row (observed)")):
+        total = max(int(tally.sum()), 1)
+        used = tally > 0
+        fig.add_bar(
+            x=[v for v, keep in zip(centres, used, strict=True) if keep],
+            y=(100 * tally[used] / total).tolist(),
+            width=float(h.edges[1] - h.edges[0]),
+            marker={"color": colour, "line": {"width": 0}},
+            opacity=0.7,  # where the two lie on each other, both are seen
+            name=f"{name}, {number(int(tally.sum()))} rows",
+            hovertext=[
+                f"<b>{name}</b><br>similarity {decimal(a, 2)} to {decimal(b, 2)}"
+                f"<br>{number(k)} of {number(total)} rows ({100 * k / total:.4g} %)"
+                for a, b, k in zip(h.edges[:-1][used], h.edges[1:][used], tally[used].tolist(), strict=True)
+            ],
+            hoverinfo="text",
+        )
+    # Two labels above one axis: the lower value's ends at its line, the higher one's begins there where it has room.
+    reached = h.median >= h.needed
+    needed = f"the median must reach {h.needed:g}"
+    _add_labelled(fig, h.needed, needed, "right" if reached else "left", dashed(c))
+    if math.isnan(h.median):
+        return fig
+    exact = f"median of the matched rows {h.median:.6g}<br>median of wrong rows {h.decoy_median:.6g}"
+    side = "left" if reached and h.median <= _ROOM_BEGINS else "right"
+    line = {"color": c.accent, "width": 2}
+    _add_labelled(fig, h.median, f"median {decimal(h.median, 3)}", side, line, exact)
+    return fig
+
+
+def _add_labelled(fig: go.Figure, x: float, text: str, anchor: str, line: dict[str, Any], exact: str = "") -> None:
+    """A vertical line with its meaning above it; `exact` is what the words say under the pointer."""
+    place = {"xref": "x", "yref": "y domain"}
+    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=line, **place)
+    fig.add_annotation(
+        text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, hovertext=exact or None,
+        font={"size": 12, "color": line["color"]}, **place,
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Are HTML and PDF what the document's numbers draw? They are drawn again, and must be the same bytes.
+
+One that another version of the program drew cannot be compared, and is no pass: it may say anything.
+"""
+
+from __future__ import annotations
+
+import html as html_text
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from irwm.errors import printable
+from irwm.report.blocks import figures_of
+from irwm.report.document import from_json, to_json
+from irwm.report.html import render_html
+from irwm.report.items import LAYOUT, installed_versions
+from irwm.report.pdf import set_pages
+from irwm.report.verification import Check, listed
+
+# What decides the bytes of a page, and of a PDF, besides the document.
+_OF_PAGE, _OF_PDF = ("irwm", LAYOUT, "plotly"), ("irwm", LAYOUT, "plotly", "matplotlib", "typst")
+
+
+def check_page(
+    document: Mapping[str, Any],
+    data: bytes | None,
+    json_name: str,
+    draw: Callable[[Mapping[str, Any], str], str] | None = None,
+) -> Check:
+    """Whether the HTML is what the document draws; names the figures or the line where it is not.
+
+    Args:
+        draw: what draws a document of another kind.
+    """
+    if data is None:
+        return Check("page", None, "there is no HTML beside the JSON")
+    drawn = draw(document, json_name) if draw else _page(to_json(document), json_name)
+    if data == drawn.encode("utf-8"):
+        return Check("page", True, "the HTML is, byte for byte, what the JSON’s numbers draw")
+    others = _other_versions(document, _OF_PAGE)
+    if others:
+        return Check("page", None, f"not compared: it was drawn by {others}", asked=True)
+    return Check(
+        "page", False, f"the HTML is not what the JSON’s numbers draw: {_where(data.decode('utf-8', 'replace'), drawn)}"
+    )
+
+
+def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -> Check:
+    """Whether the PDF is what the document draws."""
+    if data is None:
+        return Check("pdf", None, "there is no PDF beside the JSON")
+    drawn = _pdf(to_json(document), json_name)
+    if data == drawn:
+        return Check("pdf", True, "the PDF is, byte for byte, what the JSON’s numbers draw")
+    others = _other_versions(document, _OF_PDF)
+    if others:
+        return Check("pdf", None, f"not compared: it was set by {others}", asked=True)
+    first = _first_difference(data, drawn)
+    return Check("pdf", False, f"the PDF is not what the JSON’s numbers draw: they differ from byte {first + 1:,} on")
+
+
+# A report is often verified more than once: by any of its files, then with the models.
+@lru_cache(maxsize=4)
+def _page(json_bytes: bytes, json_name: str) -> str:
+    return render_html(from_json(json_bytes), json_name)
+
+
+@lru_cache(maxsize=4)
+def _pdf(json_bytes: bytes, json_name: str) -> bytes:
+    return set_pages(from_json(json_bytes), _page(json_bytes, json_name))
+
+
+def _other_versions(document: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The programs that drew the report where they are not the ones here; "" where they are."""
+    recorded, here = document["versions"], installed_versions()
+    other = [
+        f"{name} {printable(str(recorded.get(name, 'of unknown version')), 40)}, and here is {here.get(name, 'none')}"
+        for name in names
+        if recorded.get(name) != here.get(name)
+    ]
+    return listed(other)
+
+
+def _where(given: str, drawn: str) -> str:
+    """What differs: figures by name, then the first line."""
+    try:
+        theirs, ours = figures_of(given), figures_of(drawn)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "the figures’ numbers are not readable"
+    figures = [name for name in dict.fromkeys((*ours, *theirs)) if ours.get(name) != theirs.get(name)]
+    named = [f"other numbers in {listed(figures)}"] if figures else []
+    pairs = enumerate(zip(_lines(given), _lines(drawn), strict=False), 1)
+    line = next(((i, _words(a), _words(b)) for i, (a, b) in pairs if a != b), None)
+    if line is not None and line[1] != line[2]:
+        at = max(0, _first_difference(line[1], line[2]) - 30)
+        named.append(f"line {line[0]} reads “{_cut(line[1], at)}” instead of “{_cut(line[2], at)}”")
+    elif line is not None:
+        named.append(f"line {line[0]} has other markup")
+    return "; ".join(named) or "something is added, left out, or changed where it is not seen"
+
+
+def _first_difference(one: str | bytes, other: str | bytes) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _lines(page: str) -> list[str]:
+    """The page without its scripts' and figures' lines, which nobody reads; their places are kept."""
+    return re.sub(r"<script.*?</script>", lambda script: "\n" * script[0].count("\n"), page, flags=re.DOTALL).split(
+        "\n"
+    )
+
+
+def _words(line: str) -> str:
+    return " ".join(html_text.unescape(re.sub(r"<[^<>]*>", " ", line)).split())
+
+
+def _cut(words: str, at: int) -> str:
+    return ("…" if at else "") + printable(words[at:], 90)

@@ -1,0 +1,219 @@
+"""The vault's signing identity: Ed25519 signatures, and the chain of certificates from one identity to the next.
+
+A signature covers `purpose || message`. A purpose is `irwm/v1/NAME` and a zero byte, which no name can hold, so a
+signature made for one purpose is never one for another (`REPORT`, `CERTIFICATE`). When an identity is replaced, the
+old one signs a certificate for the new one: `CERTIFICATE || canonical_json(...)` of the fields of `Certificate` without
+its signature. Whoever knows the vault's first public key can so check a signature of any later one, offline and
+without the vault.
+
+What a chain cannot show is who holds the first key; that is known from elsewhere, such as a printed fingerprint. Nor
+does it end an identity: an old private key that became known could sign, and certify, as before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from irwm.errors import SignatureError
+from irwm.report.canonical import canonical_json
+
+SCHEME = "irwm vault identity, Ed25519, version 1"
+REPORT = b"irwm/v1/report\0"
+CERTIFICATE = b"irwm/v1/identity\0"
+_PURPOSE = re.compile(rb"irwm/v1/[a-z0-9-]{1,32}\0")
+_HEX_32, _HEX_64 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{128}")
+# One rotation a week for nineteen years; a file that asks for more work than that is not ours.
+MOST_CERTIFICATES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """One identity's word for the next.
+
+    Attributes:
+        vault: the vault's identifier.
+        number: of the new identity, within the vault.
+        public_key, previous_public_key: 32 bytes each, hex.
+        created_utc: when the new identity was made, ISO 8601, by the vault's clock.
+        signature: 64 bytes, hex, by the previous key.
+    """
+
+    vault: str
+    number: int
+    public_key: str
+    previous_public_key: str
+    created_utc: str
+    signature: str
+
+    def signed_bytes(self) -> bytes:
+        """What the previous key signs, without the purpose in front."""
+        return certificate_bytes(self.vault, self.number, self.public_key, self.previous_public_key, self.created_utc)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "vault": self.vault,
+            "number": self.number,
+            "public_key": self.public_key,
+            "previous_public_key": self.previous_public_key,
+            "created_utc": self.created_utc,
+            "signature": self.signature,
+        }
+
+    @classmethod
+    def from_dict(cls, values: object) -> Self:
+        """The certificate that `to_dict` wrote.
+
+        Raises:
+            SignatureError: a field is missing, unknown or not of its form.
+        """
+        texts = ("vault", "created_utc")
+        fields = _fields(values, {*texts, "number", "public_key", "previous_public_key", "signature"}, "a certificate")
+        sound = type(fields["number"]) is int and 0 < fields["number"] < 2**53
+        if not sound or not all(type(fields[name]) is str for name in texts):
+            raise SignatureError("a certificate's vault, number or time is not of its form")
+        for name in ("public_key", "previous_public_key"):
+            _require_hex(fields[name], _HEX_32, f"a certificate's {name}")
+        _require_hex(fields["signature"], _HEX_64, "a certificate's signature")
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature and all that is needed to check it, public key of the first identity apart.
+
+    Attributes:
+        public_key: the signing identity's, 32 bytes, hex.
+        signature: 64 bytes, hex.
+        certificates: from the chain's first identity to the signing one.
+    """
+
+    public_key: str
+    signature: str
+    certificates: tuple[Certificate, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "scheme": SCHEME,
+            "public_key": self.public_key,
+            "signature": self.signature,
+            "certificates": [certificate.to_dict() for certificate in self.certificates],
+        }
+
+    @classmethod
+    def from_dict(cls, values: object) -> Self:
+        """The signature that `to_dict` wrote; its form is checked, whether it holds is for `verify`.
+
+        Raises:
+            SignatureError: another scheme, or a field is missing, unknown or not of its form.
+        """
+        fields = _fields(values, {"scheme", "public_key", "signature", "certificates"}, "the signature")
+        if fields["scheme"] != SCHEME:
+            raise SignatureError("the signature is of an unknown scheme", expected=SCHEME, found=repr(fields["scheme"]))
+        _require_hex(fields["public_key"], _HEX_32, "the public key")
+        _require_hex(fields["signature"], _HEX_64, "the signature")
+        certificates = fields["certificates"]
+        if type(certificates) is not list or len(certificates) > MOST_CERTIFICATES:
+            raise SignatureError(f"the certificates are no list of at most {MOST_CERTIFICATES}")
+        return cls(fields["public_key"], fields["signature"], tuple(map(Certificate.from_dict, certificates)))
+
+
+def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str:
+    """Checks a signature and its chain, with no vault; returns the chain's first public key, hex.
+
+    The first key is what the caller compares with the one it knows: anyone can make a chain of their own.
+
+    Raises:
+        SignatureError: names the part that does not hold.
+    """
+    check_purpose(purpose)
+    # As strict with values made by hand as with those from a file.
+    signature = Signature.from_dict(signature.to_dict())
+    if not _fits(signature.public_key, purpose + message, signature.signature):
+        raise SignatureError(
+            "the signature does not fit what was signed",
+            found=f"public key {signature.public_key}",
+            advice="the file was changed after it was signed, or the signature belongs to another file",
+        )
+    key: str | None = None
+    before: Certificate | None = None
+    for certificate in signature.certificates:
+        name = f"the certificate of identity {certificate.number}"
+        if key is not None and certificate.previous_public_key != key:
+            raise SignatureError(f"{name} does not follow from the one before it", expected=key)
+        if before is not None and (certificate.vault != before.vault or certificate.number <= before.number):
+            raise SignatureError(f"{name} is of another vault, or out of its order")
+        signed = CERTIFICATE + certificate.signed_bytes()
+        if not _fits(certificate.previous_public_key, signed, certificate.signature):
+            raise SignatureError(f"{name} was not signed by the identity before it")
+        key, before = certificate.public_key, certificate
+    if key is not None and key != signature.public_key:
+        raise SignatureError(
+            "the certificates lead to another identity than the one that signed",
+            expected=signature.public_key,
+            found=key,
+        )
+    return signature.certificates[0].previous_public_key if signature.certificates else signature.public_key
+
+
+def check_purpose(purpose: bytes) -> None:
+    """Refuses bytes that are no purpose of a message; certificates are signed by rotations alone.
+
+    Raises:
+        SignatureError
+    """
+    if not isinstance(purpose, bytes) or not _PURPOSE.fullmatch(purpose) or purpose == CERTIFICATE:
+        raise SignatureError("this is no purpose of a signature", expected=repr(REPORT), found=repr(purpose))
+
+
+def certificate_bytes(vault: str, number: int, public_key: str, previous_public_key: str, created_utc: str) -> bytes:
+    """Canonical JSON of a certificate without its signature."""
+    return canonical_json(
+        {
+            "scheme": SCHEME,
+            "vault": vault,
+            "number": number,
+            "public_key": public_key,
+            "previous_public_key": previous_public_key,
+            "created_utc": created_utc,
+        }
+    )
+
+
+def public_hex(private: Ed25519PrivateKey) -> str:
+    """The public key to a private one, hex."""
+    return private.public_key().public_bytes_raw().hex()
+
+
+def certify(private: Ed25519PrivateKey, vault: str, number: int, public_key: str, created_utc: str) -> Certificate:
+    """A certificate for the next identity, signed by the present one's private key."""
+    previous = public_hex(private)
+    signed = CERTIFICATE + certificate_bytes(vault, number, public_key, previous, created_utc)
+    return Certificate(vault, number, public_key, previous, created_utc, private.sign(signed).hex())
+
+
+def _fits(public_key: str, signed: bytes, signature: str) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(bytes.fromhex(signature), signed)
+    except (InvalidSignature, ValueError):  # ValueError: bytes that are no point of the curve
+        return False
+    return True
+
+
+def _fields(values: object, names: set[str], what: str) -> dict[str, Any]:
+    if not isinstance(values, Mapping) or set(values) != names:
+        found = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
+        raise SignatureError(f"{what} is not of its form", expected=", ".join(sorted(names)), found=str(found))
+    return dict(values)
+
+
+def _require_hex(value: object, form: re.Pattern[str], what: str) -> None:
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise SignatureError(f"{what} is not of its form", expected="lower-case hexadecimal digits", found=repr(value))

@@ -1,0 +1,170 @@
+"""The signature of a report: one small JSON beside the files, which names each by its SHA-256.
+
+    {"schema": {"name": "irwm-report-signature", "version": 1},
+     "files": {"report.html": SHA-256, "report.json": SHA-256, "report.pdf": SHA-256},
+     "signed_utc": ISO 8601, "audit": {"head": SHA-256, "entries": count}, "signature": {...}}
+
+What is signed are the canonical bytes (keys sorted, no spaces, ASCII: `irwm.report.canonical`) of all but "signature",
+under the purpose "irwm/v1/report" (`irwm.report.signature`). So whoever has the files and this one can check them with
+no vault and no network. "audit" is the head of the vault's audit log when it was signed: an entry that was made before
+cannot be taken out of the log afterwards without contradicting the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from irwm.errors import SignatureError, printable
+from irwm.report import wording
+from irwm.report.canonical import canonical_json
+from irwm.report.document import ReportError
+from irwm.report.signature import Signature, verify
+
+SCHEMA, VERSION = "irwm-report-signature", 1
+ENDING = ".signature.json"
+_FIELDS = {"schema", "files", "signed_utc", "audit", "signature"}
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Who signs a report, and what stands in it about that.
+
+    Attributes:
+        sign: signs a message, as `Vault.sign` does.
+        identity: the first public key of the signer's chain, hex; by it the vault is known.
+        signed_utc: when, ISO 8601 in UTC; given, because nothing here reads a clock.
+        audit_head, audit_count: hash of the last entry of the vault's audit log, and how many there are.
+    """
+
+    sign: Callable[[bytes], Signature]
+    identity: str
+    signed_utc: str
+    audit_head: str
+    audit_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReport:
+    """A signature file as read; whether it holds is for `holds`.
+
+    Attributes:
+        files: SHA-256 by file name.
+        signed_utc: when, by the signer's clock.
+        audit_head, audit_count: of the signer's audit log at that time.
+        signature: with its certificates.
+        message: the bytes that were signed.
+    """
+
+    files: Mapping[str, str]
+    signed_utc: str
+    audit_head: str
+    audit_count: int
+    signature: Signature
+    message: bytes
+
+    def holds(self) -> str:
+        """The first public key of the signer's chain, hex, after a check of the signature and the chain.
+
+        Raises:
+            SignatureError: names what does not hold.
+        """
+        return verify(self.message, self.signature)
+
+
+def announced(document: Mapping[str, Any], signer: Signer) -> dict[str, Any]:
+    """The document of a report that will be signed: its status names the signer and the audit log's head.
+
+    So a report whose signature file was taken away, or exchanged for another vault's, contradicts itself.
+    """
+    custody = {"identity": signer.identity, "audit_head": signer.audit_head, "audit_entries": signer.audit_count}
+    status = {**document["status"], "signed": True, "note": wording.SIGNED, "custody": custody}
+    return {**document, "status": status}
+
+
+def sign_report(
+    names_to_bytes: Mapping[str, bytes],
+    sign: Callable[[bytes], Signature],
+    signed_utc: str,
+    audit_head: str,
+    audit_count: int,
+) -> bytes:
+    """The bytes of NAME.signature.json over the files of a report.
+
+    Raises:
+        TypeError, ValueError: a value is not plain JSON.
+        VaultLockedError, IdentityLostError, ...: as `sign` raises them.
+    """
+    body = {
+        "schema": {"name": SCHEMA, "version": VERSION},
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(names_to_bytes.items())},
+        "signed_utc": signed_utc,
+        "audit": {"head": audit_head, "entries": audit_count},
+    }
+    signed = body | {"signature": sign(canonical_json(body)).to_dict()}
+    return (json.dumps(signed, ensure_ascii=True, allow_nan=False, indent=1) + "\n").encode("ascii")
+
+
+def read_signature(data: bytes) -> SignedReport:
+    """What `sign_report` wrote.
+
+    Raises:
+        ReportError: it is not of this form, or of another version; says what is wrong.
+        SignatureError: the signature inside is not of its form.
+    """
+    try:
+        values = json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ReportError("the signature file is not JSON", found=printable(str(error))) from error
+    if not isinstance(values, dict) or set(values) != _FIELDS:
+        found = ", ".join(sorted(values)) if isinstance(values, dict) else type(values).__name__
+        raise ReportError("the signature file is not of its form", expected=", ".join(sorted(_FIELDS)), found=found)
+    if values["schema"] != {"name": SCHEMA, "version": VERSION}:
+        raise ReportError("the signature file has another schema", expected=f"{SCHEMA}, version {VERSION}")
+    files, audit = values["files"], values["audit"]
+    if not isinstance(files, dict) or not files or not all(_is_digest(d) for d in files.values()):
+        raise ReportError("the signature file does not name files with their SHA-256")
+    entries = audit.get("entries") if isinstance(audit, dict) else None
+    if type(entries) is not int or set(audit) != {"head", "entries"} or not _is_digest(audit["head"]):
+        raise ReportError("the signature file does not name the audit log's head and its number of entries")
+    if not isinstance(values["signed_utc"], str):
+        raise ReportError("the signature file does not say when it was signed")
+    body = {name: values[name] for name in values if name != "signature"}
+    signature = Signature.from_dict(values["signature"])
+    try:
+        message = canonical_json(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ReportError("the signature file holds what was never signed", found=printable(str(error))) from error
+    return SignedReport(files, values["signed_utc"], audit["head"], entries, signature, message)
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers could each take another of two values with the same name.
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return values
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+__all__ = [
+    "ENDING",
+    "SignatureError",
+    "SignedReport",
+    "Signer",
+    "announced",
+    "read_signature",
+    "sign_report",
+]

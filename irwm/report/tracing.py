@@ -1,0 +1,170 @@
+"""The part of a document that is about recipients: what tracing by noise found, key by key, and what it decides.
+
+Everything here is computed from the finding and from the plain section itself, so that whoever has the document can
+work the verdict out again, with all keys or with some of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from irwm import Finding, Key, Trace, Tracing
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
+from irwm.report import tracing_words as words
+from irwm.scheme.odds import rademacher_tail_log10
+
+# Up to so many recipients stand in a document one by one.
+LISTED = 500
+# Of more, the first so many do, and whoever is named; the others are counted. Tables show no more either.
+SHOWN = 50
+_BIN_WIDTH = 0.25
+TRACING, MARK = "tracing", "mark"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A tracing with what the rank rule says of some of the same keys.
+
+    Attributes:
+        tracing: what `irwm.tracing.examine` returned.
+        keys: the keys traced, in the order of `tracing.traces`.
+        marks: findings of the rank rule (Algorithm 6) by place among `keys`.
+    """
+
+    tracing: Tracing
+    keys: Sequence[Key] = field(repr=False)
+    marks: Mapping[int, Finding]
+
+
+def section(traced: Traced) -> dict[str, Any]:
+    """The section "tracing" of a document."""
+    tracing = traced.tracing
+    order = sorted(range(len(tracing.traces)), key=lambda i: _strength(tracing.traces[i].z))
+    named = sum(trace.named for trace in tracing.traces)
+    listed = order if len(order) <= LISTED else order[: max(SHOWN, named)]
+    found = {
+        "recipients": len(order),
+        "risk": tracing.risk,
+        "tensors_read": tracing.tensors_read,
+        "looks": tracing.looks,
+        "aligned": tracing.alignment.aligned,
+        "rows": tracing.rows,
+        "first_pass_rows": tracing.first_pass_rows,
+        "reason": tracing.reason,
+        "read_by_rank_rule": len(traced.marks),
+        "ranked": [
+            row(place, tracing.traces[i], traced.keys[i], traced.marks.get(i)) for place, i in enumerate(listed, 1)
+        ],
+        "others": _others([tracing.traces[i].z for i in order[len(listed) :]]),
+        "decoys": sorted((float(z) for z in tracing.decoys), reverse=True),
+    }
+    return found | summary(found)
+
+
+def row(place: int, trace: Trace, key: Key, mark: Finding | None) -> dict[str, Any]:
+    """One recipient of the section."""
+    return {
+        "place": place,
+        "recipient": trace.recipient,
+        "owner": trace.owner,
+        "commitment": key.commitment,
+        "z": trace.z,
+        "log10_p": trace.log10_p,
+        "log10_risk": trace.log10_risk,
+        "named": trace.named,
+        "share": trace.share,
+        "rows": trace.rows,
+        "mark": None if mark is None else mark_of(mark),
+    }
+
+
+def mark_of(mark: Finding) -> dict[str, Any]:
+    """What the rank rule says of one key, in a few numbers."""
+    return {
+        "verdict": mark.verdict,
+        "count": mark.count,
+        "present": mark.present,
+        "rule_met": mark.passes,
+        "paper_count": None if mark.paper is None else mark.paper.count,
+        "paper_present": None if mark.paper is None else mark.paper.present,
+        "log10_risk": log10_risk(mark.reading, mark.comparisons),
+    }
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows from a section's rows: the estimate of the copies, the risk of the names, the bar they passed."""
+    named = [each for each in found["ranked"] if each["named"]]
+    shares = sum(each["share"] for each in named)
+    return {
+        "named": len(named),
+        "log10_risk": max((each["log10_risk"] for each in named), default=None),
+        "copies_estimated": len(named) / shares if shares > 0 else None,
+        "z_needed": z_needed(found["risk"], found["recipients"] * found["tensors_read"] * found["looks"]),
+        # Of a suspect that cannot be aligned no decoy has a z either: NaN here, null in a document that was read.
+        "z_of_decoys": max((z for z in found["decoys"] if z is not None and not math.isnan(z)), default=None),
+    }
+
+
+def z_needed(risk: float, comparisons: int) -> float:
+    """The smallest z that is named at this risk over all comparisons together."""
+    bound, low, high = math.log10(risk) - math.log10(comparisons), 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(rademacher_tail_log10(middle)) <= bound else (middle, high)
+    return high
+
+
+def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The verdict of the whole examination: the word, its reason, what a reader must see, and what it rests on.
+
+    The finding is that of the likeliest key. A fault of the suspect or a failed alignment stays inconclusive whatever
+    the noise says; a tracing that neither names nor dismisses makes a mere "not found" inconclusive.
+    """
+    mark = {"word": finding.verdict, "reason": finding.reason, "warnings": list(finding.warnings), "rests_on": MARK}
+    if found is None:
+        return mark
+    if finding.faults or not found["aligned"]:
+        aside = [words.points_to(found["named"])] if found["named"] else []
+        return mark | {"warnings": [*finding.warnings, *aside]}
+    if found["named"]:
+        said = [] if finding.verdict == FOUND else [words.mark_by_itself(finding)]
+        return {
+            "word": FOUND,
+            "reason": words.named_reason(found),
+            "warnings": [*finding.warnings, *said],
+            "rests_on": TRACING,
+        }
+    strongest = min((each["log10_risk"] for each in found["ranked"]), default=0.0)
+    if finding.verdict == NOT_FOUND and strongest <= DISMISSED_LOG10_RISK:
+        return mark | {"word": INCONCLUSIVE, "reason": words.in_between(strongest), "rests_on": TRACING}
+    return mark | {"warnings": [*finding.warnings, words.nobody_named(found)]}
+
+
+def shown(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows that a table shows: the first `SHOWN`, and whoever else is named."""
+    return list(found["ranked"][: max(SHOWN, found["named"])])
+
+
+def names(found: Mapping[str, Any]) -> Iterator[str]:
+    """The recipients named, strongest first."""
+    return (each["recipient"] or each["owner"] for each in found["ranked"] if each["named"])
+
+
+def _others(z: Sequence[float]) -> dict[str, Any]:
+    """The recipients that are not listed, counted in equal bins of z."""
+    values = np.array([value for value in z if math.isfinite(value)])
+    if not values.size:
+        return {"count": len(z), "edges": [], "counts": []}
+    low, high = math.floor(values.min()), math.ceil(values.max() + _BIN_WIDTH / 2)
+    edges = np.arange(low, high + _BIN_WIDTH, _BIN_WIDTH)
+    return {"count": len(z), "edges": edges, "counts": np.histogram(values, edges)[0]}
+
+
+def _strength(z: float) -> tuple[bool, float]:
+    return math.isnan(z), -z

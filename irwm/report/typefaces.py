@@ -1,0 +1,63 @@
+"""The fonts that a printed report is set in, and which characters they have.
+
+A PDF for keeping must hold every glyph that it shows, and must not change with the fonts installed on some machine. So
+only these files are used, and a character that none of them has is written as its Unicode number, as
+`irwm.errors.printable` writes control characters. Scripts that run from right to left are written so as well: a
+stranger's name in one of them could turn the order of the words beside it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+FONTS = Path(__file__).with_name("fonts")
+# Semibold calls itself a family of its own.
+SANS, BOLD, MONO, FALLBACK = "IBM Plex Sans", "IBM Plex Sans SmBld", "IBM Plex Mono", "DejaVu Sans"
+_SANS_FILE = FONTS / "IBMPlexSans-Regular.ttf"
+_FILES = (
+    _SANS_FILE,
+    FONTS / "IBMPlexSans-SemiBold.ttf",
+    FONTS / "IBMPlexSans-Italic.ttf",
+    FONTS / "IBMPlexMono-Regular.ttf",
+)
+# Classes of characters that are laid out from right to left, or that may turn digits around.
+_TURNING = frozenset(("R", "AL", "AN"))
+
+
+@lru_cache(maxsize=1)
+def files() -> tuple[Path, ...]:
+    """Every font file: ours, and the one that comes with matplotlib for characters that ours lack."""
+    return (*_FILES, _fallback())
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders that these files lie in; a document must name its families, for other fonts lie there too."""
+    return tuple(dict.fromkeys(path.parent for path in files()))
+
+
+def _fallback() -> Path:
+    # Found without importing matplotlib, which takes a second.
+    spec = find_spec("matplotlib")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+
+
+@lru_cache(maxsize=1)
+def _covered() -> frozenset[str]:
+    from fontTools.ttLib import TTFont
+
+    known: set[int] = set()
+    for path in (_SANS_FILE, _fallback()):
+        with TTFont(path, lazy=True) as font:
+            known |= set(font.getBestCmap())
+    return frozenset(c for c in map(chr, known) if unicodedata.bidirectional(c) not in _TURNING)
+
+
+def settable(text: str) -> str:
+    """`text` with every character that cannot be set written as its Unicode number; line ends and spaces stay."""
+    covered = _covered()
+    return "".join(c if c in covered or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)

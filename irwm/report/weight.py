@@ -1,0 +1,59 @@
+"""What the evidence of a document weighs: the likelihood ratio, and the claim against a search for a fitting key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from irwm import Finding
+from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
+from irwm.evidence.verdict import log10_risk
+from irwm.ownership.search import Standing, evidence_bits
+from irwm.ownership.search import standing as standing_of
+from irwm.report import tracing, wording
+
+
+def likelihood(finding: Finding) -> dict[str, Any]:
+    """The likelihood ratio and its step; None where the suspect cannot be judged, since its rows then say nothing."""
+    bits = evidence_bits(log10_risk(finding.reading, finding.comparisons))
+    if not finding.judgeable:
+        return {"log10_lr": None, "log10_lr_per_comparison": None, "verbal": None, "evidence_bits": bits}
+    ratio = likelihood_ratio_log10(finding.reading.ranks)
+    each = per_comparison_log10(ratio, finding.comparisons)
+    return {
+        "log10_lr": ratio,
+        "log10_lr_per_comparison": each,
+        "verbal": verbal_step(each),
+        "evidence_bits": bits,
+    }
+
+
+def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
+    """log10 of the corrected odds of what a document's verdict rests on, the mark or the noise.
+
+    Args:
+        computed: a document, or what `examination` returned.
+    """
+    found = computed.get("tracing")
+    by_noise = computed["verdict"].get("rests_on") == tracing.TRACING
+    if by_noise and found is not None and found["log10_risk"] is not None:
+        return float(found["log10_risk"])
+    return float(computed["evaluation"]["log10_risk"])
+
+
+def standing_section(standing: Standing | None, authority: str, computed: Mapping[str, Any]) -> dict[str, Any]:
+    """The section "standing": how the claim stands against somebody who searched for a key.
+
+    Args:
+        standing: None where no commitment was shown.
+        authority: who dated the commitment.
+        computed: what `examination` returned.
+    """
+    found = standing or standing_of(claimed_log10_risk(computed))
+    return {
+        **asdict(found),
+        "margin_bits": found.margin_bits,
+        "authority": authority,
+        "sentence": wording.standing_sentence(found, authority, computed["verdict"]["word"]),
+    }

@@ -1,0 +1,298 @@
+"""The sentences of a report. One place, so that a lawyer can read them all and a change of words is a small diff.
+
+Rules: what was seen before what it means; p is a chance given the second proposition and never a chance of it; the
+report speaks of copies, not of people.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from irwm import Finding
+from irwm.errors import printable
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import odds
+from irwm.ownership.search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
+from irwm.report import tracing, tracing_words
+from irwm.report.items import ItemDescription, SelfTest
+
+STATUS = (
+    "This report is not signed, so nothing shows that it is as its maker left it. It is meant for internal use and is "
+    "not ready for a court."
+)
+SIGNED = (
+    "The signature is a file of its own beside this one, and names this file by its SHA-256. It shows that the files "
+    "are as the signer left them, not that what they say is right; that is what running the examination again shows."
+)
+HANDLING = (
+    "Confidential: this report names the rows that carry the mark. Whoever knows them can remove it from other copies "
+    "made with the same key."
+)
+NOT_INNOCENCE = (
+    "This figure is a chance under the second proposition. It is not the chance that the second proposition is true, "
+    "and so it is not the probability of innocence; reading it that way is the error known as the transposed "
+    "conditional. How likely either proposition is depends on all the evidence in the case, and is not for this report."
+)
+ERROR_RATE = (
+    "The verdict “found” is given only where fewer than one in a million models without the mark would show such "
+    "a reading, after the corrections named above. The bound follows from the permutation ranks, which are exact for "
+    "any number of permutations and any model."
+)
+MEASURED = (
+    "Keys that were never inserted (decoys) were read on the suspect’s own rows, aligned as for the key examined, with "
+    "the same statistic, the original’s attention scores and random orders of their own. Each decoy has its own rows "
+    "and its own orders, and shares its equations and its null with some hundred others. None of them can be in the "
+    "suspect, so each that reads “found” would be an error. The figures are chances for one key, without the "
+    "correction for keys tried."
+)
+# For a key with more positions or orders than decoys are given: their odds stop earlier, and are no less exact for it.
+SMALLER = (
+    "To keep the cost bounded, decoys have {positions} positions and {permutations} orders at most, fewer than the key "
+    "examined: each chance is reached as seldom as it says, but the key’s lowest are beyond what decoys can read."
+)
+NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
+NO_NEUTRAL = (
+    "No neutral model was examined beside this suspect: with an original of this size its alignment would take longer "
+    "than all else."
+)
+# H1 and H2 of irwm.evidence.likelihood_ratio; they are about the mark alone, whatever else a verdict rests on.
+LR_PROPOSITIONS = (
+    "the suspect carries this key’s mark",
+    "the suspect carries no mark of this key",
+)
+LR_MEANING = (
+    "The likelihood ratio says how many times more probable these ranks are if the first of two propositions is true "
+    "than if the second is. It says nothing about how probable the propositions themselves are."
+)
+LR_MODEL = (
+    "Without the mark each rank is uniform, by the permutations. With it, a rank r is taken to have the density a "
+    "times r to the power a − 1, with one strength a for all positions; nothing is known of a, so all strengths from 0 "
+    "(a fresh mark) to 1 (none) count the same. "
+    "Whatever the true law of marked copies is, a ratio of c or more comes up at most once in c times without the mark."
+)
+LR_BY_NOISE = (
+    "The verdict of this report rests on the noise of the recipients’ copies. The likelihood ratio is about the mark "
+    "of the likeliest recipient alone, which mixing copies thins out."
+)
+CORRECTED = (
+    "Paid for are all that could have found a mark where there is none: every key tried, every tensor of the suspect "
+    "that was read as its embedding, and the two ways of combining the ranks (the smaller p of Fisher’s combination "
+    "and of the count, doubled)."
+)
+ALIGNMENT_IS_FREE = (
+    "Nothing is paid for the alignments tried. An alignment is chosen by how far the suspect’s rows resemble the "
+    "original’s, and knows at most which rows a key reads. The orders in which the key reads their entries, on which "
+    "every rank rests, follow from its secret and are independent of suspect and alignment; so the ranks are uniform "
+    "under any alignment whatever. The other statistics in this report are shown beside, and the verdict does not "
+    "choose among them."
+)
+P_IS_NEVER_ZERO = (
+    "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "
+    "above."
+)
+# How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
+TOLERANCE = (
+    "Verdict, counts and settings must agree exactly; other numbers to one part in a million, or to 0.000001 where "
+    "they are smaller than one. Processors of another kind add up in another order, so the null is compared by its "
+    "quantiles and not by its SHA-256."
+)
+
+
+def headline(verdict: str, recipient: str) -> str:
+    """The verdict in one sentence that can be read at arm’s length."""
+    whose = f"the mark issued to “{recipient}”" if recipient else "this key’s mark"
+    return {
+        FOUND: f"The suspect carries {whose}.",
+        NOT_FOUND: f"{whose[0].upper()}{whose[1:]} was not found in the suspect.",
+        INCONCLUSIVE: f"This examination cannot tell whether the suspect carries {whose}.",
+    }.get(verdict, f"Verdict: {verdict}.")
+
+
+def answer(document: Mapping[str, Any]) -> str:
+    """A document's verdict in one sentence; names of leakers only where the verdict rests on their noise."""
+    found, verdict = document.get("tracing"), document["verdict"]
+    if found is None or verdict.get("rests_on") != tracing.TRACING:
+        return headline(verdict["word"], document["key"]["recipient"])
+    if verdict["word"] == FOUND:
+        return tracing_words.sentence(found, list(tracing.names(found)))
+    return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
+
+
+def question(document: Mapping[str, Any]) -> str:
+    """What the report answers, as a heading after the suspect’s name."""
+    if document.get("tracing") is not None:
+        return "whose copy was it made from?"
+    return "does it carry this key’s mark?"
+
+
+def chance(log10_risk: float) -> str:
+    """The corrected odds as a sentence."""
+    if log10_risk > -1.0:
+        return "More than one in ten models without the mark would read like this."
+    return odds(log10_risk)
+
+
+def likelihood(log10_lr: float) -> str:
+    """A likelihood ratio as a sentence, without more digits than its model deserves."""
+    first, second = LR_PROPOSITIONS if log10_lr >= 0 else LR_PROPOSITIONS[::-1]
+    if abs(log10_lr) < math.log10(2.0):
+        return f"The ranks are about as probable if {first} as if {second}."
+    return f"The ranks are about {times(abs(log10_lr))} times more probable if {first} than if {second}."
+
+
+def times(log10: float) -> str:
+    """A ratio above one in words: "6", "4 000", "10⁸⁴"; one digit, the rest rounded down."""
+    if log10 >= 6.0:
+        return "10" + str(math.floor(log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    value = 10.0**log10
+    digits = 10 ** math.floor(log10 + 1e-9)
+    return f"{math.floor(value / digits + 1e-9) * digits:,}".replace(",", " ")
+
+
+def standing_sentence(standing: Standing, authority: str, word: str) -> str:
+    """How the claim stands against somebody who could have searched for a key that fits."""
+    bits, left = math.floor(standing.evidence_bits), math.floor(standing.margin_bits)
+    by = f" by {authority}" if authority else ""
+    if standing.status == COMMITTED:
+        dated = (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, before {standing.suspect_seen_utc}, from "
+            "which on the suspect is said to be known."
+        )
+        if word != FOUND:
+            return f"{dated} Nothing was found here, so there is nothing that a search could have forged."
+        rest = math.floor(standing.searched_bits)
+        less = f"the evidence of {bits} bits, less {SEARCH_BITS:.0f} bits of search, leaves {max(0, rest) or 'none'}"
+        return (
+            f"{dated} If the claimant had no access to the suspect before the commitment, no search explains the "
+            f"finding and all {bits} bits stand; if the claimant had, {less}."
+        )
+    dated = {
+        LATE: (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, not before the suspect is known to have "
+            f"existed ({standing.suspect_seen_utc})."
+        ),
+        UNDATED: (
+            f"The key’s commitment was dated {standing.committed_utc}{by}, but since when the suspect has existed was "
+            "not stated, so the dates settle nothing."
+        ),
+        UNCOMMITTED: "No commitment to this key that somebody else dated before was shown.",
+    }[standing.status]
+    searched = "Whoever makes a key can search for one that fits"
+    if word != FOUND:
+        return f"{dated} {searched}; nothing was found here, so there is nothing that a search could have forged."
+    said = f"{dated} {searched}: the evidence of {bits} bits, less {standing.search_bits:.0f} bits of search, leaves "
+    if left > 0:
+        return f"{said}{left}. A search of that size does not explain the finding."
+    return f"{said}none. A search of that size explains the finding by itself, and the report shows no more than that."
+
+
+def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:
+    """The two propositions that the findings are weighed between."""
+    verdict = computed["verdict"]
+    if verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
+        return tracing_words.propositions(list(tracing.names(computed["tracing"])))
+    issued = f", issued to “{recipient}”," if recipient else ""
+    return [
+        f"The suspect’s embedding was taken, directly or after changes, from the copy{issued} into which the key with "
+        f"commitment {commitment[:16]}… was inserted.",
+        "It was not. The suspect is unrelated, or comes from another copy of the original, and whatever agreement it "
+        "shows with this key is chance.",
+    ]
+
+
+def limitations(
+    finding: Finding,
+    items: Sequence[ItemDescription],
+    self_tests: Sequence[SelfTest],
+    disclose_rows: bool,
+    found: Mapping[str, Any] | None = None,
+    measured: bool = False,
+) -> list[str]:
+    """What the examination cannot show, general points first, then what is particular to this one."""
+    said = [
+        "Distillation and retraining from scratch are out of reach of any mark in the weights. A model trained on "
+        "another model’s answers has none of its rows, and no examination of this kind can connect the two.",
+        "“Not found” does not show that the suspect is not a copy. A mark can be destroyed at a cost to the model, and "
+        "a copy made before the mark, or under another key, does not carry this one.",
+        "“Found” identifies a copy, not a person. Who passed it on, when, and whether they were entitled to is outside "
+        "this examination.",
+        "The key and the original were taken as presented. What dates the key’s commitment, and what a search could "
+        "have done without such a date, is stated under “The key against a search”.",
+        "The keys paid for are those tried in this examination. Whoever examined the same suspect with other keys "
+        "before tried those too; the case file lists every examination that was filed.",
+        "Items are told apart by their weight files. Tokenizer and configuration are not hashed, and where they decide "
+        "what is read, what was read is stated.",
+        "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
+        "is no different from any other order, and that the positions are independent of one another.",
+        "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "
+        "beside it; another family would give another number. What holds for any family is how seldom a large ratio "
+        "comes up without the mark.",
+        "“Derived” says that the suspect and the original have a common origin. Likeness has no direction: the suspect "
+        "may descend from the original, both from a third model, or the original from the suspect. Dates tell these "
+        "apart, and are not examined here.",
+    ]
+    if found is not None:
+        said += tracing_words.LIMITATIONS
+    if not finding.alignment.aligned:
+        said.append(
+            "The suspect could not be put into the original’s coordinates. A disguise that this version cannot undo "
+            "and an unrelated model look the same here."
+        )
+    if finding.paper is None:
+        said.append(
+            "The published method’s own reading needs the suspect’s first attention layer, which could not be used; it "
+            "is missing here."
+        )
+    if not self_tests:
+        said.append(
+            "No self-tests were run with this examination: neither a key that was never inserted nor an unrelated "
+            "model was examined in the same way as a control."
+        )
+    if not measured:
+        said.append("No decoy keys were ranked with this examination, so its error rate is computed and not measured.")
+    if any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
+        said.append(
+            "Not every file was hashed in full. The embeddings are identified by their fingerprints; the other weights "
+            "of such files are not."
+        )
+    if not disclose_rows:
+        said.append("Which rows carry the mark is withheld from this copy of the report; the key re-derives them.")
+    return said
+
+
+def reproduction(
+    finding: Finding, suspect: ItemDescription, original: ItemDescription, found: Mapping[str, Any] | None = None
+) -> dict[str, object]:
+    """Python lines that run the same detection, and what they must print."""
+    ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
+    reading = finding.reading
+    lines = [
+        "import irwm",
+        "from irwm.report import from_json, reproduce",
+        "",
+        f"model = irwm.open_checkpoint({ours})   # the path to the original",
+        f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item",
+        'key = irwm.Key.from_bytes(open("KEY FILE FROM THE VAULT", "rb").read())',
+        "",
+        f"found = irwm.detect(suspect, model, key, seed={finding.seed}, statistic={json.dumps(reading.statistic)},",
+        f"                    invariant={json.dumps(reading.invariant)}, keys_tried={finding.keys_tried})",
+        "print(found.verdict, found.count, found.present, found.log10_p)",
+        f"# {finding.verdict} {reading.count} {reading.present} {reading.log10_p:.6f}",
+        "",
+        'document = from_json(open("THE JSON BESIDE THIS REPORT", "rb").read())',
+    ]
+    if found is None:
+        lines.append("print(reproduce(document, suspect, model, key))   # [] when every number agrees")
+        return {"python": lines, "tolerance": TOLERANCE}
+    lines += [
+        "",
+        "# The recipients' keys; with some of them, the recipients whose keys are given are traced again.",
+        'keys = [irwm.Key.from_bytes(open(name, "rb").read()) for name in ["KEY FILES FROM THE VAULT"]]',
+        f"traces = irwm.trace(suspect, model, keys, risk={found['risk']:g})",
+        "print([(trace.recipient, round(trace.z, 3), trace.named) for trace in traces])",
+        "print(reproduce(document, suspect, model, key, keys=keys))   # [] when every number agrees",
+    ]
+    return {"python": lines, "tolerance": TOLERANCE}

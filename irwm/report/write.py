@@ -1,0 +1,143 @@
+"""Publishing a report: HTML, JSON, PDF and signature are complete before any has its name; nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from irwm import Finding
+from irwm.errors import OutputExistsError
+from irwm.report.document import ReportError, finding_document, to_json
+from irwm.report.html import render_html
+from irwm.report.pdf import set_pages
+from irwm.report.signing import ENDING, Signer, announced, sign_report
+
+
+def write_report(
+    folder: str | Path, finding: Finding, *, name: str = "report", **particulars: Any
+) -> tuple[Path, Path]:
+    """Write NAME.html, NAME.json and NAME.pdf into `folder`, which is made if it is missing.
+
+    The files are readable by their owner only, since they name the marked rows unless told otherwise.
+
+    Args:
+        folder: where to write.
+        finding: what `irwm.detect` returned.
+        name: file name without ending.
+        particulars: the keyword arguments of `finding_document`.
+
+    Returns:
+        The paths of the HTML and of the JSON.
+
+    Raises:
+        OutputExistsError: one of the files is there already.
+        ReportError: the folder cannot be written, or the name is not a plain file name.
+    """
+    _check_name(name)  # before anything is computed for it
+    return write_document(folder, finding_document(finding, **particulars), name=name)
+
+
+def write_document(
+    folder: str | Path, document: Mapping[str, Any], *, name: str = "report", signer: Signer | None = None
+) -> tuple[Path, Path]:
+    """Write a document that is there already, and with a signer its signature, NAME.signature.json; see `write_report`.
+
+    With a signer the document says in its status that it is signed, and by whom; the JSON that is written holds that.
+    """
+    _check_name(name)
+    folder = Path(folder)
+    if signer is not None:
+        document = announced(document, signer)
+    files = report_files(document, name)
+    if signer is not None:
+        files[f"{name}{ENDING}"] = sign_report(
+            files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count
+        )
+    publish(folder, {folder / file: content for file, content in files.items()})
+    return folder / f"{name}.html", folder / f"{name}.json"
+
+
+def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str, bytes]:
+    """The files of a report by name, as they follow from its document alone: JSON, HTML and PDF."""
+    html = render_html(document, f"{name}.json")
+    return {
+        f"{name}.json": to_json(document),
+        f"{name}.html": html.encode("utf-8"),
+        f"{name}.pdf": set_pages(document, html),
+    }
+
+
+def publish(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Put complete files into a folder, all of them or none.
+
+    Raises:
+        OutputExistsError, ReportError: see `write_report`.
+    """
+    staged: dict[Path, Path] = {}
+    published: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            staged[path] = _staged(folder, content)
+        for path, temporary in staged.items():
+            _publish(temporary, path)
+            published.append(path)
+        _sync(folder)
+    except BaseException as error:
+        for path in published:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ReportError(
+                "the report could not be written", file=folder, found=error.strerror or type(error).__name__
+            ) from error
+        raise
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _check_name(name: str) -> None:
+    if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
+        raise ReportError("the report's name is not a plain file name", found=name)
+
+
+def _staged(folder: Path, content: bytes) -> Path:
+    """A private file in `folder` that holds `content` on the disk."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".report-", suffix=".partial", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return Path(temporary)
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    """Give the file its name unless the name is taken. A link refuses an existing name in one step; where the file
+    system has no links, a look and a rename must do."""
+    taken = OutputExistsError("a report of this name is there already; nothing was overwritten", file=path)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise taken from None
+    except OSError:
+        if path.exists():
+            raise taken from None
+        os.replace(temporary, path)
+
+
+def _sync(folder: Path) -> None:
+    """Put the names on the disk too; only POSIX opens a folder for that."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

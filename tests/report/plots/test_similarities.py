@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from irwm.alignment import ALIGNED_COSINE, MINOR_COSINE
+from irwm.report.plots.similarities import similarities
+from irwm.report.plots.summaries import cosine_histogram
+from irwm.report.plots.theme import LIGHT
+from tests.report.plots.test_detection import an_alignment, named
+
+
+def said(figure) -> dict[str, object]:
+    """The labels of the two lines by their first word."""
+    return {a.text.split()[0]: a for a in figure.layout.annotations}
+
+
+def test_the_histogram_counts_every_row():
+    histogram = cosine_histogram(an_alignment())
+    assert histogram.rows.sum() == histogram.decoys.sum() == 500
+    figure = similarities(histogram)
+    assert sum(named(figure, "matched row").y) == pytest.approx(100)
+    assert figure.to_json() == similarities(an_alignment()).to_json()
+
+
+def test_the_median_and_what_it_must_reach_are_drawn_and_named():
+    alignment = an_alignment()
+    figure = similarities(alignment)
+    labels = said(figure)
+    assert labels["the"].text == f"the median must reach {ALIGNED_COSINE:g}"
+    assert labels["the"].x == ALIGNED_COSINE
+    assert labels["median"].text == f"median {alignment.similarity:.3f}"
+    assert f"{alignment.similarity:.6g}" in labels["median"].hovertext
+    assert f"{np.median(alignment.decoy_cosines):.6g}" in labels["median"].hovertext
+    needed, median = figure.layout.shapes
+    assert (needed.x0, needed.line.dash, needed.line.color) == (ALIGNED_COSINE, "dash", LIGHT.ink)
+    assert (median.x0, median.line.color) == (alignment.similarity, LIGHT.accent)
+
+
+def test_hovers_give_exact_counts():
+    figure = similarities(an_alignment())
+    counted = [text.split("<br>")[2].split(" of ")[0] for text in named(figure, "matched row").hovertext]
+    assert sum(int(count) for count in counted) == 500
+
+
+def test_after_a_rotation_the_axis_says_minor_components_and_the_threshold_is_its_own():
+    plain, rotated = similarities(an_alignment()), similarities(an_alignment(rotated=True))
+    assert "minor components" in rotated.layout.xaxis.title.text
+    assert "minor components" not in plain.layout.xaxis.title.text
+    assert said(rotated)["the"].text == f"the median must reach {MINOR_COSINE:g}"
+
+
+@pytest.mark.parametrize("mean", [-0.2, 0.0, 0.24, 0.26, 0.5, 0.69, 0.71, 0.99])
+def test_the_two_labels_never_cover_each_other_or_leave_the_figure(mean):
+    """At 12 px a character is about 7 px wide, and the narrowest axis about 700 px long."""
+    places = []
+    for label in said(similarities(an_alignment(mean=mean, rotated=True))).values():
+        width = 7 / 700 * 2.04 * len(label.text)
+        begins = {"left": label.x, "right": label.x - width}[label.xanchor]
+        places.append((begins, begins + width))
+    (_, first), (second, end) = sorted(places)
+    assert first <= second
+    assert end <= 1.02
+
+
+def test_an_alignment_of_nothing_says_why():
+    figure = similarities(an_alignment(0))
+    assert "said by the alignment" in figure.layout.annotations[0].text
+    assert not figure.data
+    assert json.loads(figure.to_json())
+
+
+def test_a_median_that_is_not_known_is_not_drawn():
+    histogram = replace(cosine_histogram(an_alignment()), median=math.nan)
+    assert set(said(similarities(histogram))) == {"the"}

@@ -1,0 +1,51 @@
+"""Numbers as reports and pages write them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from irwm.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("log10", "said"),
+    [
+        (0.0, "1"),
+        (-0.0, "1"),
+        (-1e-12, "1"),
+        (math.log10(0.0123), "0.0123"),
+        (-9.0, "1.00 × 10<sup>−9</sup>"),
+        (math.log10(9.999) - 10, "1.00 × 10<sup>−9</sup>"),
+        (-4000.5, "3.16 × 10<sup>−4001</sup>"),
+        (-math.inf, "0"),
+    ],
+)
+def test_chances_are_written_as_powers_of_ten(log10, said):
+    assert numbers.power_of_ten(log10) == said
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (1.0, "100 %"), (1.5, "100 %"), (0.99999, "99.9 %"), (0.995, "99.5 %"), (0.99, "99 %"), (0.8799, "87 %"),
+        (0.29, "29 %"), (0.004, "0.4 %"), (1e-9, "0.1 %"), (0.0, "0 %"), (-0.2, "0 %"),
+    ],
+)  # fmt: skip
+def test_a_confidence_never_rounds_up_to_certainty(share, said):
+    assert numbers.sure(share) == said
+
+
+def test_decimals_have_a_real_minus_and_no_nan():
+    assert numbers.decimal(-0.1234, 2) == "−0.12"
+    assert numbers.decimal(math.nan, 2) == "unknown"
+
+
+def test_long_lists_are_shortened_and_say_so():
+    assert numbers.listed([7]) == "7"
+    assert numbers.listed([3, 17, 40]) == "3, 17 and 40"
+    assert numbers.listed(list(range(1, 21))) == "1, 2, 3, 4, 5, 6 and 14 more"
+    assert [numbers.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 112)] == [
+        "1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "112th",
+    ]  # fmt: skip

@@ -1,0 +1,58 @@
+"""One trial of the Lab as a row of its document (`irwm.report.lab`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from irwm.attacks.attack import Attack
+from irwm.attacks.trial import Trial
+from irwm.evidence.finding import FOUND
+from irwm.evidence.verdict import log10_risk
+from irwm.report.document import plain
+from irwm.report.tracing import MARK, TRACING
+
+
+def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
+    """One attack at one strength, every number of it."""
+    ways = []
+    for (statistic, invariant), finding in trial.findings.items():
+        reading = finding.reading
+        ways.append(
+            {
+                "statistic": statistic,
+                "invariant": invariant,
+                "verdict": finding.verdict,
+                "count": reading.count,
+                "present": reading.present,
+                "share": reading.count / reading.present if reading.present else None,
+                "log10_p": reading.log10_p,
+                "log10_p_count": reading.log10_p_count,
+                "log10_risk": log10_risk(reading, finding.comparisons),
+                "rule_met": reading.passes,
+            }
+        )
+    rested = trial.finding if trial.ran else None
+    # As an investigation concludes (`irwm.report.tracing.verdict`): who is named by the noise had this copy.
+    named = rested is not None and rested.judgeable and trial.traced is not None and trial.traced[1]
+    row: dict[str, Any] = plain(
+        {
+            "role": role,
+            "attack": attack.name,
+            "value": trial.value,
+            "label": attack.label,
+            "strength": attack.label_of(trial.value),
+            "group": attack.group,
+            "symbol": attack.symbol,
+            "keeps_function": attack.keeps_function,
+            "verdict": (FOUND if named else rested.verdict) if rested else None,
+            "rests_on": TRACING if named and rested and rested.verdict != FOUND else MARK,
+            "log10_risk": log10_risk(rested.reading, rested.comparisons) if rested else None,
+            "ways": ways,
+            "traced": None if trial.traced is None else {"z": trial.traced[0], "named": trial.traced[1]},
+            "utility": trial.utility and trial.utility.to_dict(),
+            "proof": trial.proof and trial.proof.to_dict(),
+            "reason": trial.reason,
+            "seconds": round(seconds, 2),
+        }
+    )
+    return row

@@ -30,6 +30,7 @@ from scipy.stats import kstest, norm
 import irwm
 from irwm.attacks.collusion import strategy
 from irwm.report.plots import theme as plot_theme
+from irwm.running import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
 from irwm.scheme.odds import rademacher_tail_log10
@@ -153,7 +154,7 @@ def finetuned(model: irwm.Checkpoint, root: Path) -> None:
     demo = irwm.open_checkpoint(ROOT / "assets" / "demo")
     keys = keys_for(demo, [f"guilty {i}" for i in range(16)])
     copies = [copy_of(demo, key) for key in keys]
-    text = (demo.path / "heldout.txt").read_text(encoding="utf-8")
+    text = default_text()
     tokens = torch.tensor(AutoTokenizer.from_pretrained(demo.path)(text, verbose=False)["input_ids"])
     print(HEADER, flush=True)
     for how in ("mean", "median", "max", "min-max", "copy-paste"):

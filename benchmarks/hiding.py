@@ -33,6 +33,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 import irwm
+from irwm.running import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import many_recipients
 from tools.copies import copy_of, keys_for, write_embedding
@@ -188,7 +189,7 @@ def dictionary(model: irwm.Checkpoint, _root: Path) -> None:
 
 
 def price(model: irwm.Checkpoint, root: Path) -> None:
-    text = (model.path / "heldout.txt").read_text(encoding="utf-8")
+    text = default_text()
     before = measure(model.path, text, 256)["perplexity"]
     print("| t = noise coordinates | `row` | `global` |\n|---|---|---|")
     for t in (2, 3, 4, 5, 6, 8, 10):

@@ -17,6 +17,7 @@ import irwm
 from benchmarks.disguises import RENAMED, TRIMMED, everything, models, rows
 from benchmarks.peers.rows import Row, halved, quantised, random_model, tuned
 from irwm.attacks.equivalence import apply, read_state, write_state
+from irwm.running import default_text
 from tests.conftest import Marked
 
 
@@ -153,7 +154,7 @@ def stranger(original: Path, out: Path, seed: int) -> Path:
 
     path = random_model(original, out, seed)
     tokenizer = AutoTokenizer.from_pretrained(path)
-    text = (models()["demo"] / "heldout.txt").read_text(encoding="utf-8")
+    text = default_text()
     ids = torch.tensor(tokenizer(text, verbose=False)["input_ids"])
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -11,6 +11,7 @@ import torch
 from scipy.stats import kstest, norm
 
 import irwm
+from irwm.running import default_text
 from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
@@ -157,7 +158,7 @@ def fine_tuned(path: Path, out: Path, steps: int = 6) -> Path:
     """The model trained on with all its weights, by AdamW at 1e-3, on the text it was held out from."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    text = (path / "heldout.txt").read_text(encoding="utf-8")
+    text = default_text()
     tokens = torch.tensor(AutoTokenizer.from_pretrained(path)(text, verbose=False)["input_ids"])
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import irwm
+from irwm.running import default_text
 from tools.perplexity import measure
 
 
@@ -18,7 +19,7 @@ def test_the_demo_releases_perplexity_changes_by_less_than_half_a_percent(
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, irwm.Parameters(scale=scale), secret=bytes(32))
     release = irwm.insert(model, key, tmp_path / "release")
-    text = (demo_path / "heldout.txt").read_text(encoding="utf-8")
+    text = default_text()
     before = measure(demo_path, text, 256)["perplexity"]
     after = measure(release.path, text, 256)["perplexity"]
     assert abs(after / before - 1) < 0.005

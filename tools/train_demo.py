@@ -39,6 +39,8 @@ CONTEXT = 512
 BATCH = 4  # windows of CONTEXT tokens; for equal time, smaller batches learn more here than larger ones
 SOURCE_PARTS = 3  # one pass reads all prose and a third of the source code, or code would drown the prose
 REPOSITORY = Path(__file__).resolve().parents[1]
+# What the app and the tests measure with; prose that the demo model was not trained on.
+BUNDLED_TEXT = REPOSITORY / "irwm" / "running" / "heldout.txt"
 
 README = """\
 # Demo model
@@ -60,10 +62,10 @@ little. It is here to have trained weights and a perplexity that can get worse; 
 
 ## Perplexity
 
-**{perplexity:.2f}** on `heldout.txt` ({tokens:,} tokens with the leading `<s>`, {bytes:,} bytes), measured on the
-saved bfloat16 checkpoint with float32 arithmetic, {window} tokens at a time:
+**{perplexity:.2f}** on `irwm/running/heldout.txt` ({tokens:,} tokens with the leading `<s>`, {bytes:,} bytes), measured
+on the saved bfloat16 checkpoint with float32 arithmetic, {window} tokens at a time:
 
-    python -m tools.perplexity assets/demo assets/demo/heldout.txt
+    python -m tools.perplexity assets/demo irwm/running/heldout.txt
 
 With windows of the full {context} tokens (`--window {context}`) it is {perplexity_full:.2f}. On as much of the prose
 the model was trained on it is {perplexity_seen:.2f} ({window} tokens at a time).
@@ -229,7 +231,7 @@ def main() -> None:
     model.eval().to(torch.bfloat16).save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
     held_out = "\n".join(corpus.held_out_prose)
-    (args.out / "heldout.txt").write_text(held_out, encoding="utf-8")
+    BUNDLED_TEXT.write_text(held_out, encoding="utf-8")
     shutil.copyfile(STDLIB / "LICENSE.txt", args.out / "LICENSE-PSF-2.0.txt")
     # Measured from the files just written, so that the figures are those of the bfloat16 checkpoint.
     result = measure(args.out, held_out, WINDOW)

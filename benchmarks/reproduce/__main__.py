@@ -160,7 +160,7 @@ def _about(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "command": f"python -m benchmarks.reproduce{' ' + names if names else ''}{flags}",
         "models": [model.to_dict() for model in bench.models],
         "tokens": bench.sizes.tokens,
-        "text": "the bundled text (assets/demo/heldout.txt)" if options.text is None else "a text of the owner's",
+        "text": "the bundled text (irwm/running/heldout.txt)" if options.text is None else "a text of the owner's",
         "machine": f"{bench.cores} cores, {bench.workers} trials at a time, models on {bench.device}",
         "versions": packages,
     }

@@ -24,7 +24,7 @@ READINGS = 7
 _CHARACTERS = 100
 # exp of more overflows; a model that bad is simply infinitely surprised.
 _LARGEST = 700.0
-_DEFAULT = Path(__file__).parents[2] / "assets" / "demo" / "heldout.txt"
+_DEFAULT = Path(__file__).with_name("heldout.txt")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

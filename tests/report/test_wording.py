@@ -15,7 +15,6 @@ from irwm.report import wording
 ROOT = Path(__file__).parents[2]
 SPOKEN = [
     *sorted((ROOT / "ui").rglob("*.py")),
-    *sorted((ROOT / "irwm" / "report").rglob("*.py")),
     *sorted((ROOT / "irwm" / "report").rglob("*.j2")),
     *sorted((ROOT / "irwm").rglob("*.py")),
 ]

@@ -12,6 +12,7 @@ from scipy.stats import chi2, kstest, norm
 
 import irwm
 from irwm.errors import ParameterError
+from irwm.running import default_text
 from irwm.scheme.noise import MEAN_SIZE, Noise, embedding_deviation, places, signs_in_turn, sizes_of
 from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import split
@@ -272,6 +273,6 @@ def test_the_preset_costs_the_demo_model_at_most_two_percent_of_perplexity(demo_
     model = irwm.open_checkpoint(demo_path)
     (key,) = keys_for(model, ["a"])
     release = irwm.insert(model, key, tmp_path / "release")
-    text = (demo_path / "heldout.txt").read_text(encoding="utf-8")[:24_000]
+    text = default_text()[:24_000]
     before, after = (measure(folder, text, 256)["perplexity"] for folder in (demo_path, release.path))
     assert 0.0 < after / before - 1 < 0.02

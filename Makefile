@@ -71,10 +71,15 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.app: requirements.txt constraints.txt $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -c constraints.txt
+# Every file that is installed for the app must have a hash of the lock (tools/lock.py). torch for CUDA asks for libraries
+# that torch for the processor does not need; pip's check tells which of the two is there.
+LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+
+$(VENV)/.app: requirements.lock requirements-cuda.lock $(VENV)/bin/python
+	$(LOCKED) -r requirements.lock
+	if $(BIN)/python -m pip check | grep -q '^torch .* not installed'; then $(LOCKED) -r requirements-cuda.lock; fi
 	touch $@
 
-$(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements.txt constraints.txt $(VENV)/bin/python
+$(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements.txt constraints.txt $(VENV)/.app
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -c constraints.txt
-	touch $@ $(VENV)/.app
+	touch $@

@@ -1,6 +1,6 @@
-"""`python -m irwm verify REPORT`: does this report hold? For whoever receives one; no vault, no page and no network.
+"""The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect.
 
-The only module of this package that talks to a person; what it runs lies on floors above (`irwm.report.verify`).
+For whoever has files and no vault; no page and no network. The only module of this package that talks to a person.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from irwm import Key
+import irwm
 from irwm.errors import IrwmError, printable
+from irwm.report.verification import BY_WHOM, said
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
 _RESULTS = (
@@ -20,21 +22,26 @@ _RESULTS = (
     "This report does not hold: something was changed, or differs.",
     "What was asked could not be checked.",
 )
+# As `python app.py investigate` has them (docs/headless.md).
+_FOUND, _NOT_FOUND, _ERROR, _INCONCLUSIVE = 0, 1, 2, 3
 # A key has some hundred bytes; a file that was named by mistake may be a model.
 _MOST_KEY_BYTES = 1 << 20
-_EPILOG = "Exit code: 0 all that was checked holds; 1 something was changed or differs; 2 it could not be checked."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     given = _parser().parse_args(arguments)
     try:
-        keys = [_key(Path(name)) for name in given.key]
+        code: int = given.run(given)
+        return code
     except IrwmError as error:
-        print(printable(str(error), 1000), file=sys.stderr)
-        return 2
+        print(f"{said(error)}.", file=sys.stderr)
+        return _ERROR
+
+
+def _verify(given: argparse.Namespace) -> int:
+    keys = [_key(Path(name)) for name in given.key]
     # A second's import, which --help does not need.
-    from irwm.report.verification import BY_WHOM
     from irwm.report.verify import verify_report
 
     found = verify_report(
@@ -48,24 +55,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if given.json:
         checks = [{"name": c.name, "ok": c.ok, "said": c.said} for c in found.checks]
-        print(json.dumps({"ok": found.ok, "exit_code": found.exit_code, "checks": checks}, indent=1))
+        _print_json({"ok": found.ok, "exit_code": found.exit_code, "checks": checks})
         return found.exit_code
     for check in found.checks:
-        print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {printable(check.said, 4000)}")
+        print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {_inert(check.said)}")
     unknown = found.exit_code == 0 and given.identity is None
     print(f"{_RESULTS[found.exit_code]} {BY_WHOM}" if unknown else _RESULTS[found.exit_code])
     return found.exit_code
 
 
+def _inspect(given: argparse.Namespace) -> int:
+    model = irwm.open_checkpoint(given.model)
+    facts = {
+        "family": model.family,
+        "vocab_size": model.vocab_size,
+        "hidden_size": model.hidden_size,
+        "dtype": model.dtype,
+        "tied": model.tied,
+        "bytes": model.bytes_total,
+        "fingerprint": model.fingerprint,
+        "notes": list(model.notes),
+    }
+    if given.json:
+        _print_json(facts)
+        return 0
+    for name, value in facts.items():
+        for line in value if isinstance(value, list) else [value]:
+            shown = {True: "yes", False: "no"}[line] if isinstance(line, bool) else _inert(str(line))
+            print(f"{name + ':':<13} {shown}")
+    return 0
+
+
+def _detect(given: argparse.Namespace) -> int:
+    keys = [_key(Path(name)) for name in given.key]
+    original = irwm.open_checkpoint(given.original)
+    examination = irwm.Examination(irwm.open_checkpoint(given.suspect, base=original), original, given.device)
+    found = [
+        {
+            "key": name,
+            "owner": key.owner,
+            "recipient": key.recipient,
+            "verdict": finding.verdict,
+            "reason": finding.reason,
+            "count": finding.count,
+            "present": finding.present,
+            "log10_p": finding.log10_p,
+            "warnings": list(finding.warnings),
+        }
+        for name, key, finding in zip(given.key, keys, irwm.detect_each(examination, keys, given.seed), strict=True)
+    ]
+    verdicts = {each["verdict"] for each in found}
+    code = _FOUND if "found" in verdicts else _INCONCLUSIVE if "inconclusive" in verdicts else _NOT_FOUND
+    if given.json:
+        _print_json({"exit_code": code, "keys": found})
+        return code
+    for each in found:
+        print(f"{_inert(each['key'])}: {each['verdict']}")
+        for line in (each["reason"], *each["warnings"]):
+            print(f"  {_inert(line)}")
+    return code
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m irwm", description="IRWM Studio at the command line.")
-    commands = parser.add_subparsers(required=True, metavar="verify")
+    parser = argparse.ArgumentParser(prog="irwm", description="Watermarks in the weights of language models.")
+    parser.add_argument("--version", action="version", version=f"irwm {irwm.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="verify | inspect | detect")
+
     verify = commands.add_parser(
         "verify",
         help="check a report's signature, files and numbers",
         description="Check a report: signature, files, numbers and, given the models and the key, the examination.",
-        epilog=_EPILOG,
+        epilog="Exit code: 0 all that was checked holds; 1 something was changed or differs; 2 not checked.",
     )
+    verify.set_defaults(run=_verify)
     verify.add_argument("report", metavar="REPORT", help="its JSON, HTML, PDF or signature, or the folder they are in")
     verify.add_argument("--suspect", metavar="PATH", help="the model that was examined")
     verify.add_argument("--original", metavar="PATH", help="the unmarked model")
@@ -74,17 +136,51 @@ def _parser() -> argparse.ArgumentParser:
         help="the key as its owner opened it; once more for each recipient who is to be traced again",
     )  # fmt: skip
     verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as the signer published it")
-    verify.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
-    verify.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="say what a checkpoint is",
+        description="Say what a checkpoint is: family, sizes, number format, and the fingerprint of its embedding.",
+        epilog="Exit code: 0 it was read; 2 it could not be read.",
+    )
+    inspect.set_defaults(run=_inspect)
+    inspect.add_argument("model", metavar="MODEL", help="a folder or a file")
+
+    detect = commands.add_parser(
+        "detect",
+        help="look for the mark of a key in a suspect",
+        description="Look for the mark of one or more keys in a suspect. The verdict pays for every key that is tried.",
+        epilog="Exit code: 0 a mark is found; 1 no mark is found; 2 an error; 3 the suspect supports neither answer.",
+    )
+    detect.set_defaults(run=_detect)
+    detect.add_argument("suspect", metavar="SUSPECT", help="the model under examination: a folder or a file")
+    detect.add_argument("--original", metavar="PATH", required=True, help="the unmarked model that the key is for")
+    detect.add_argument(
+        "--key", metavar="FILE", action="append", required=True, help="the key's bytes as a file; once for each key"
+    )
+    detect.add_argument("--seed", type=int, default=0, help="seed of the public permutations (default: 0)")
+
+    for command in (verify, detect):
+        command.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
+    for command in (verify, inspect, detect):
+        command.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
 
 
-def _key(path: Path) -> Key:
+def _key(path: Path) -> irwm.Key:
     try:
         with path.open("rb") as file:
-            return Key.from_bytes(file.read(_MOST_KEY_BYTES))
+            return irwm.Key.from_bytes(file.read(_MOST_KEY_BYTES))
     except OSError as error:
         raise IrwmError("the key file cannot be read", file=path, found=error.strerror) from error
+
+
+def _inert(text: str) -> str:
+    return printable(text, 4000)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1))
 
 
 if __name__ == "__main__":

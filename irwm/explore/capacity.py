@@ -29,10 +29,9 @@ from scipy.special import ndtri
 from irwm.errors import ParameterError
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
-from irwm.scheme.noise import MEAN_SIZE, Noise, places_of, signs_in_turn
+from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places_of, signs_in_turn
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import NOISE_LEVELS
-from irwm.tracing.differences import LEAST_VARIANCE
 
 # More colluders than this are not looked for.
 MOST_COLLUDERS = 100_000

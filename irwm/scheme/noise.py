@@ -31,6 +31,9 @@ from irwm.scheme.parameters import Parameters
 DEVIATION_ROWS = 4096
 # Mean of `sizes`: a sign pattern's sum over noise is by so much smaller than over noise of size 1.
 MEAN_SIZE = math.sqrt(math.pi) / 2
+# Where noise is read again, a row whose difference varies less than a hundredth of the usual weighs no more for it:
+# rounding is not certainty.
+LEAST_VARIANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)

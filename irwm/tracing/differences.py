@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.scheme.basis import Basis
+from irwm.scheme.noise import LEAST_VARIANCE
 
-# A row whose difference varies less than a hundredth of the usual weighs no more for it: rounding is not certainty.
-LEAST_VARIANCE = 0.01
 # One that varies a hundred times the usual was rewritten, and says nothing of how copies were mixed.
 MOST_VARIANCE = 100.0
 # A larger difference is no number a model computes with, and its square is out of float32's range.

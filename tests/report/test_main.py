@@ -1,4 +1,4 @@
-"""`python -m irwm verify`, run as a person runs it."""
+"""`irwm verify`, `inspect` and `detect`, run as a person runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import irwm
+from irwm.__main__ import main
 from irwm.report.write import write_document
 from tests.report.signers import Signatory
 from tools.waiting import PATIENCE
@@ -89,8 +91,54 @@ from irwm.__main__ import main
 try:
     main(["verify", "--help"])
 except SystemExit:
-    print("ui" in sys.modules)
+    print({"torch", "plotly", "jinja2", "irwm.report.verify"} & set(sys.modules))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert said.stdout.splitlines()[-1] == "False"
+    assert said.stdout.splitlines()[-1] == "set()"
     assert "Exit code" in said.stdout
+
+
+def test_inspect_says_what_a_checkpoint_is(found, capsys):
+    assert main(["inspect", str(found.model.path), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert (about["family"], about["fingerprint"]) == ("llama", found.model.fingerprint)
+    assert main(["inspect", str(found.model.path)]) == 0
+    assert f"fingerprint:  {found.model.fingerprint}" in capsys.readouterr().out.splitlines()
+
+
+def test_inspect_of_what_is_no_checkpoint_ends_with_2(tmp_path, capsys):
+    assert main(["inspect", str(tmp_path / "\u202enone")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "\u202e" not in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_detect_tells_the_verdict_and_pays_for_every_key(found, not_found, tmp_path, capsys):
+    for name, case in (("ours", found), ("other", not_found)):
+        (tmp_path / name).write_bytes(case.key.to_bytes())
+    asked = ["detect", str(found.suspect.path), "--original", str(found.model.path), "--json", "--key"]
+    assert main([*asked, str(tmp_path / "other")]) == 1
+    assert [each["verdict"] for each in json.loads(capsys.readouterr().out)["keys"]] == ["not found"]
+    assert main([*asked, str(tmp_path / "ours"), "--key", str(tmp_path / "other")]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert (both["exit_code"], [each["verdict"] for each in both["keys"]]) == (0, ["found", "not found"])
+    assert both["keys"][0]["recipient"] == "Northwind"
+    expected = irwm.detect(found.suspect, found.model, found.key, keys_tried=2)
+    assert (both["keys"][0]["log10_p"], both["keys"][0]["reason"]) == (expected.log10_p, expected.reason)
+
+
+def test_detect_on_a_suspect_that_supports_neither_answer_ends_with_3(inconclusive, tmp_path, capsys):
+    (tmp_path / "key").write_bytes(inconclusive.key.to_bytes())
+    code = main(
+        [
+            "detect",
+            str(inconclusive.suspect.path),
+            "--original",
+            str(inconclusive.model.path),
+            "--key",
+            str(tmp_path / "key"),
+        ]
+    )
+    assert code == 3
+    assert capsys.readouterr().out.splitlines()[0].endswith(": inconclusive")

@@ -71,13 +71,9 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# Every file that is installed for the app must have a hash of the lock (tools/lock.py). torch for CUDA asks for libraries
-# that torch for the processor does not need; pip's check tells which of the two is there.
-LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
-
-$(VENV)/.app: requirements.lock requirements-cuda.lock $(VENV)/bin/python
-	$(LOCKED) -r requirements.lock
-	if $(BIN)/python -m pip check | grep -q '^torch .* not installed'; then $(LOCKED) -r requirements-cuda.lock; fi
+# pip install --require-hashes: every file that is installed for the app must have a hash of the lock.
+$(VENV)/.app: requirements.lock requirements-cuda.lock tools/set_up.py $(VENV)/bin/python
+	$(BIN)/python -m tools.set_up
 	touch $@
 
 $(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements.txt constraints.txt $(VENV)/.app

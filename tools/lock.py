@@ -9,7 +9,7 @@ that the lock holds for all systems and for Python 3.11 and later.
 There are two files because one cannot serve both builds of torch. On Linux the index has torch for CUDA, which needs
 NVIDIA's libraries (some gigabytes); the build for the processor, of the same version, needs none of them. No marker of
 a requirements file tells the two apart, and pip does not take hashes for dependencies from a constraints file. So
-requirements.lock is installed with --no-deps, and the Makefile adds requirements-cuda.lock where torch asks for it.
+requirements.lock is installed with --no-deps, and tools/set_up.py adds requirements-cuda.lock where torch asks for it.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ def drawn(spec: Mapping[str, Any]) -> str:
     return _drawn(json.dumps(spec, sort_keys=True))
 
 
+# Kept: a figure takes matplotlib a good part of a second.
 @lru_cache(maxsize=16)
 def _drawn(text: str) -> str:
     spec = json.loads(text)

@@ -6,7 +6,6 @@ import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -154,7 +153,6 @@ def installed_versions() -> dict[str, str]:
     return found | {LAYOUT: _layout(), "System": f"{platform.system()} {platform.machine()}"}
 
 
-@lru_cache(maxsize=1)
 def _layout() -> str:
     """A short digest of everything that turns a document into pages; where it is equal, the pages are too."""
     sources = [path for path in Path(__file__).parent.rglob("*") if path.suffix in _DRAWING]

@@ -61,7 +61,7 @@ def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -
     return Check("pdf", False, f"the PDF is not what the JSON’s numbers draw: they differ from byte {first + 1:,} on")
 
 
-# A report is often verified more than once: by any of its files, then with the models.
+# Kept: the PDF needs the page too, and a report is often verified twice: by another of its files, or with the models.
 @lru_cache(maxsize=4)
 def _page(json_bytes: bytes, json_name: str) -> str:
     return render_html(from_json(json_bytes), json_name)

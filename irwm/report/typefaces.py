@@ -27,7 +27,6 @@ _FILES = (
 _TURNING = frozenset(("R", "AL", "AN"))
 
 
-@lru_cache(maxsize=1)
 def files() -> tuple[Path, ...]:
     """Every font file: ours, and the one that comes with matplotlib for characters that ours lack."""
     return (*_FILES, _fallback())
@@ -46,6 +45,7 @@ def _fallback() -> Path:
     return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
 
 
+# Kept: `settable` asks for every text, and reading the fonts takes a thirtieth of a second.
 @lru_cache(maxsize=1)
 def _covered() -> frozenset[str]:
     from fontTools.ttLib import TTFont

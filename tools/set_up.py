@@ -1,0 +1,62 @@
+"""Installs the app's libraries into the environment of the Python that runs this; every file must have a known SHA-256.
+
+    .venv/bin/python -m tools.set_up
+
+That is `pip install --require-hashes --no-deps -r requirements.lock`, and two things that pip cannot be told there:
+
+- torch first, in the build that pip finds by itself. Where an index or a folder of one's own has the build for the
+  processor, pip prefers it; among files with known hashes it would prefer the package index's build for CUDA. A torch
+  of the right version that is installed already stays.
+- NVIDIA's libraries (requirements-cuda.lock), where the build of torch that is there asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK, CUDA_LOCK = ROOT / "requirements.lock", ROOT / "requirements-cuda.lock"
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+INSTALL = (*PIP, "install", "--require-hashes", "--no-deps")
+MISSING = re.compile(r"^torch \S+ requires \S+, which is not installed", re.MULTILINE)
+
+
+def main() -> int:
+    try:
+        install_torch()
+        subprocess.run([*INSTALL, "-r", str(LOCK)], check=True)
+        if MISSING.search(subprocess.run([*PIP, "check"], capture_output=True, text=True, check=False).stdout):
+            subprocess.run([*INSTALL, "-r", str(CUDA_LOCK)], check=True)
+    except subprocess.CalledProcessError as error:  # pip has said why
+        return error.returncode
+    return 0
+
+
+def install_torch() -> None:
+    found = re.search(r"^(torch==(\S+)) (?:.*\\\n)+.*\n", LOCK.read_text("utf-8"), re.MULTILINE)
+    assert found is not None, "requirements.lock has no torch"
+    entry, requirement, wanted = found[0], found[1], found[2]
+    if installed("torch") == wanted:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "torch.lock").write_text(entry, encoding="utf-8")
+        subprocess.run([*PIP, "download", "--no-deps", "--dest", folder, requirement], check=True)
+        chosen = ("--no-index", "--find-links", folder, "-r", str(Path(folder) / "torch.lock"))
+        subprocess.run([*INSTALL, *chosen], check=True)
+
+
+def installed(name: str) -> str:
+    """The version that is installed, without the name of its build; "" for none."""
+    try:
+        return version(name).partition("+")[0]
+    except PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

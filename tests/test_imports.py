@@ -189,3 +189,24 @@ def test_no_type_is_ignored_that_was_not_before() -> None:
     found = [path for path in files for line in path.read_text("utf-8").splitlines() if "# type: ignore" in line]
     assert len(found) <= TYPE_IGNORES, f"write the type down instead, or cast with a reason: {sorted(set(found))}"
     assert len(found) == TYPE_IGNORES, f"fewer than before: set TYPE_IGNORES to {len(found)}"
+
+
+def test_the_library_stays_a_house_of_few_rooms_and_few_doors() -> None:
+    """At most 16 rooms and 70 arrows between them; a new one must make another unnecessary."""
+    arrows = {
+        (room_of(name_of(path)), room_of(other))
+        for path in modules()
+        if name_of(path).startswith("irwm")
+        for other in imported(path)
+        if other.split(".")[0] == "irwm"
+    }
+    arrows = {(own, other) for own, other in arrows if own != other}
+    assert len({room for arrow in arrows for room in arrow}) <= 16
+    assert len(arrows) <= 70, sorted(arrows)
+
+
+def room_of(name: str) -> str:
+    """`irwm.scheme` of `irwm.scheme.noise.Noise`; `irwm` of what only the front door has."""
+    room = ".".join(name.split(".")[:2])
+    there = (ROOT / "irwm" / room.removeprefix("irwm.")).with_suffix(".py").exists()
+    return room if there or (ROOT / room.replace(".", "/")).is_dir() else "irwm"

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
-from irwm.families import TensorRef
 from irwm.release.patches import LazyPatch, Patch
 from irwm.scheme.noise import Noise
 
@@ -85,15 +84,16 @@ def _stored_names(model: Checkpoint, row_ids: NDArray[np.int64] | None) -> list[
     Args:
         row_ids: the rows that are to change; all of them for None.
     """
-    head = model.layout.head if model.tied else None
-    others = [ref for ref in (head, *model.layout.copies) if ref is not None]
-    return [model.layout.embedding.name, *(ref.name for ref in others if _equals(model, ref, row_ids))]
-
-
-def _equals(model: Checkpoint, ref: TensorRef, row_ids: NDArray[np.int64] | None) -> bool:
-    entry, embedding = model.tensors[ref.name], model.tensors[model.layout.embedding.name]
-    if (entry.dtype, entry.shape) != (embedding.dtype, embedding.shape):
-        return False
+    embedding, head = model.tensors[model.layout.embedding.name], model.layout.head if model.tied else None
     ids = np.arange(model.vocab_size) if row_ids is None else row_ids
-    blocks = (ids[start : start + _ROWS_PER_READ] for start in range(0, len(ids), _ROWS_PER_READ))
-    return all(torch.equal(model.read(ref, block), model.embedding(block)) for block in blocks)
+    blocks = [ids[start : start + _ROWS_PER_READ] for start in range(0, len(ids), _ROWS_PER_READ)]
+    names = [model.layout.embedding.name]
+    for ref in (head, *model.layout.copies):
+        if ref is None:
+            continue
+        entry = model.tensors[ref.name]
+        if (entry.dtype, entry.shape) == (embedding.dtype, embedding.shape) and all(
+            torch.equal(model.read(ref, block), model.embedding(block)) for block in blocks
+        ):
+            names.append(ref.name)
+    return names

@@ -17,7 +17,7 @@ from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_compariso
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.search import evidence_bits, standing
 from irwm.report import tracing
-from irwm.report.document import ADDED, ReportError, plain
+from irwm.report.document import ALWAYS_THERE, ReportError, plain
 from irwm.report.error_rates import clopper_pearson
 from irwm.report.reproduction import ABSOLUTE, Difference, same
 from irwm.report.weight import claimed_log10_risk
@@ -83,35 +83,27 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
     yield "evaluation.found_at_log10_risk", evaluation["found_at_log10_risk"], FOUND_LOG10_RISK
     yield "evaluation.dismissed_above_log10_risk", evaluation["dismissed_above_log10_risk"], DISMISSED_LOG10_RISK
-    if document["schema"]["version"] >= 4:
-        yield from _likelihood(evaluation, reading, verdict["mark"])
-        yield "evaluation.evidence_bits", evaluation["evidence_bits"], evidence_bits(risk)
-        yield "odds.keys", document["odds"]["keys"], comparisons
+    yield from _likelihood(evaluation, reading, verdict["mark"])
+    yield "evaluation.evidence_bits", evaluation["evidence_bits"], evidence_bits(risk)
+    yield "odds.keys", document["odds"]["keys"], comparisons
     odds, l, rho, beta = document["odds"], p.positions, p.required_positions, p.rank_threshold
     yield "odds.log10_random_user", odds["log10_random_user"], log10_random_user(l, rho, beta)
     yield "odds.log10_wrong_user", odds["log10_wrong_user"], log10_wrong_user(l, rho, beta, odds["keys"])
     yield from _word(verdict, risk)
-    if document.get("tracing") is not None:
+    if document["tracing"] is not None:
         yield from _tracing(document["tracing"])
-    if document["schema"]["version"] >= 3:
-        yield from _rests_on(verdict, document["tracing"])
-    if document["schema"]["version"] >= 4:
-        yield from _standing(document)
-        if document["error_rates"] is not None and document["error_rates"]["decoys"] is not None:
-            yield from _decoys(document["error_rates"]["decoys"])
+    yield from _rests_on(verdict, document["tracing"])
+    yield from _standing(document)
+    if document["error_rates"] is not None and document["error_rates"]["decoys"] is not None:
+        yield from _decoys(document["error_rates"]["decoys"])
 
 
 def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What the document's version has is there, and what came later is not: nobody would look at it."""
-    version = document["schema"]["version"]
-    for since, added in ADDED.items():
-        for section, names in added.items():
-            part = document[section] if section else document
-            for name in names:
-                where = f"{section}.{name}" if section else name
-                has, should = name in part, version >= since
-                if has != should:
-                    yield where, "there" if has else "missing", f"{'part of' if should else 'not in'} version {version}"
+    for section, names in ALWAYS_THERE.items():
+        part = document[section] if section else document
+        for name in names:
+            if name not in part:
+                yield f"{section}.{name}".lstrip("."), "missing", "part of every report"
 
 
 def _whole(where: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -156,7 +148,7 @@ def _reading(where: str, reading: Mapping[str, Any], p: Parameters) -> Iterator[
 
 
 def _likelihood(evaluation: Mapping[str, Any], reading: Mapping[str, Any], mark: Any) -> Iterator[tuple[str, Any, Any]]:
-    """From version 4 on. All three are left out together, and only where the suspect could not be judged."""
+    """All three are left out together, and only where the suspect could not be judged."""
     names = ("log10_lr", "log10_lr_per_comparison", "verbal")
     if mark == INCONCLUSIVE and all(evaluation[name] is None for name in names):
         return
@@ -168,8 +160,7 @@ def _likelihood(evaluation: Mapping[str, Any], reading: Mapping[str, Any], mark:
 
 def _word(verdict: Mapping[str, Any], risk: float) -> Iterator[tuple[str, Any, Any]]:
     """A word that the corrected chance does not allow; "inconclusive" may have other reasons."""
-    mark = verdict.get("mark", verdict["word"])
-    where = "verdict.mark" if "mark" in verdict else "verdict.word"
+    mark, where = verdict["mark"], "verdict.mark"
     if mark not in _WORDS:
         yield where, mark, INCONCLUSIVE
     if mark == FOUND and risk > FOUND_LOG10_RISK:
@@ -179,7 +170,7 @@ def _word(verdict: Mapping[str, Any], risk: float) -> Iterator[tuple[str, Any, A
 
 
 def _rests_on(verdict: Mapping[str, Any], found: Mapping[str, Any] | None) -> Iterator[tuple[str, Any, Any]]:
-    """From version 3 on: the word, and whether mark or noise gave it, as `tracing.verdict` decides it."""
+    """The word, and whether mark or noise gave it, as `tracing.verdict` decides it."""
     mark = verdict["mark"]
     word, rests_on = mark, tracing.MARK
     if found is not None and found["aligned"]:
@@ -216,7 +207,7 @@ def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _standing(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """From version 4 on: from the odds claimed and the two dates. Whether the dates are true is another question."""
+    """From the odds claimed and the two dates. Whether the dates are true is another question."""
     recorded = document["standing"]
     found = standing(claimed_log10_risk(document), recorded["committed_utc"], recorded["suspect_seen_utc"])
     for name in ("status", "evidence_bits", "search_bits", "margin_bits"):

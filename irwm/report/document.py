@@ -33,16 +33,11 @@ from irwm.scheme.odds import (
 from irwm.scheme.parameters import chance_of_counting
 
 SCHEMA, VERSION = "irwm-report", 4
-# Version 2 had no "tracing" and no "supporting", version 3 no likelihood ratio, no "standing" and no "error_rates";
-# nothing else differs, so their documents are read as they are.
-READABLE = (2, 3, 4)
-# What came with a version: names by the section that they are in, "" for the document itself.
-ADDED: Mapping[int, Mapping[str, tuple[str, ...]]] = {
-    3: {"": ("tracing", "supporting"), "verdict": ("rests_on", "mark", "mark_reason")},
-    4: {
-        "": ("standing", "error_rates"),
-        "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
-    },
+# What is there even where it says nothing, by the section that it is in, "" for the document itself.
+ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
+    "": ("tracing", "supporting", "standing", "error_rates"),
+    "verdict": ("rests_on", "mark", "mark_reason"),
+    "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
 }
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
@@ -351,7 +346,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not such a document, or one of a newer version.
+        ReportError: not such a document, or one of another version.
     """
     try:
         document: dict[str, Any] = strict_json(data)
@@ -360,12 +355,12 @@ def from_json(data: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = printable(f"{type(error).__name__}: {error}", 120)
         raise ReportError("these bytes are not a report's JSON", found=what) from error
-    if name != SCHEMA or type(number) is not int or number not in READABLE:
+    if name != SCHEMA or type(number) is not int or number != VERSION:
         raise ReportError(
             "the report has another schema",
-            expected=f"{SCHEMA}, version {' or '.join(map(str, READABLE))}",
+            expected=f"{SCHEMA}, version {VERSION}",
             found=f"{str(name)[:40]}, version {str(number)[:40]}",
-            advice="Use the program version that wrote it, or a newer one",
+            advice="Use the program version that wrote it",
         )
     return document
 

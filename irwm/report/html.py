@@ -76,7 +76,6 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         short_odds=short_odds(document),
         error_rates=document.get("error_rates"),
         standing=document.get("standing"),
-        version=document["schema"]["version"],
         parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
         figures=figures,
         figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),

@@ -10,7 +10,7 @@ from typing import Any
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.report import tracing
-from irwm.report.document import ADDED, ReportError, examination, plain
+from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
 from irwm.tracing import trace_each
 
@@ -85,7 +85,6 @@ def reproduce(
         section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
-    again = _as_version(again, document)
     recorded_decoys = (document.get("error_rates") or {}).get("decoys")
     if decoys and recorded_decoys:
         ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])
@@ -126,20 +125,6 @@ def _traced_again(
         section["decoys"] = sorted((float(z) for z in found.decoys), reverse=True)
         section["reason"] = found.reason
     return section | tracing.summary(section)
-
-
-def _as_version(again: dict[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """An examination as a document of an older version has it; what that version had not and this one has, stays."""
-    for since, added in ADDED.items():
-        if document["schema"]["version"] >= since:
-            continue
-        for part, names in added.items():
-            if not part:
-                again = {name: value for name, value in again.items() if name not in names or name in document}
-            else:
-                kept = {n: value for n, value in again[part].items() if n not in names or n in document[part]}
-                again = {**again, part: kept}
-    return again
 
 
 def _compare(where: str, recorded: Any, found: Any) -> Iterator[Difference]:

@@ -16,7 +16,6 @@ from irwm.evidence.verdict import COMBINATIONS
 from irwm.ownership.search import standing
 from irwm.report import from_json, to_json, tracing
 from irwm.report.consistency import contradictions
-from irwm.report.document import ADDED
 from irwm.report.error_rates import ErrorRates
 from irwm.scheme.odds import fisher_log10, rademacher_tail_log10
 from tests.report.conftest import Examined, examine
@@ -186,24 +185,6 @@ def test_decoys_add_up(measured, change: Callable[[dict[str, Any]], None]):
     wrong = where(document)
     assert wrong
     assert all(each.startswith("error_rates.decoys") for each in wrong)
-
-
-def as_version(document: dict[str, Any], version: int) -> dict[str, Any]:
-    old = copy.deepcopy(document)
-    old["schema"]["version"] = version
-    for since, added in ADDED.items():
-        for section, names in added.items():
-            for name in names if version < since else ():
-                del (old[section] if section else old)[name]
-    return old
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_an_older_version_has_nothing_newer(found, not_found, version):
-    for document in (found.document, not_found.document):
-        assert contradictions(as_version(document, version)) == []
-    for name in ("standing", "error_rates", *(("tracing", "supporting") if version == 2 else ())):
-        assert name in where(as_version(found.document, version) | {name: None})
 
 
 @pytest.mark.parametrize(

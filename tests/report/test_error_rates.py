@@ -1,4 +1,4 @@
-"""Decoys and neutral models in a document and in its figures; documents of older versions; what the clock decides."""
+"""Decoys and neutral models in a document and in its figures; what the clock decides."""
 
 from __future__ import annotations
 
@@ -101,29 +101,6 @@ def test_they_are_reproduced_and_an_edited_one_is_named(measured: Examined) -> N
     assert [d.where for d in again] == ["evaluation.log10_lr"]
 
 
-def older(document: dict[str, Any], version: int) -> dict[str, Any]:
-    """The document as an older version of the program wrote it."""
-    old = copy.deepcopy(document)
-    old["schema"]["version"] = version
-    for name in ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"):
-        del old["evaluation"][name]
-    del old["error_rates"], old["standing"]
-    if version < 3:
-        del old["tracing"], old["supporting"]
-        for name in ("rests_on", "mark", "mark_reason"):
-            del old["verdict"][name]
-    return old
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_documents_of_older_versions_are_read_drawn_and_reproduced(found: Examined, version: int) -> None:
-    document = from_json(to_json(older(found.document, version)))
-    text = Page(render_html(document, "old.json")).text
-    assert f"version {version}" in text
-    assert "likelihood ratio" not in text.partition("Limitations")[0].lower()
-    assert reproduce(document, found.suspect, found.model, found.key) == []
-
-
 def test_without_times_leaves_out_what_the_clock_decides_and_nothing_else(measured: Examined) -> None:
     document = measured.document
     document = document | {"status": document["status"] | {"custody": {"audit_head": "1"}}}
@@ -166,7 +143,6 @@ def test_a_bin_holds_its_upper_edge(value: float) -> None:
 
 def test_a_document_without_decoys_draws_none(found: Examined) -> None:
     assert document_decoys(found.document) is None
-    assert document_decoys(older(found.document, 3)) is None
 
 
 def test_the_interval_is_exact() -> None:

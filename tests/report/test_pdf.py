@@ -153,16 +153,6 @@ def test_a_report_without_a_readable_time_is_dated_1970(not_found):
     assert b"1970-01-01T00:00:00" in render_pdf(document)
 
 
-def test_documents_of_earlier_versions_are_printed_too(found):
-    document = copy.deepcopy(found.document)
-    document["schema"]["version"] = 3
-    for name in ("standing", "error_rates"):
-        document.pop(name, None)
-    for name in ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"):
-        document["evaluation"].pop(name, None)
-    assert render_pdf(document).startswith(b"%PDF")
-
-
 def test_what_typst_refuses_is_said_as_an_error_of_the_report(found, monkeypatch, tmp_path):
     broken = tmp_path / "broken.typ"
     broken.write_text('#panic("no such thing")')

@@ -42,19 +42,6 @@ def test_a_truncated_report_is_said_in_words(found, tmp_path) -> None:
         read_document(tmp_path / "report.json")
 
 
-def test_a_report_of_version_2_still_opens_and_reads_the_same(found, tmp_path) -> None:
-    document = copy.deepcopy(found.document)
-    document["schema"]["version"] = 2
-    for name in ("tracing", "supporting"):
-        del document[name]
-    for name in ("rests_on", "mark", "mark_reason"):
-        del document["verdict"][name]
-    (tmp_path / "report.json").write_bytes(to_json(document))
-    drawn = Drawn(read_document(tmp_path / "report.json"), dark=False)
-    assert drawn.card == Drawn(found.document, dark=False).card
-    assert drawn.ranking == ""
-
-
 def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"

@@ -115,10 +115,10 @@ def _why(document: Mapping[str, Any]) -> list[str]:
 
 
 def _weight(document: Mapping[str, Any]) -> list[str]:
-    """Likelihood ratio, decoys and standing; documents before version 4 have none of them."""
-    evaluation, rates, standing = document["evaluation"], document.get("error_rates"), document.get("standing")
+    """Likelihood ratio, decoys and standing."""
+    evaluation, rates, standing = document["evaluation"], document["error_rates"], document["standing"]
     lines = []
-    if evaluation.get("log10_lr") is not None:
+    if evaluation["log10_lr"] is not None:
         ratio = evaluation["log10_lr_per_comparison"]
         lines.append(f"{wording.likelihood(ratio)} ENFSI’s word for this is: {evaluation['verbal']}.")
     if rates and rates["decoys"]:
@@ -127,7 +127,7 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
             f"{number(found['number'])} wrong keys were read on the same suspect: the lowest has odds of "
             f"{power_text(found['smallest_log10_risk'])}, this key {power_text(found['suspect_log10_risk'])}."
         )
-    if standing and document["verdict"]["word"] == "found":
+    if document["verdict"]["word"] == "found":
         lines.append(standing["sentence"])
     return lines
 

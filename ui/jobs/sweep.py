@@ -157,7 +157,7 @@ class _Sweep:
         """Adds a suspect from an earlier sweep with its report; False where that is gone or another suspect's."""
         source = self._home / "jobs" / self._resumed / Path(before["json"]).name
         if source.name != row["json"]:
-            return False  # an older program named reports by their place, and signed none
+            return False
         try:
             document = from_json(source.read_bytes())
             if document["items"]["suspect"]["fingerprint"] != before["fingerprint"]:

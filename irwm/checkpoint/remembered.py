@@ -5,6 +5,8 @@ of the last write and of the last change, where in it the tensor lies, and which
 of change is the kernel's own; no program sets it, as programs do the other. So it is believed only of disks on which
 the kernel keeps it (`mounts.keeps_change_times`), until the machine is started anew. Whoever can write to this folder
 or set the clock back can as well replace this program (docs/security.md).
+
+Why it is worth its lines: a detection at 8B geometry takes 2.7 s with it and 3.5 s without (docs/speed); 3 s are asked.
 """
 
 from __future__ import annotations

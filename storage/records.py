@@ -280,9 +280,9 @@ def run_entry(row: Mapping[str, Any], meta: Mapping[str, Any]) -> RunEntry:
         DamagedRecordError: see `build`.
     """
     try:
-        fields = {**meta, "files": file_digests(meta.get("files", {}))}
+        fields = {**meta, "files": file_digests(meta["files"])}
         return RunEntry(id=row["id"], sequence=row["seq"], created=row["created"], **fields)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):
         raise DamagedRecordError(RUNS, row["id"]) from None
 
 
@@ -300,7 +300,7 @@ def timestamp_body(commitment_document: bytes, request: bytes, response: bytes) 
 def _fields(table: str, meta: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     fields = dict(meta)
     if table == RUNS:
-        fields |= {"finding": json.loads(body), "files": file_digests(meta.get("files", {}))}
+        fields |= {"finding": json.loads(body), "files": file_digests(meta["files"])}
     elif table == ITEMS:
         fields["files"] = file_digests(json.loads(body))
     elif table == TIMESTAMPS:

@@ -20,7 +20,7 @@ from irwm.scheme.derivation import canonical
 from irwm.scheme.parameters import Parameters
 
 FORMAT = "irwm-commitment"
-VERSION = 2  # version 1 was an indented export without the layer-0 digest, the parameters and the owner
+VERSION = 2
 SCHEME = "irwm/v2"
 MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; bounds what a hostile file can make us parse
 MAX_FAMILY = 100

@@ -10,7 +10,7 @@ neither removed nor renamed, nor a folder that holds one; a rename never overwri
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401  # as every import here that is not used: told by os.name or by msvcrt, it chooses POSIX
+import asyncio  # noqa: F401  # as every import here that is not used: told by os.name or by fcntl, it chooses POSIX
 import builtins
 import contextlib
 import errno

@@ -177,6 +177,7 @@ assert check_home(home, folder / "elsewhere", folder / "temp") == ()
 """)
 
 
+@pytest.mark.slow
 def test_a_task_runs_in_its_own_process(run: Run, tiny_path: Path) -> None:
     run(
         """

@@ -18,7 +18,7 @@ import irwm
 from benchmarks.disguises import RENAMED
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import structure_of
 from irwm.evidence.lineage import lineage
 from tests.conftest import Marked
 

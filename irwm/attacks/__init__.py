@@ -14,9 +14,8 @@ from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune
-from irwm.attacks.quantisers import dequantised, to_bitsandbytes, to_gguf
+from irwm.attacks.quantisers import autoround, dequantised, to_bitsandbytes, to_gguf
 from irwm.attacks.quantization import quantize
-from irwm.attacks.tools import autoround
 
 __all__ = [
     "add_noise",

@@ -13,8 +13,8 @@ from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import UnsupportedCheckpointError
 from irwm.keys.key import Key
+from irwm.running.reference import Progress
 
-Progress = Callable[[int, int, str], None]
 # What an attack takes of a `Setup`, by the names of its attributes.
 RELEASE: tuple[str, ...] = ("release",)
 BOTH: tuple[str, ...] = ("release", "original")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from irwm.attacks import equivalence
 from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
-from irwm.attacks.catalogue_tools import tool_quantisations
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.equivalence import Step
 from irwm.attacks.finetuning import ALL, LAYER_0, LORA, finetune
@@ -18,6 +17,15 @@ from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune
+from irwm.attacks.quantisers import (
+    autoround,
+    autoround_obstacle,
+    bitsandbytes_obstacle,
+    dequantised,
+    gguf_obstacle,
+    to_bitsandbytes,
+    to_gguf,
+)
 from irwm.attacks.quantization import quantize
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
@@ -44,6 +52,10 @@ def _numbers(unit: str, *values: int) -> tuple[Strength, ...]:
     return tuple(Strength(value, f"{value} {unit}{'s' if value != 1 else ''}") for value in values)
 
 
+def _labelled(**labels: str) -> tuple[Strength, ...]:
+    return tuple(Strength(value, label) for value, label in labels.items())
+
+
 ONCE = (Strength(1, "once"),)
 
 
@@ -67,6 +79,27 @@ def _finetune(what: str, rate: float, setup: Setup, value: float | str, out: Pat
             seed=setup.seed, device=setup.device, progress=setup.progress,
         )
     )  # fmt: skip
+
+
+def _gguf(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return _with_numbers(setup, to_gguf(setup.release, out / "file", str(value)), out)
+
+
+def _bitsandbytes(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return _with_numbers(setup, to_bitsandbytes(setup.release, out / "copy", str(value), setup.device), out)
+
+
+def _autoround(setup: Setup, value: float | str, out: Path) -> Attacked:
+    copy = autoround(
+        setup.release, out / "copy", str(value), setup.text,
+        seed=setup.seed, device=setup.device, progress=setup.progress,
+    )  # fmt: skip
+    return _with_numbers(setup, copy, out)
+
+
+def _with_numbers(setup: Setup, copy: Path, out: Path) -> Attacked:
+    """The quantised copy and, within `out`, its numbers as a folder that can be run."""
+    return Attacked(copy, dequantised(copy, setup.release, out / "numbers"))
 
 
 def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
@@ -193,7 +226,22 @@ def _catalogue() -> Iterator[Attack]:
         "round", "Rounded to nearest", "Every matrix passes through few bits and comes back.", QUANTISATION, "bits",
         _numbers("bit", 8, 4, 3), _quantize,
     )  # fmt: skip
-    yield from tool_quantisations(QUANTISATION)
+    yield Attack(
+        "gguf", "As a GGUF file", "The model becomes a GGUF file, as llama.cpp converts and quantises it.",
+        QUANTISATION, "kind of file",
+        _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
+        _gguf, lambda setup: gguf_obstacle(setup.release, "Q4_K_M"),
+    )  # fmt: skip
+    yield Attack(
+        "bitsandbytes", "Quantised by bitsandbytes", "Every linear layer but the head is stored in 8 or 4 bits.",
+        QUANTISATION, "kind", _labelled(int8="8 bits (LLM.int8)", nf4="4 bits (NF4)"), _bitsandbytes,
+        lambda _setup: bitsandbytes_obstacle(),
+    )  # fmt: skip
+    yield Attack(
+        "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits, rounded to answer as before on a text.",
+        QUANTISATION, "layout", _labelled(gptq="GPTQ, 4 bits", awq="AWQ, 4 bits"), _autoround,
+        lambda setup: autoround_obstacle(setup.release),
+    )  # fmt: skip
     for name, what, rate, label in (
         ("finetune", ALL, _RATE, "Fine-tuned"),
         ("lora", LORA, _LORA_RATE, "Fine-tuned with LoRA"),

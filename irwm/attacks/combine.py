@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import EllipsisType
@@ -11,11 +10,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from irwm.attacks.rewrite import copy_companions
-from irwm.checkpoint import Checkpoint, TensorEntry, open_checkpoint, read_tensor
+from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
+from irwm.checkpoint import Checkpoint, TensorEntry, read_tensor
 from irwm.checkpoint.dtypes import TORCH
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError
+from irwm.errors import ParameterError
 
 # Numbers of all models combined at once; bounds memory at about 0.3 GB beside the shard being written.
 _NUMBERS_AT_ONCE = 32 << 20
@@ -39,23 +37,15 @@ def combine_folders(model_dirs: Sequence[str | Path], out_dir: str | Path, begin
         UnsupportedCheckpointError: a model is in another format than safetensors.
         CheckpointError: a folder is not a checkpoint that is read.
     """
-    models, out = [open_checkpoint(folder) for folder in model_dirs], Path(out_dir)
-    for model in models:
-        require_safetensors(model.format, model.path, "attacked")
+    models = [open_safetensors(folder) for folder in model_dirs]
     entries = [_entries(model) for model in models]
     _check_alike(models, entries)
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
-    out.mkdir(parents=True)
-    try:
+    with new_folder(out_dir) as out:
         for shard in models[0].shards:
             names = [name for name, entry in entries[0].items() if entry.file == shard]
             tensors = {name: _combined([each[name] for each in entries], begin) for name in names}
-            save_file(tensors, out / Path(shard).name, metadata={"format": "pt"})
+            save_file(tensors, out / shard.name, metadata={"format": "pt"})
         copy_companions(models[0], out)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
     return out
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from irwm.attacks.rewrite import add_companions
-from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.attacks.rewrite import add_companions, new_folder, open_safetensors
+from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.release.partial import require_absent
 from irwm.running import open_model
 from irwm.running.opened import quiet
+from irwm.running.reference import Progress
 
 ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
 WHAT = (ALL, LORA, LAYER_0)
 # Share of tokens that a masked language model has to guess, as in BERT's own training.
 _MASKED = 0.15
-
-Progress = Callable[[int, int, str], None]
 
 
 def finetune(
@@ -65,10 +62,8 @@ def finetune(
         raise ParameterError("fine-tuning needs positive numbers", found=", ".join(wrong) or f"rate {learning_rate}")
     if what not in WHAT:
         raise ParameterError("unknown part to train", expected=" or ".join(WHAT), found=repr(what))
-    checkpoint, out = open_checkpoint(model_dir), Path(out_dir)
-    require_safetensors(checkpoint.format, checkpoint.path, "attacked")
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    checkpoint = open_safetensors(model_dir)
+    require_absent(Path(out_dir))  # before the work and not after it
     opened = open_model(checkpoint.path, device)
     tokenizer = opened.tokenizer
     ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
@@ -80,13 +75,10 @@ def finetune(
         _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)
     if what == LORA:
         trained = trained.merge_and_unload()
-    try:
+    with new_folder(out_dir) as out:
         with quiet():
             trained.to("cpu", opened.dtype).save_pretrained(out)
         add_companions(checkpoint, out)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
     return out
 
 

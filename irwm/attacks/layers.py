@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.attacks.rewrite import copy_companions
-from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
+from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME
+from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.families.family import layer_counts, layer_words
-
-_INDEX = "model.safetensors.index.json"
 
 
 def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[int]) -> Path:
@@ -35,34 +31,27 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
         OutputExistsError: `out_dir` exists.
         CheckpointError: `model_dir` is not a checkpoint that is read.
     """
-    model, out = open_checkpoint(model_dir), Path(out_dir)
-    require_safetensors(model.format, model.path, "attacked")
+    model = open_safetensors(model_dir)
     count, config = count_layers(model.path), _config(model.path)
     gone = sorted(set(layers))
     if not all(0 <= number < count for number in gone) or len(gone) == count:
         expected = f"numbers from 0 to {count - 1}, not all of them"
         raise ParameterError("the layers to drop do not fit", file=model.path, expected=expected, found=str(gone))
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
     stays = [number for number in range(count) if number not in gone]
     renumbered = {number: place for place, number in enumerate(stays)}
-    out.mkdir(parents=True)
-    try:
+    with new_folder(out_dir) as out:
         copy_companions(model, out)
-        (out / _INDEX).unlink(missing_ok=True)
-        (out / "config.json").write_text(json.dumps(_shortened(config, stays, count), indent=2), encoding="utf-8")
+        (out / INDEX_NAME).unlink(missing_ok=True)
+        (out / CONFIG_NAME).write_text(json.dumps(_shortened(config, stays, count), indent=2), encoding="utf-8")
         kept: dict[str, str] = {}
-        for shard in map(Path, model.shards):
+        for shard in model.shards:
             tensors = _kept(load_file(shard), renumbered)
             if tensors:
                 save_file(tensors, out / shard.name, metadata={"format": "pt"})
                 kept |= dict.fromkeys(tensors, shard.name)
-        if set(kept.values()) != {"model.safetensors"}:
+        if set(kept.values()) != {WHOLE_NAME}:
             index = {"metadata": {}, "weight_map": dict(sorted(kept.items()))}
-            (out / _INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
+            (out / INDEX_NAME).write_text(json.dumps(index, indent=2), encoding="utf-8")
     return out
 
 
@@ -72,24 +61,22 @@ def count_layers(model_dir: str | Path) -> int:
     Raises:
         UnsupportedCheckpointError: it states none.
     """
-    return _count(_config(Path(model_dir)), Path(model_dir))
+    file = Path(model_dir) / CONFIG_NAME
+    config = _config(Path(model_dir))
+    counts = {config[name] for name in layer_counts() if isinstance(config.get(name), int)}
+    if len(counts) != 1 or not (count := counts.pop()) > 0:
+        raise UnsupportedCheckpointError(
+            "the number of layers is not stated", file=file, expected=" or ".join(layer_counts())
+        )
+    return int(count)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
+    file = folder / CONFIG_NAME
     if not file.is_file():
         raise UnsupportedCheckpointError("layers can only be dropped where a config.json counts them", file=folder)
     config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return config
-
-
-def _count(config: Mapping[str, Any], folder: Path) -> int:
-    counts = {config[name] for name in layer_counts() if isinstance(config.get(name), int)}
-    if len(counts) != 1 or not (count := counts.pop()) > 0:
-        raise UnsupportedCheckpointError(
-            "the number of layers is not stated", file=folder / "config.json", expected=" or ".join(layer_counts())
-        )
-    return int(count)
 
 
 def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[str, Any]:

@@ -7,9 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from irwm.attacks.rewrite import rewrite
-from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.layout import require_safetensors
+from irwm.attacks.rewrite import open_safetensors, rewrite
 from irwm.errors import ParameterError
 
 
@@ -24,8 +22,7 @@ def prune(model_dir: str | Path, out_dir: str | Path, ratio: float) -> Path:
     """
     if not 0.0 <= ratio < 1.0:
         raise ParameterError("the pruning ratio is out of range", expected="0 <= ratio < 1", found=str(ratio))
-    model = open_checkpoint(model_dir)
-    require_safetensors(model.format, model.path, "attacked")
+    model = open_safetensors(model_dir)
     magnitudes = torch.cat(
         [t.abs().float().flatten() for shard in model.shards for t in load_file(shard).values() if _is_matrix(t)]
     )

@@ -1,9 +1,10 @@
-"""Write a changed copy of a model folder, one shard at a time."""
+"""Reading a model folder and writing another one: what every attack on folders shares."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -11,45 +12,68 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, require_safetensors
-from irwm.errors import OutputExistsError
+from irwm.checkpoint.model import folder_of
+from irwm.release.partial import require_absent
 
 Transform = Callable[[str, torch.Tensor], torch.Tensor]
 # Endings of what lies beside the weights: config, tokenizer, chat template.
 COMPANIONS = (".json", ".txt", ".model", ".jinja")
 
 
-def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) -> Path:
-    """Copy `model_dir` to the new folder `out_dir` with every floating tensor passed through `transform`.
+def open_safetensors(model_dir: str | Path) -> Checkpoint:
+    """The model in `model_dir`, in the format that attacks read and write.
 
-    Tensors keep their names, shapes and dtypes. Companion files (config, tokenizer) are copied.
+    Raises:
+        UnsupportedCheckpointError: it is in another format than safetensors.
+        CheckpointError: it is not a checkpoint that is read.
+    """
+    model = open_checkpoint(model_dir)
+    require_safetensors(model.format, model.path, "attacked")
+    return model
+
+
+@contextmanager
+def new_folder(out_dir: str | Path) -> Iterator[Path]:
+    """A new, empty folder at `out_dir`. If the block fails, the folder is removed.
 
     Raises:
         OutputExistsError: `out_dir` exists.
-        UnsupportedCheckpointError: it is in another format than safetensors.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
     """
-    model, out = open_checkpoint(model_dir), Path(out_dir)
-    require_safetensors(model.format, model.path, "attacked")
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    out = Path(out_dir)
+    require_absent(out)
     out.mkdir(parents=True)
-    for shard in model.shards:
-        tensors = load_file(shard)
-        changed = {name: _change(name, tensor, transform) for name, tensor in tensors.items()}
-        save_file(changed, out / Path(shard).name, metadata={"format": "pt"})
-    copy_companions(model, out)
+    try:
+        yield out
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) -> Path:
+    """Copy `model_dir` to the new folder `out_dir` with every floating tensor passed through `transform`.
+
+    Tensors keep their names, shapes and dtypes. Companion files (config, tokenizer) are copied. One shard at a time is
+    in memory.
+
+    Raises:
+        OutputExistsError: `out_dir` exists.
+        UnsupportedCheckpointError, CheckpointError: as `open_safetensors`.
+    """
+    model = open_safetensors(model_dir)
+    with new_folder(out_dir) as out:
+        for shard in model.shards:
+            tensors = load_file(shard)
+            for name, tensor in tensors.items():
+                if tensor.is_floating_point():
+                    tensors[name] = transform(name, tensor).to(tensor.dtype).contiguous()
+            save_file(tensors, out / shard.name, metadata={"format": "pt"})
+        copy_companions(model, out)
     return out
 
 
-def _change(name: str, tensor: torch.Tensor, transform: Transform) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    return transform(name, tensor).to(tensor.dtype).contiguous()
-
-
 def add_companions(model: Checkpoint, out: Path) -> None:
-    """Copy the tokenizer and the like beside weights that a library saved, with a config and, where there are several
-    shards, a list of them that are newer than the model's own."""
+    """Copy the tokenizer and the like beside weights that a library saved. The library's config stays, and so does its
+    shard index; where it wrote no index, there is none afterwards."""
     config = (out / CONFIG_NAME).read_bytes()
     index = (out / INDEX_NAME).read_bytes() if (out / INDEX_NAME).exists() else None
     copy_companions(model, out)
@@ -62,7 +86,6 @@ def add_companions(model: Checkpoint, out: Path) -> None:
 
 def copy_companions(model: Checkpoint, out: Path) -> None:
     """Copy config, tokenizer and the like beside the weights."""
-    folder = model.path if model.path.is_dir() else model.path.parent
-    for file in sorted(folder.iterdir()):
+    for file in sorted(folder_of(model).iterdir()):
         if file.is_file() and file.suffix in COMPANIONS:
             shutil.copyfile(file, out / file.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from irwm.attacks.attack import RELEASE, Setup
 from irwm.attacks.catalogue import ATTACKS, GROUPS, TRAINING
 from irwm.attacks.quantisers import to_gguf
 from irwm.attacks.trial import try_attack
+from irwm.running import open_model
 from tools.small_models import write_llama
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
@@ -114,3 +117,44 @@ def test_a_model_of_one_layer_loses_none(setup: Setup, tmp_path: Path) -> None:
     single = replace(setup, release=write_llama(tmp_path / "one", num_hidden_layers=1))
     assert ATTACKS["layers"].obstacle(single) == "The model has a single layer."
     assert ATTACKS["layers"].obstacle(setup) is None
+
+
+@pytest.fixture(scope="module")
+def demo_setup(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, secret=bytes(32))
+    return Setup(demo_path, demo_path, key, "", tmp_path_factory.mktemp("scratch"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("gguf", "Q4_K_M"), ("bitsandbytes", "nf4")])
+def test_a_quantised_copy_comes_with_its_numbers_to_run(
+    demo_setup: Setup, tmp_path: Path, name: str, value: str
+) -> None:
+    attack = ATTACKS[name]
+    assert attack.obstacle(demo_setup) is None
+    assert value in {strength.value for strength in attack.strengths}
+    attacked = attack.carry_out(demo_setup, value, tmp_path / "out")
+    assert attacked.runnable is not None
+    assert attacked.path.is_relative_to(tmp_path / "out")
+    assert attacked.runnable.is_relative_to(tmp_path / "out")
+    assert irwm.open_checkpoint(attacked.path).vocab_size == demo_setup.key.vocab_size
+    assert open_model(attacked.runnable).model.config.vocab_size == demo_setup.key.vocab_size
+
+
+def test_obstacles_are_plain_sentences(demo_setup: Setup, minilm_path: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(demo_setup.release, tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "granite"}))
+    refused = str(ATTACKS["gguf"].obstacle(replace(demo_setup, release=other)))
+    assert refused.startswith("GGUF files are written for models of the types bert, gemma")
+    assert refused.endswith("granite.")
+    told = str(ATTACKS["autoround"].obstacle(replace(demo_setup, release=minilm_path)))
+    assert told.endswith(".") or told.endswith(").")
+    assert ("not installed" in told) == (importlib.util.find_spec("auto_round") is None)
+
+
+def test_every_tool_has_strengths_with_labels() -> None:
+    for name in ("gguf", "bitsandbytes", "autoround"):
+        assert len(ATTACKS[name].strengths) >= 2
+        assert all(strength.label for strength in ATTACKS[name].strengths)
+        assert not ATTACKS[name].keeps_function

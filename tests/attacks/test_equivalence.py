@@ -10,7 +10,7 @@ import torch
 from irwm.attacks.equivalence import TRANSFORMS, State, apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft, generator, orthogonal
 from irwm.attacks.equivalence.residual import fold_gains, turned
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import structure_of
 from irwm.errors import NotApplicableError
 from tests.attacks.models import TINY, error
 

@@ -1,8 +1,8 @@
 """Function-preserving transforms: everything a thief may do to a model without changing what it computes.
 
     state        a model in memory, in float64; reading and writing it
-    structure    what a checkpoint's tensors do to the residual stream; `survey` finds it from config, names, shapes and
-                 the `anatomy` in irwm/families/data
+    structure    what a checkpoint's tensors do to the residual stream, found from config, names, shapes and the
+                 `anatomy` in irwm/families/data
     draft        editing a state; random matrices
     transform    what a transform is, and the conditions for one to preserve the function
     residual, heads, neurons, tokens (with tokenizer), naming, conversion

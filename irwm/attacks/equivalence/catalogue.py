@@ -69,13 +69,11 @@ def apply(state: State, steps: Sequence[Step], seed: int = 0) -> State:
         name, options = (step, {}) if isinstance(step, str) else (step[0], dict(step[1]))
         if name not in TRANSFORMS:
             raise ParameterError("unknown transform", expected=", ".join(TRANSFORMS), found=str(name))
-        TRANSFORMS[name].check_options(options)
-        if TRANSFORMS[name].takes_seed:
+        transform = TRANSFORMS[name]
+        if unknown := [option for option in options if option not in transform.options]:
+            expected = ", ".join(transform.options) or "none"
+            raise ParameterError(f"{name} has no such option", expected=expected, found=", ".join(unknown))
+        if transform.takes_seed:
             options.setdefault("seed", seed + i)
-        state = TRANSFORMS[name](state, **options)
+        state = transform(state, **options)
     return state
-
-
-def obstacles(state: State) -> dict[str, str | None]:
-    """For each transform why it cannot run on this model, None where it can. Weights may be on the meta device."""
-    return {name: one.obstacle(state) for name, one in TRANSFORMS.items()}

@@ -11,8 +11,7 @@ import torch
 from irwm.attacks.equivalence.draft import Draft
 from irwm.attacks.equivalence.head import untied
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.structure import Linear, Structure
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms_norms, transform
 
 # The family that the attack writes, and its class in transformers.
@@ -70,7 +69,8 @@ def _not_llama(_state: State, structure: Structure) -> str | None:
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _not_llama)
 def as_llama(state: State) -> State:
     """Writes the model as a Llama: fused tensors apart, Gemma's offset added to the gains and its sqrt(d) multiplied
-    into an embedding of its own, Qwen 2's missing output bias as zeros.
+    into an embedding of its own, Qwen 2's missing output bias as zeros. Phi-3, Gemma, Mistral and Qwen 2, unless they
+    use a sliding window or a rotary embedding that a Llama does not have.
 
     Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, which is what it is
     in float32.

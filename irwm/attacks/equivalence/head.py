@@ -6,7 +6,7 @@ import torch
 
 from irwm.attacks.equivalence.draft import Draft
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import structure_of
 from irwm.families.family import anatomy_of
 
 

@@ -12,8 +12,7 @@ import torch
 
 from irwm.attacks.equivalence.draft import Draft, generator, invertible, log_uniform
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.structure import Linear, Structure
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import layer_norm, no_head_norms, no_rotary, transform
 from irwm.errors import ParameterError
 
@@ -23,7 +22,7 @@ def map_qk(state: State, seed: int = 0, condition: float = 10.0) -> State:
     """q by M and k by M^-T per key head, so that q . k stays; M's condition number is at most `condition`.
 
     Where heads are rotated by position, M has to commute with every rotation: in each pair of rotated entries it is a
-    rotation times a scale. Entries that are not rotated, and all of BERT's, get a dense M.
+    rotation times a scale. Entries that are not rotated, and all of BERT's, get a dense M. Not Qwen 3.
     """
     _check_condition(condition)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
@@ -70,7 +69,7 @@ def reorder_heads(state: State, seed: int = 0) -> State:
 @transform(layer_norm, no_rotary)
 def shift_key_bias(state: State, seed: int = 0, size: float = 1.0) -> State:
     """Adds a random vector of deviation `size` to each layer's key bias: every score of a query then grows by the
-    same number, which the softmax ignores."""
+    same number, which the softmax ignores. BERT."""
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     for layer in structure.layers:
         if layer.k.bias is not None:

@@ -6,7 +6,7 @@ import torch
 
 from irwm.attacks.equivalence.draft import Draft, generator, log_uniform
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import structure_of
 from irwm.attacks.equivalence.transform import transform
 from irwm.errors import ParameterError
 

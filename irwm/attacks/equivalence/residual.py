@@ -15,8 +15,7 @@ import torch
 from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal
 from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.structure import Structure
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import Structure, structure_of
 from irwm.attacks.equivalence.transform import layer_norm, no_post_norms, rms_norms, transform
 from irwm.errors import ParameterError
 
@@ -51,7 +50,8 @@ def flip_signs(state: State, seed: int = 0) -> State:
 
 @transform(rms_norms, no_post_norms)
 def rotate(state: State, seed: int = 0) -> State:
-    """Folds the gains, then turns the stream by a random dense orthogonal matrix; a tied head becomes its own."""
+    """Folds the gains, then turns the stream by a random dense orthogonal matrix; a tied head becomes its own.
+    RMSNorm families without norms behind the sublayers: not BERT, not Gemma 2."""
     state = fold_gains(state)
     q = orthogonal(structure_of(state).hidden_size, generator(seed))
     return turned(state, q)
@@ -74,13 +74,14 @@ def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
 @transform(rms_norms)
 def fold_gains(state: State) -> State:
     """Multiplies each norm's gain into the columns of its readers and leaves a gain of one; a tied head becomes its
-    own tensor, since it reads the last norm and the embedding does not."""
+    own tensor, since it reads the last norm and the embedding does not. RMSNorm families."""
     return _with_gains(state, lambda size: torch.ones(size, dtype=torch.float64))
 
 
 @transform(rms_norms)
 def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
-    """Replaces the gains by random ones between 1 / spread and spread, with the readers making up for it."""
+    """Replaces the gains by random ones between 1 / spread and spread, with the readers making up for it; a tied
+    head becomes its own tensor. RMSNorm families."""
     if not 1 <= spread < float("inf"):
         raise ParameterError("the spread of gains is out of range", expected="1 or more", found=str(spread))
     source = generator(seed)
@@ -90,7 +91,7 @@ def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
 @transform(layer_norm)
 def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
     """Adds to all entries of each word's row one random number, of `size` times the table's deviation; the LayerNorm
-    subtracts the mean over the entries and with it the number."""
+    subtracts the mean over the entries and with it the number. LayerNorm families (BERT)."""
     state = free_tables(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words = draft.read(structure.embedding)
@@ -102,7 +103,7 @@ def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
 @transform(layer_norm)
 def shift_tables(state: State, seed: int = 0, size: float = 1.0) -> State:
     """Adds one random vector, of `size` times the table's deviation, to every word's row and subtracts it from every
-    position's; each text's embedding is the sum of one row of either."""
+    position's; each text's embedding is the sum of one row of either. BERT."""
     state = free_tables(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words, positions = structure.tables[0], structure.tables[1]

@@ -1,10 +1,20 @@
-"""Which tensors of one checkpoint read the residual stream, write it and stand on it, through all layers."""
+"""Which tensors of one checkpoint read the residual stream, write it and stand on it, through all layers.
+
+`structure_of` finds them from the config, the tensors' names and their shapes; it looks at no weights. Every floating
+tensor is accounted for: one whose part is not known could read the stream too, and a transform that missed it would
+break the model without any error.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from irwm.families.family import Anatomy, Family, NormRole
+from irwm.attacks.equivalence.state import State
+from irwm.errors import CorruptCheckpointError, NotApplicableError
+from irwm.families.configvalues import Config, shown
+from irwm.families.family import Anatomy, Family, NormRole, anatomy_of, dissected, family_of
 from irwm.families.schema import TensorRef
 
 
@@ -44,7 +54,7 @@ class StreamNorm:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A checkpoint's anatomy, made by `survey.structure_of`; all strings are tensor names.
+    """A checkpoint's anatomy, made by `structure_of`; all strings are tensor names.
 
     Attributes:
         family, anatomy: what irwm/families/data knows of it.
@@ -128,3 +138,277 @@ class Structure:
         """Gains and biases (d,) of all norms of the stream and of what is added to it."""
         own = (name for norm in self.norms for name in (norm.gain, norm.bias) if name is not None)
         return (*own, *self.post_norms)
+
+
+def structure_of(state: State) -> Structure:
+    """The anatomy of a model.
+
+    Raises:
+        NotApplicableError: the family is not known here, or there are tensors whose part in it is not known.
+        CorruptCheckpointError: a tensor is missing, or a shape contradicts the config.
+    """
+    model_type = state.config.get("model_type")
+    family, anatomy = family_of(model_type), anatomy_of(model_type)
+    if family is None or anatomy is None or not isinstance(model_type, str):
+        raise NotApplicableError(
+            "the anatomy of this model family is not known to the transforms",
+            expected=f"a model_type of {', '.join(dissected())}",
+            found="none" if model_type is None else shown(model_type)[:80],
+            advice="Renaming tensors and changing the number format work on any model",
+        )
+    return _Surveyor(state, family, anatomy, model_type).structure()
+
+
+class _Surveyor:
+    """Collects one structure and keeps account of the tensors it has placed."""
+
+    def __init__(self, state: State, family: Family, anatomy: Anatomy, model_type: str) -> None:
+        self.tensors = state.tensors
+        self.family = family
+        self.model_type = model_type
+        self.plan = anatomy
+        norm = family.input_norm or family.embedding_norm
+        if family.projections is None or norm is None or not isinstance(norm.eps, str):
+            raise TypeError(f"{family.name}: an anatomy needs q and k, and norms whose eps the config states")
+        self.norm, self.eps_key = norm, norm.eps
+        self.qkv = [family.module(family.projections.q), family.module(family.projections.k), anatomy.v]
+        self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
+        self.config = Config(state.config, state.config, family.model_types[model_type])
+        self.placed: set[str] = set()
+        embedding = family.embedding[0]
+        self.prefix = self._ending(embedding, required=True).removesuffix(embedding)
+
+    def structure(self) -> Structure:
+        plan, family = self.plan, self.family
+        embedding = self._matrix(self.prefix + family.embedding[0], None, None)
+        vocab_size, hidden_size = self.tensors[embedding].shape
+        heads, kv_heads, head_dim = self._heads(hidden_size)
+        head, head_name, has_head = self._head(vocab_size, hidden_size)
+        stems = self._stems()
+        layers = tuple(self._layer(stem, heads * head_dim, kv_heads * head_dim, hidden_size) for stem in stems)
+        tables = [family.position.name if family.position is not None else None, family.token_type]
+        found = Structure(
+            family=family,
+            anatomy=plan,
+            norm=self.norm,
+            model_type=self.model_type,
+            prefix=self.prefix,
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            rotary_dim=self._rotary_dim(head_dim),
+            eps=self.config.eps(self.eps_key),
+            eps_key=self.eps_key,
+            embedding=embedding,
+            tables=(embedding, *(self._matrix(self.prefix + t, None, hidden_size) for t in tables if t is not None)),
+            head=head,
+            head_name=head_name,
+            tied=has_head and head is None,
+            config_ties=self._config_ties(bool(head)),
+            head_biases=tuple(self._present(plan.head_biases, (vocab_size,))),
+            layers=layers,
+            norms=self._norms(stems, head, hidden_size),
+            post_norms=tuple(self._vector(f"{s}.{n}.weight", hidden_size) for s in stems for n in plan.post_norms),
+            final_readers=tuple(self._present([f"{r}.weight" for r in plan.final_readers], None)),
+        )
+        for stem in stems:
+            for norm in (family.q_norm, family.k_norm):
+                if norm is not None:
+                    self._vector(f"{stem}.{family.module(norm.weight[0])}.weight", head_dim)
+        self._account()
+        return found
+
+    def _stems(self) -> list[str]:
+        path = self.prefix + self.family.layer.removesuffix("0.")
+        pattern = re.compile(re.escape(path) + r"(\d+)\.")
+        numbers = {int(m[1]) for m in map(pattern.match, self.tensors) if m}
+        stated = self.config.count("num_hidden_layers")
+        expected = stated if stated is not None else len(numbers)
+        if not numbers or numbers != set(range(expected)):
+            raise CorruptCheckpointError(
+                "the layers in the files are not those the config promises",
+                expected=f"layers 0 to {expected - 1}",
+                found=f"{len(numbers)} layers",
+                advice="Check that no shard is missing",
+            )
+        return [f"{path}{i}" for i in sorted(numbers)]
+
+    def _heads(self, hidden_size: int) -> tuple[int, int, int]:
+        heads = self.config.count(self.family.heads)
+        if heads is None:
+            raise CorruptCheckpointError(f"the config has no {self.family.heads}", file="config.json")
+        kv_heads = (self.config.count(self.family.kv_heads) if self.family.kv_heads else None) or heads
+        stated = self.config.count(self.family.head_dim) if self.family.head_dim else None
+        if heads % kv_heads or (stated is None and hidden_size % heads):
+            raise CorruptCheckpointError(
+                "the config's heads do not divide",
+                file="config.json",
+                expected=f"key heads that divide {heads}, heads that divide {hidden_size}",
+                found=f"{heads} heads, {kv_heads} key heads",
+            )
+        return heads, kv_heads, stated if stated is not None else hidden_size // heads
+
+    def _rotary_dim(self, head_dim: int) -> int:
+        if self.plan.rotary == "none":
+            return 0
+        rope = self.config.values.get("rope_parameters") or self.config.values.get("rope_scaling")
+        factor = rope.get("partial_rotary_factor") if isinstance(rope, dict) else None
+        factor = self.config.values.get("partial_rotary_factor") if factor is None else factor
+        if self.plan.rotary == "full" or factor is None:
+            return head_dim
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 1:
+            raise CorruptCheckpointError(
+                "the config's partial_rotary_factor cannot be used",
+                file="config.json",
+                expected="a number above 0, at most 1",
+                found=shown(factor),
+            )
+        return int(head_dim * factor)
+
+    def _config_ties(self, stored: bool) -> bool:
+        stated = self.config.tie()
+        return stated if stated is not None else self.config.switch("tie_word_embeddings") or not stored
+
+    def _head(self, vocab_size: int, hidden_size: int) -> tuple[str | None, str, bool]:
+        """The stored head if any, what a head is called, and whether the model has one at all."""
+        family, behind = self.family, self.plan.head_behind
+        stored = self._ending(family.head[0])
+        if stored:
+            return self._matrix(stored, vocab_size, hidden_size), stored, True
+        name = self.prefix.removesuffix(family.prefixes[0].body) + family.head[0]
+        # A bare BERT, without the layers in front of its head, puts out the stream and has no head to tie.
+        has_head = behind is None or bool(self._ending(f"{behind}.weight"))
+        if has_head and not self._config_ties(False):
+            raise CorruptCheckpointError(
+                "the config promises an output head of its own, but the files hold none",
+                tensor=name,
+                expected=str((vocab_size, hidden_size)),
+                found="no such tensor",
+                advice="Check that no shard is missing",
+            )
+        return None, name, has_head
+
+    def _layer(self, stem: str, q_rows: int, kv_rows: int, hidden_size: int) -> Layer:
+        plan = self.plan
+        q, k, v = self._blocks([f"{stem}.{name}" for name in self.qkv], [q_rows, kv_rows, kv_rows], hidden_size)
+        down = f"{stem}.{plan.down}"
+        width = self.tensors[self._matrix(f"{down}.weight", hidden_size, None)].shape[1]
+        names = [f"{stem}.{name}" for name in self.mlp]
+        mlp = self._blocks(names, [width] * len(names), hidden_size)
+        return Layer(
+            q=q,
+            k=k,
+            v=v,
+            o=self._linear(f"{stem}.{plan.o}", hidden_size, q_rows),
+            gate=mlp[0] if plan.gate is not None else None,
+            up=mlp[-1],
+            down=self._linear(down, hidden_size, width),
+        )
+
+    def _blocks(self, names: list[str], rows: list[int], columns: int) -> list[Linear]:
+        """One linear per name, as slices of one tensor where the names are the same."""
+        if len(set(names)) == len(names):
+            return [self._linear(name, count, columns) for name, count in zip(names, rows, strict=True)]
+        whole = self._linear(names[0], sum(rows), columns)
+        starts = [sum(rows[:i]) for i in range(len(rows))]
+        spans = [(start, start + count) for start, count in zip(starts, rows, strict=True)]
+        bias = whole.bias.name if whole.bias else None
+        return [Linear(TensorRef(whole.weight.name, s), TensorRef(bias, s) if bias else None) for s in spans]
+
+    def _norms(self, stems: list[str], head: str | None, d: int) -> tuple[StreamNorm, ...]:
+        norms = list(self.plan.norms.items())
+        outer = f"{self.prefix}{self.plan.outer_norm}"
+
+        def weights(stem: str, readers: str) -> tuple[str, ...]:
+            modules = self.qkv if readers == "attention" else self.mlp
+            return tuple(f"{stem}.{module}.weight" for module in dict.fromkeys(modules))
+
+        if self.family.input_norm is not None:
+            inner = [self._norm(f"{s}.{norm}", weights(s, readers), d) for s in stems for norm, readers in norms]
+            return (*inner, self._norm(outer, (head,) if head is not None else (), d))
+        # A post-norm layer's last norm is read by the next layer.
+        (middle, middle_readers), (last, next_readers) = norms
+        found = [self._norm(outer, weights(stems[0], next_readers), d)]
+        for i, stem in enumerate(stems):
+            after = weights(stems[i + 1], next_readers) if i + 1 < len(stems) else ()
+            found.append(self._norm(f"{stem}.{middle}", weights(stem, middle_readers), d))
+            found.append(self._norm(f"{stem}.{last}", after, d))
+        return tuple(found)
+
+    def _norm(self, module: str, readers: tuple[str, ...], d: int) -> StreamNorm:
+        # The oldest BERT files, converted from TensorFlow, say gamma and beta.
+        gain, bias = ("gamma", "beta") if f"{module}.gamma" in self.tensors else ("weight", "bias")
+        has_bias = self.norm.kind == "layer"
+        return StreamNorm(
+            self._vector(f"{module}.{gain}", d), self._vector(f"{module}.{bias}", d) if has_bias else None, readers
+        )
+
+    def _linear(self, module: str, rows: int, columns: int) -> Linear:
+        weight = self._matrix(f"{module}.weight", rows, columns)
+        has_bias = f"{module}.bias" in self.tensors
+        return Linear(TensorRef(weight), TensorRef(self._vector(f"{module}.bias", rows)) if has_bias else None)
+
+    def _matrix(self, name: str, rows: int | None, columns: int | None) -> str:
+        shape = self._shape(name)
+        wanted = (rows, columns)
+        if len(shape) != 2 or any(w not in (None, n) for w, n in zip(wanted, shape, strict=True)):
+            raise _mismatch(name, str(wanted).replace("None", "any"), shape)
+        return name
+
+    def _vector(self, name: str, size: int) -> str:
+        if self._shape(name) != (size,):
+            raise _mismatch(name, str((size,)), self._shape(name))
+        return name
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self.tensors:
+            raise _mismatch(name, f"a tensor of the {self.family.name} family", None)
+        self.placed.add(name)
+        return tuple(self.tensors[name].shape)
+
+    def _present(self, endings: Iterable[str], shape: tuple[int, ...] | None) -> list[str]:
+        names = [name for name in map(self._ending, endings) if name]
+        for name in names:
+            found = self._shape(name)
+            if shape is not None and found != shape:
+                raise _mismatch(name, str(shape), found)
+        return names
+
+    def _ending(self, ending: str, *, required: bool = False) -> str:
+        """The one tensor whose name is `ending` or ends in it after a dot; "" where there is none."""
+        names = [name for name in self.tensors if name == ending or name.endswith("." + ending)]
+        if len(names) == 1 or not (names or required):
+            return names[0] if names else ""
+        raise NotApplicableError(
+            "the tensor names do not tell which model this is",
+            tensor=ending,
+            expected="one tensor whose name ends so",
+            found=f"{len(names)} of them",
+        )
+
+    def _account(self) -> None:
+        """Refuses floating tensors that have no place in the structure."""
+        unknown = [
+            name
+            for name, tensor in self.tensors.items()
+            if name not in self.placed and tensor.is_floating_point() and not name.endswith(self.plan.inert)
+        ]
+        if unknown:
+            raise NotApplicableError(
+                f"the model holds {len(unknown)} tensors whose part in it is not known",
+                tensor=unknown[0],
+                expected=f"the tensors of the {self.family.name} family only",
+                advice="Merge adapters into the model and remove extra heads",
+            )
+
+
+def _mismatch(name: str, expected: str, found: tuple[int, ...] | None) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        "a tensor is missing" if found is None else "a tensor's shape contradicts the config",
+        tensor=name,
+        expected=expected,
+        found="no such tensor" if found is None else str(found),
+        advice="Check that config.json belongs to these files and that no shard is missing",
+    )

@@ -10,8 +10,7 @@ import torch
 
 from irwm.attacks.equivalence.draft import Draft, generator
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.structure import Structure
-from irwm.attacks.equivalence.survey import structure_of
+from irwm.attacks.equivalence.structure import Structure, structure_of
 from irwm.attacks.equivalence.tokenizer import (
     BINARY_FILES,
     alphabet_ids,
@@ -28,7 +27,8 @@ Rows = Literal["random", "zero"]
 
 @transform()
 def reorder_tokens(state: State, seed: int = 0, tokenizer: Tokenizer = "keep") -> State:
-    """Permutes the vocabulary: rows of embedding and head, entries of the head's biases, and every id in the files."""
+    """Permutes the vocabulary: rows of embedding and head, entries of the head's biases, and every id in the files;
+    "drop" leaves the tokenizer's files out."""
     size = structure_of(state).vocab_size
     return _with_rows(state, torch.randperm(size, generator=generator(seed)), tokenizer)
 

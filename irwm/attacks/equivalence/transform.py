@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Concatenate, Generic, ParamSpec
 
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.structure import Structure
-from irwm.attacks.equivalence.survey import structure_of
-from irwm.errors import CheckpointError, NotApplicableError, ParameterError
+from irwm.attacks.equivalence.structure import Structure, structure_of
+from irwm.errors import CheckpointError, NotApplicableError
 
 P = ParamSpec("P")
 # The reason why a transform would change what the model computes, None where it would not.
@@ -41,19 +40,16 @@ class Transform(Generic[P]):
             )
         return self._run(state, *args, **kwargs)
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises ParameterError where `options` has names that the transform does not take."""
-        known = list(inspect.signature(self._run).parameters)[1:]
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            raise ParameterError(
-                f"{self.name} has no such option", expected=", ".join(known) or "none", found=", ".join(unknown)
-            )
+    @property
+    def options(self) -> Mapping[str, inspect.Parameter]:
+        """What it takes besides the state, by name."""
+        _state, *options = inspect.signature(self._run).parameters.values()
+        return {option.name: option for option in options}
 
     @property
     def takes_seed(self) -> bool:
         """Whether it draws anything."""
-        return "seed" in inspect.signature(self._run).parameters
+        return "seed" in self.options
 
     def obstacle(self, state: State) -> str | None:
         """Why it cannot run on this model; None where it can. Looks at config, names and shapes only."""

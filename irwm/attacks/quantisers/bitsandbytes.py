@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.attacks.rewrite import add_companions
-from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.attacks.rewrite import add_companions, new_folder, open_safetensors
+from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running.quantised import save_quantised
 
 PACKAGE = "bitsandbytes"
@@ -45,18 +42,12 @@ def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4
     """
     if kind not in SETTINGS:
         raise ParameterError("unknown quantisation", expected=" or ".join(SETTINGS), found=repr(kind))
-    model, out = open_checkpoint(model_dir), Path(out_dir)
-    require_safetensors(model.format, model.path, "attacked")
+    model = open_safetensors(model_dir)
     if (problem := bitsandbytes_obstacle()) is not None:
         raise UnsupportedCheckpointError(problem, file=model.path)
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
-    try:
+    with new_folder(out_dir) as out:
         save_quantised(model.path, out, SETTINGS[kind], device)
         add_companions(model, out)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
     return out
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
 from irwm.attacks.quantisers.converter import places
-from irwm.attacks.rewrite import copy_companions
+from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
 from irwm.checkpoint.formats import GGUF
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import CorruptCheckpointError, OutputExistsError
+from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME
+from irwm.errors import CorruptCheckpointError
+from irwm.release.partial import require_absent
 
 
 def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) -> Path:
@@ -35,22 +35,16 @@ def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) ->
         OutputExistsError: `out_dir` exists.
         CheckpointError: one of the two is not a checkpoint that is read.
     """
-    model, other, out = open_checkpoint(model_dir), open_checkpoint(copy), Path(out_dir)
-    require_safetensors(model.format, model.path, "attacked")
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
+    model, other = open_safetensors(model_dir), open_checkpoint(copy)
+    require_absent(Path(out_dir))  # before the work and not after it
     numbers = _of_gguf(model, other) if other.format is GGUF else _of_folder(model, other)
-    out.mkdir(parents=True)
-    try:
+    with new_folder(out_dir) as out:
         copy_companions(model, out)
-        (out / "model.safetensors.index.json").unlink(missing_ok=True)
-        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        (out / INDEX_NAME).unlink(missing_ok=True)
+        config = json.loads((out / CONFIG_NAME).read_text(encoding="utf-8"))
         config = {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
-        (out / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2), encoding="utf-8")
-        save_file(numbers, out / "model.safetensors", metadata={"format": "pt"})
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
+        (out / CONFIG_NAME).write_text(json.dumps(config | {"dtype": "float32"}, indent=2), encoding="utf-8")
+        save_file(numbers, out / WHOLE_NAME, metadata={"format": "pt"})
     return out
 
 

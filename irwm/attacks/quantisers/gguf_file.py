@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from irwm.attacks.quantisers import mixture
 from irwm.attacks.quantisers.converter import Convention, Place, convention, places, rope_of
 from irwm.attacks.quantisers.mixture import FILE_TYPES, KINDS
 from irwm.attacks.quantisers.vocabulary import write_vocabulary
-from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
-from irwm.checkpoint.layout import require_safetensors
-from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.attacks.rewrite import new_folder, open_safetensors
+from irwm.checkpoint import Checkpoint, read_tensor
+from irwm.checkpoint.model import folder_of
+from irwm.errors import ParameterError, UnsupportedCheckpointError
 
 if TYPE_CHECKING:
     import gguf
@@ -47,28 +47,19 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
     """
     if kind not in KINDS:
         raise ParameterError("unknown kind of GGUF file", expected=" or ".join(KINDS), found=repr(kind))
-    model, out = open_checkpoint(model_dir), Path(out_dir)
-    require_safetensors(model.format, model.path, "attacked")
+    model = open_safetensors(model_dir)
     planned = places(model)
     chosen = mixture.formats(planned, kind)
     if (problem := mixture.missing(chosen)) is not None:
         raise UnsupportedCheckpointError(problem, file=model.path, advice=f"pip install {mixture.PACKAGE}")
-    if out.exists():
-        raise OutputExistsError("the output folder exists already", file=out, advice="Choose a new folder")
-    out.mkdir(parents=True)
-    try:
+    with new_folder(out_dir) as out:
         return _write(model, out / f"model-{kind}.gguf", kind, planned, chosen)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
 
 
 def gguf_obstacle(model_dir: str | Path, kind: str = "Q4_K_M") -> str | None:
     """Why `to_gguf` would refuse this model, in a sentence; None if it would not. Reads no weights."""
-    model = open_checkpoint(model_dir)
     try:
-        require_safetensors(model.format, model.path, "attacked")
-        return mixture.missing(mixture.formats(places(model), kind))
+        return mixture.missing(mixture.formats(places(open_safetensors(model_dir)), kind))
     except UnsupportedCheckpointError as error:
         return error.problem.rstrip(".") + "."
 
@@ -82,8 +73,7 @@ def _write(model: Checkpoint, file: Path, kind: str, planned: list[Place], chose
     writer.add_file_type(FILE_TYPES[kind])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _write_settings(writer, rules, model.config, model.vocab_size)
-    folder = model.path if model.path.is_dir() else model.path.parent
-    write_vocabulary(writer, rules.writing, folder, model.config, model.vocab_size)
+    write_vocabulary(writer, rules.writing, folder_of(model), model.config, model.vocab_size)
     factors = _rope_factors(model.config)
     if factors is not None:
         _announce(writer, "rope_freqs.weight", factors.shape, "F32")

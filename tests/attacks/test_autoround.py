@@ -1,4 +1,4 @@
-"""Other people's tools in a process of their own: what they write carries the mark, and their failures are told."""
+"""AutoRound in a process of its own: what it writes carries the mark, and its failures are told."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.attacks.quantisers import dequantised
-from irwm.attacks.tools import autoround, autoround_obstacle
-from irwm.attacks.tools.child import missing, run_tool
+from irwm.attacks.quantisers import autoround, autoround_obstacle, dequantised
+from irwm.attacks.quantisers.autoround import run_autoround
 from irwm.errors import (
     CancelledError,
     NotACheckpointError,
@@ -50,11 +49,6 @@ def test_the_mark_is_found_in_what_autoround_writes(
     assert sorted(f.name for f in tmp_path.iterdir()) == ["out", "plain"]
 
 
-def test_a_missing_package_is_named() -> None:
-    assert missing("json", "json==1") is None
-    assert "pip install no-such-package==1.2" in str(missing("no_such_package", "no-such-package==1.2"))
-
-
 def test_without_the_package_nothing_is_started(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,8 +64,8 @@ def test_without_the_package_nothing_is_started(
 
 def test_what_a_tool_said_last_is_told_and_nothing_is_left_behind(tmp_path: Path) -> None:
     asked = {"model": "nowhere", "long": "x" * 200_000}  # more than a pipe holds
-    with pytest.raises(UnsupportedCheckpointError, match=r"AutoRound could not do it.*[Ee]rror"):
-        run_tool("autoround_main", asked, tmp_path / "out", "AutoRound")
+    with pytest.raises(UnsupportedCheckpointError, match=r"AutoRound failed.*[Ee]rror"):
+        run_autoround(asked, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +74,7 @@ def test_stopping_ends_the_tool(tmp_path: Path) -> None:
         raise CancelledError("stopped")
 
     with pytest.raises(CancelledError):
-        run_tool("autoround_main", {"model": "nowhere"}, tmp_path / "out", "AutoRound", stop)
+        run_autoround({"model": "nowhere"}, tmp_path / "out", stop)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,12 +84,12 @@ def test_bad_requests_are_refused_before_a_tool_is_started(demo_path: Path, tmp_
     with pytest.raises(ParameterError, match="samples"):
         autoround(demo_path, tmp_path / "out", "gptq", "text", samples=0)
     with pytest.raises(OutputExistsError):
-        run_tool("autoround_main", {}, tmp_path, "AutoRound")
+        run_autoround({}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_a_model_is_no_obstacle_but_an_error(tmp_path: Path) -> None:
-    if missing("auto_round", "auto-round") is None:
+    if importlib.util.find_spec("auto_round") is not None:
         with pytest.raises(NotACheckpointError):
             autoround_obstacle(tmp_path)
     else:

@@ -1,14 +1,15 @@
-"""AutoRound in its own process: `autoround` starts it."""
+"""The process in which AutoRound runs: a request as JSON on standard input, a model folder as the result."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from irwm.attacks.tools.child import request
 from irwm.errors import ParameterError
 from irwm.running import open_model
 
@@ -44,4 +45,4 @@ def main(asked: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(request())
+    main(json.load(sys.stdin))

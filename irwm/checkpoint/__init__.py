@@ -1,15 +1,16 @@
 """Checkpoints as files, opened without trusting them: from the path a person gave to rows of numbers.
 
     files              regular files only, read by position, compared with the state seen first
-    magic, dtypes      what a file is instead of safetensors; the number formats
+    magic, dtypes      what a file is instead of safetensors; the number formats, also GGML's
     formats            which bytes of a safetensors, PyTorch or GGUF file are which tensor
     tensors            a piece of a file, or a weight that several pieces make up
-    rows               a tensor or some of its rows, reading only their bytes
+    rows               a tensor or some of its rows, reading only their bytes, each once
     shards             which files make up a checkpoint
     layout             its tensors, its config
     quantised          weights stored as codes and scales, put together
     adapter, lora      a low-rank adapter on its base model, and one weight's change
     card               what a person should know of a checkpoint, from its headers
+    remembered         fingerprints of large originals, for as long as their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
     tokens             which string has which id, and which ids no text is made of
 
@@ -20,7 +21,6 @@ Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. 
 values are a stranger's text: keys here, never paths, and to be escaped where they are shown.
 """
 
-from irwm.checkpoint.formats.safetensors_file import SafetensorsHeader, read_header
 from irwm.checkpoint.layout import CheckpointFiles, find_files
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
@@ -32,11 +32,9 @@ __all__ = [
     "Checkpoint",
     "CheckpointFiles",
     "PackedTensor",
-    "SafetensorsHeader",
     "TensorEntry",
     "find_files",
     "open_checkpoint",
-    "read_header",
     "read_tensor",
     "special_token_ids",
     "token_ids",

@@ -11,8 +11,8 @@ from typing import Any
 
 from irwm.checkpoint.files import read_json_object, require_inside, resolved, unreadable
 from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format
-from irwm.checkpoint.formats.gguf_names import translated
-from irwm.checkpoint.formats.gguf_split import require_one_split
+from irwm.checkpoint.formats.gguf_file import require_one_split
+from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.magic import SAVE_ADVICE
 from irwm.checkpoint.quantised import assembled
 from irwm.checkpoint.shards import joined, rival_tensors, shard_of_path, shards_of_folder

@@ -8,7 +8,7 @@ SAVE_ADVICE = (
     "Convert it on a machine that trusts its source: load the model with transformers and call "
     "save_pretrained(folder, safe_serialization=True)"
 )
-GGUF_ADVICE = "Give the file a name that ends in .gguf"
+DOWNLOAD_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
 # Weights of other tools. A folder with only these is told how to convert; a release leaves them behind, since they
 # would carry the unmarked weights along.
 OTHER_WEIGHTS = frozenset(
@@ -54,7 +54,7 @@ _PAGE = Foreign(
     "the model is gated",
     False,
 )
-_GGUF = Foreign("a GGUF file", GGUF_ADVICE, True)
+_GGUF = Foreign("a GGUF file", "Give the file a name that ends in .gguf", True)
 
 
 def _archive(name: str) -> Foreign:

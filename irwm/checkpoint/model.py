@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 
-from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, torch_name
+from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, is_block_format, torch_name
 from irwm.checkpoint.files import listed
 from irwm.checkpoint.formats import SAFETENSORS, Format
-from irwm.checkpoint.ggml import is_block_format
-from irwm.checkpoint.kept import KeptRows
 from irwm.checkpoint.layout import require_safetensors
 from irwm.checkpoint.remembered import fingerprint_of
-from irwm.checkpoint.rows import Rows, enough_memory, read_tensor, row_numbers
+from irwm.checkpoint.rows import RowCache, Rows, enough_memory, read_tensor, row_numbers
 from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
 from irwm.errors import CorruptCheckpointError, UnknownFamilyError, UnsupportedCheckpointError
 from irwm.families import Layout, TensorRef
@@ -64,7 +62,7 @@ class Checkpoint:
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
     base: Checkpoint | None = field(default=None, repr=False)
     _cache: dict[str, str] = field(default_factory=dict, init=False, repr=False)
-    _kept: dict[str, KeptRows] = field(default_factory=dict, init=False, repr=False)
+    _row_caches: dict[str, RowCache] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def family(self) -> str:
@@ -203,11 +201,11 @@ class Checkpoint:
         if isinstance(entry, PackedTensor) and not entry.by_rows:  # its rows are not to be had one by one
             return read_tensor(entry, numbers).to(device, torch.float32)
         result = torch.empty((numbers.numel(), *entry.shape[1:]), dtype=torch.float32, device=device)
-        kept = self._kept.setdefault(ref.name, KeptRows(entry))  # not by its own name, which views share
+        cache = self._row_caches.setdefault(ref.name, RowCache(entry))  # not by its own name, which views share
         step = max(1, _BLOCK // max(4 * math.prod(entry.shape[1:]), 1))
         for begin in range(0, numbers.numel(), step):
             block = numbers[begin : begin + step]
-            result[begin : begin + step] = kept.read(block).to(device)
+            result[begin : begin + step] = cache.read(block).to(device)
         return result
 
     def _entry(self, ref: TensorRef) -> Tensor:

@@ -3,7 +3,7 @@
 What is kept, in the user's cache folder, is a SHA-256 under the digest of the file's state: device, inode, size, times
 of the last write and of the last change, where in it the tensor lies, and which start of the machine it was. The time
 of change is the kernel's own; no program sets it, as programs do the other. So it is believed only of disks on which
-the kernel keeps it (`mounts.keeps_change_times`), until the machine is started anew. Whoever can write to this folder
+the kernel keeps it (`keeps_change_times`), until the machine is started anew. Whoever can write to this folder
 or set the clock back can as well replace this program (docs/security.md).
 
 Why it is worth its lines: a detection at 8B geometry takes 2.7 s with it and 3.5 s without (docs/speed); 3 s are asked.
@@ -18,10 +18,10 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from irwm.checkpoint.files import FileState
-from irwm.checkpoint.mounts import boot_id, keeps_change_times
 from irwm.checkpoint.tensors import PackedTensor, Tensor, parameters_of
 
 # Below this size hashing takes no time worth a file.
@@ -31,6 +31,11 @@ LEAST_BYTES = 64 << 20
 # after 35 seconds by Linux's defaults. What the clock says is asked of the file system, by the time of a new file.
 LATELY = 45_000_000_000
 MOST_REMEMBERED = 1024
+# File systems of this machine's own disks, on which the kernel writes the time of a change itself. Left out: images
+# that bring their times with them (squashfs, ISO 9660), programs that answer for a disk (FUSE), other machines (NFS),
+# and memory (tmpfs), where a file that is mapped can change for ever without a new time.
+_OWN_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "zfs", "f2fs"})
+_MOUNTS, _BOOT = Path("/proc/self/mountinfo"), Path("/proc/sys/kernel/random/boot_id")
 _ENTRY = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{64})\n")
 
 
@@ -142,3 +147,38 @@ def _folder() -> Path | None:
         return (cache if cache.is_absolute() else Path.home() / ".cache") / "irwm" / "fingerprints"
     except RuntimeError:  # a user without a home
         return None
+
+
+def keeps_change_times(file: str | Path, mounts: str | None = None) -> bool:
+    """Whether the file lies on a disk of this machine that is mounted for writing, so that its time of change (ctime)
+    is when this machine changed it.
+
+    Args:
+        mounts: the text of mountinfo; the system's if None.
+    """
+    if mounts is None:
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return False
+    path, longest, found = os.path.realpath(file), -1, False
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if len(fields) < 6 or len(kind) < 3:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+        below = path == point or path.startswith(point.rstrip("/") + "/")
+        if below and len(point) >= longest:  # of two at one place the later one lies on top
+            writable = "rw" in fields[5].split(",") and "rw" in kind[2].split(",")
+            longest, found = len(point), kind[0] in _OWN_DISKS and writable
+    return found
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """What tells this start of the machine from every other; empty where the system does not say."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from irwm.checkpoint.files import listed, open_regular, read_into, read_json_object, require_inside, unreadable
+from irwm.checkpoint.files import listed, read_json_object, require_inside, unreadable
 from irwm.checkpoint.formats import FORMATS, Content, Format
-from irwm.checkpoint.magic import MAGIC_BYTES, OTHER_WEIGHTS, SAVE_ADVICE, recognise_magic
+from irwm.checkpoint.formats.content import first_bytes
+from irwm.checkpoint.magic import OTHER_WEIGHTS, SAVE_ADVICE, recognise_magic
 from irwm.checkpoint.tensors import Tensor
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
@@ -238,10 +239,7 @@ def _no_weights(folder: Path, names: list[str]) -> NotACheckpointError | Unsuppo
 
 def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
     """What to say of a file whose name is no weight file's, by its first bytes."""
-    with open_regular(path) as (descriptor, state):
-        start = bytearray(min(state.size, MAGIC_BYTES))
-        read_into(descriptor, path, 0, memoryview(start))
-    foreign = recognise_magic(bytes(start))
+    foreign = recognise_magic(first_bytes(path)[0])
     if path.suffix.lower() in OTHER_WEIGHTS or (foreign is not None and foreign.is_model):
         return UnsupportedCheckpointError(
             "Weights in this format, or under this name, are not read",

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 ConfigValue = int | float | bool | str | None
-# How a GGUF file tells the value of a switch in the config; `checkpoint.formats.gguf_settings` looks for them.
+# How a GGUF file tells the value of a switch in the config; `checkpoint.formats.gguf_translation` looks for them.
 Sign = Literal["norm on q", "one key head", "two norms or grouped key heads", "experts other than 128"]
 
 

@@ -1,7 +1,7 @@
 """GGUF files as llama.cpp's converter writes them, and headers written byte by byte.
 
 The converter's conventions are written down here once more, the other way round and apart from the reader's;
-`test_gguf_names.py` holds them against transformers' own GGUF loader where that knows the architecture.
+`test_gguf_translation.py` holds them against transformers' own GGUF loader where that knows the architecture.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.checkpoint import PackedTensor, open_checkpoint, read_header
+from irwm.checkpoint import PackedTensor, open_checkpoint
 from irwm.checkpoint.card import Card, card_of, tokenizer_of
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from tests.checkpoint.builders import EMBEDDING, split
 from tests.checkpoint.gguf_builders import convert
 from tests.families.reference import save
@@ -192,7 +193,7 @@ def test_a_quantised_weight_counts_as_the_weight_it_stands_for(folder: Path) -> 
     stored = {f"{QUERY}.codes": torch.zeros(64, 32, dtype=torch.uint8), f"{QUERY}.scales": torch.ones(64, 1)}
     save_file({name: value for name, value in tensors.items() if name != QUERY} | stored, folder / "packed.safetensors")
     plain = open_checkpoint(folder / "model.safetensors")
-    entries = dict(read_header(folder / "packed.safetensors").tensors)
+    entries = dict(read_safetensors(folder / "packed.safetensors").tensors)
     parts = {"codes": entries.pop(f"{QUERY}.codes"), "scales": entries.pop(f"{QUERY}.scales")}
     packed = PackedTensor(QUERY, "GPTQ, 4 bits", (64, 64), parts, frozenset(parts), lambda values: values["codes"], b"")
     model = dataclasses.replace(plain, tensors={**entries, QUERY: packed}, shards=(folder / "packed.safetensors",))

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from irwm.checkpoint import TensorEntry, read_header, read_tensor
+from irwm.checkpoint import TensorEntry, read_tensor
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.rows import row_numbers
 from irwm.errors import IrwmError, RowIndexError
 from tests.checkpoint.builders import entry, raw
@@ -26,7 +27,7 @@ MATRIX = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).to(torch
 def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TensorEntry]:
     path = tmp_path_factory.mktemp("rows") / "x.safetensors"
     save_file({"m": MATRIX, "s": torch.tensor(1.0), "v": torch.arange(9.0), "e": torch.empty(4, 0)}, path)
-    return read_header(path).tensors
+    return read_safetensors(path).tensors
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -95,7 +96,7 @@ def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
         file.truncate(start + rows * width * 4)
         file.seek(start + 3_999_999 * width * 4)
         file.write(np.float32(7).tobytes())
-    found = read_tensor(read_header(path).tensors["m"], [0, 3_999_999])
+    found = read_tensor(read_safetensors(path).tensors["m"], [0, 3_999_999])
     assert found.shape == (2, width)
     assert found[1, 0] == 7
 
@@ -110,11 +111,12 @@ def test_a_tensor_larger_than_the_memory_is_a_typed_error(tmp_path: Path) -> Non
         file.truncate(path.stat().st_size + nbytes)
     program = """
 import resource, sys
-from irwm.checkpoint import read_header, read_tensor
+from irwm.checkpoint import read_tensor
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.errors import CheckpointError
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-tensor = read_header(Path(sys.argv[1])).tensors["a"]
+tensor = read_safetensors(Path(sys.argv[1])).tensors["a"]
 assert not read_tensor(tensor, [5]).any()
 try:
     read_tensor(tensor)

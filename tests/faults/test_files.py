@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from irwm.checkpoint import open_checkpoint, read_header
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import CheckpointChangedError, DiskSpaceError, NotACheckpointError, OutputExistsError, PublishError
 from irwm.release import publish
@@ -33,7 +34,7 @@ def test_fault_17_a_file_truncated_after_opening(folder: Path) -> None:
 def test_fault_17_a_file_truncated_or_edited_between_two_reads(tmp_path: Path, how: str) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"w": torch.zeros(6_000_000)}, path)
-    stream = stream_tensor(read_header(path).tensors["w"])
+    stream = stream_tensor(read_safetensors(path).tensors["w"])
     next(stream)
     if how == "truncate":
         os.truncate(path, 9_000_000)

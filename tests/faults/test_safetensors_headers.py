@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.checkpoint import open_checkpoint, read_header, read_tensor
+from irwm.checkpoint import open_checkpoint, read_tensor
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
 from irwm.release import publish, verify_manifest
 from tests.checkpoint.builders import entry, raw
@@ -57,13 +58,13 @@ def test_fault_03_more_tensors_than_any_model_has_are_refused(tmp_path: Path) ->
     path = tmp_path / "m" / "model.safetensors"
     raw(path, "{" + ",".join(f'"{i}":{item}' for i in range(200_001)) + "}")
     with pytest.raises(CorruptCheckpointError, match="more tensors"):
-        read_header(path)
+        read_safetensors(path)
     raw(path, '{"a":[' + "{}," * 1_000_000 + "{}]}")
     with pytest.raises(CorruptCheckpointError, match="more tensors"):
-        read_header(path)
+        read_safetensors(path)
     raw(path, '{"a":[' + "[]," * 10_000_000 + "[]]}")
     with pytest.raises(CorruptCheckpointError, match="more tensors"):
-        read_header(path)
+        read_safetensors(path)
 
 
 @pytest.mark.parametrize("second", [(0, 4), (4, 8)])
@@ -125,7 +126,7 @@ def test_fault_09_an_unknown_dtype_is_named(tmp_path: Path, dtype: object) -> No
 def test_fault_09_bf16_is_read_exactly(tmp_path: Path) -> None:
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     save_file({"w": every.view(torch.bfloat16)}, tmp_path / "x.safetensors")
-    found = read_tensor(read_header(tmp_path / "x.safetensors").tensors["w"])
+    found = read_tensor(read_safetensors(tmp_path / "x.safetensors").tensors["w"])
     assert torch.equal(found.view(torch.int16), every)
     widened = found.float().view(torch.int32) >> 16
     finite = torch.isfinite(found)

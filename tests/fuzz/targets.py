@@ -24,8 +24,8 @@ from irwm.checkpoint.dtypes import BITS
 from irwm.checkpoint.files import open_regular, parse_json
 from irwm.checkpoint.formats import gguf_parser, torch_parser
 from irwm.checkpoint.formats.confined import answer_of
-from irwm.checkpoint.formats.gguf_names import translated
-from irwm.checkpoint.formats.safetensors_file import read_header
+from irwm.checkpoint.formats.gguf_translation import translated
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.quantised import assembled
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.checkpoint.tokens import special_token_ids, token_ids
@@ -58,7 +58,7 @@ def _written(name: str, content: bytes) -> Path:
 
 
 def safetensors(content: bytes) -> None:
-    read_header(_written("one.safetensors", content))
+    read_safetensors(_written("one.safetensors", content))
 
 
 def gguf(content: bytes) -> None:

@@ -1,8 +1,8 @@
 """What llama.cpp's converter makes of a model folder: each tensor's name in a GGUF file and its arrangement there.
 
 The names are gguf's own; what the converter does besides stands under `gguf` in the family's data file and is held
-against transformers' own GGUF loader by the tests. `irwm.checkpoint.formats.gguf_names` undoes layer 0 alone; here is
-the whole model, both ways.
+against transformers' own GGUF loader by the tests. `irwm.checkpoint.formats.gguf_translation` undoes layer 0 alone;
+here is the whole model, both ways.
 """
 
 from __future__ import annotations

@@ -1,20 +1,48 @@
 """The file formats of weights: each reader says which bytes of a file are which tensor, and reads no weight.
 
+    content            what a reader answers, and the checks that all readers make
     safetensors_file   the format that releases are written in; our own strict parser
     torch_file         PyTorch's .bin and .pt; torch's own restricted unpickler, in a child process
-    gguf_file          llama.cpp's GGUF; the gguf package, in a child process
-    gguf_split         whether several GGUF files are the pieces of one model
-    gguf_names         GGUF's names and settings as those of transformers, so that families need to know one spelling
+    gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process
+    gguf_translation   GGUF's names and settings as those of transformers, so that families need only one spelling
     child              a parser run in a process of its own, under limits of time, memory and output
     confined           what that process runs: first the limits, then torch_parser or gguf_parser
 
 A file is told by its name's suffix and must then be what it says by its first bytes.
 """
 
-from irwm.checkpoint.formats.format import Content, Format
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from irwm.checkpoint.formats.content import Content
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.formats.torch_file import read_torch
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format.
+
+    Attributes:
+        name: as shown: "safetensors", "PyTorch", "GGUF".
+        suffixes: of its files' names, in lower case.
+        whole: the name of a model's only file; None where there is no usual one.
+        index: the name of the file that says which tensor is in which shard, None where the format has none.
+        read: reads and checks a file's header.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    whole: str | None
+    index: str | None
+    read: Callable[[Path], Content]
+
+    def owns(self, name: str) -> bool:
+        """Whether a file of this name is one of the format's."""
+        return name.lower().endswith(self.suffixes)
+
 
 SAFETENSORS = Format(
     "safetensors", (".safetensors",), "model.safetensors", "model.safetensors.index.json", read_safetensors

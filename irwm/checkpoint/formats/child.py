@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from irwm.checkpoint.files import parse_json
 from irwm.checkpoint.formats.confined import NOT_LOADED
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -49,7 +50,6 @@ _KINDS: dict[str, type[CheckpointError]] = {
     "unsupported": UnsupportedCheckpointError,
     "no checkpoint": NotACheckpointError,
 }
-_ADVICE = "Download or copy it again, and compare its SHA-256 with the source's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> d
     problem = _excess(process.returncode, late, answer.overflowed, limits)
     if problem is not None:
         raise CorruptCheckpointError(
-            f"The {what}'s header {problem}", file=path, found=words[-300:] or None, advice=_ADVICE
+            f"The {what}'s header {problem}", file=path, found=words[-300:] or None, advice=DOWNLOAD_AGAIN
         )
     return checked_answer(bytes(answer.content), path, what, words)
 

@@ -7,24 +7,35 @@ and type, and be nobody else's. Names are the file's author's to choose; they ar
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from irwm.checkpoint.files import FileState, open_regular, open_seen, read_into
+from irwm.checkpoint.dtypes import is_block_format, stored_as
+from irwm.checkpoint.files import FileState, open_seen
 from irwm.checkpoint.formats.child import run_parser
-from irwm.checkpoint.formats.format import Content
-from irwm.checkpoint.ggml import is_block_format, stored_as
-from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.formats.content import (
+    MAX_COUNT,
+    MAX_TENSORS,
+    Content,
+    another_format,
+    broken_tensor,
+    first_bytes,
+    is_count,
+    require_unicode,
+)
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.checkpoint.tensors import TensorEntry
-from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 
-# As many tensors as the safetensors reader takes. Real files have some 40 settings.
-MAX_TENSORS = 200_000
+# Real files have some 40 settings.
 MAX_SETTINGS = 20_000
-_MAX_COUNT = 2**63 - 1
 _HEAD = struct.Struct("<4sIQQ")
-_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
+# What each piece of a split model says of itself.
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_ARCHITECTURE = "general.architecture"
 
 
 def read_gguf(path: Path) -> Content:
@@ -36,21 +47,14 @@ def read_gguf(path: Path) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it was changed or replaced while it was read.
     """
-    with open_regular(path) as (descriptor, seen):
-        start = bytearray(min(seen.size, MAGIC_BYTES))
-        read_into(descriptor, path, 0, memoryview(start))
-    _require_plausible(path, bytes(start), seen.size)
+    start, seen = first_bytes(path)
+    _require_plausible(path, start, seen.size)
     answer = run_parser("gguf_parser", path, "GGUF file")
     with open_seen(path, seen):
         pass  # the file the child read is the one whose state was noted
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
-    if (
-        not isinstance(metadata, dict)
-        or not isinstance(listed, list)
-        or not _is_count(data)
-        or not _is_count(alignment)
-    ):
+    if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):
         raise CorruptCheckpointError("The header was read into something that is none", file=path)
     entries = sorted((_entry(path, item, seen) for item in listed), key=lambda entry: (entry.start, entry.stop))
     _require_in_line(path, entries, data, max(alignment, 1))
@@ -58,8 +62,10 @@ def read_gguf(path: Path) -> Content:
     if len(tensors) < len(entries):
         names = sorted(entry.name for entry in entries)
         twice = next(name for name, following in pairwise(names) if name == following)
-        raise CorruptCheckpointError("Two tensors have one name", file=path, tensor=twice, advice=_AGAIN)
-    if not tensors and not _is_first_of_several(metadata):
+        raise CorruptCheckpointError("Two tensors have one name", file=path, tensor=twice, advice=DOWNLOAD_AGAIN)
+    pieces = metadata.get(_COUNT)
+    # llama.cpp can split a model so that the first file has the settings and no tensor.
+    if not tensors and not (type(pieces) is int and pieces > 1):
         raise CorruptCheckpointError(
             "The file holds no tensor",
             file=path,
@@ -77,25 +83,15 @@ def read_gguf(path: Path) -> Content:
 
 def _require_plausible(path: Path, start: bytes, size: int) -> None:
     """What can be told from the first bytes, before a process is started for the rest."""
-    if size == 0:
-        raise NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
     if not start.startswith(b"GGUF"):
-        foreign = recognise_magic(start)
-        kind = UnsupportedCheckpointError if foreign is not None and foreign.is_model else NotACheckpointError
-        raise kind(
-            f"The file is not GGUF but {foreign.name}" if foreign is not None else "The file is not GGUF",
-            file=path,
-            expected="a GGUF file",
-            found=f"first bytes {start[:8].hex(' ')}",
-            advice=foreign.advice if foreign is not None else _AGAIN,
-        )
+        raise another_format(path, start, "GGUF")
     if size < _HEAD.size:
         raise CorruptCheckpointError(
             "The file is too short to be GGUF",
             file=path,
             expected=f"at least {_HEAD.size} bytes",
             found=f"{size} bytes",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )
     _, version, tensors, settings = _HEAD.unpack_from(start)
     if version not in (2, 3):
@@ -117,24 +113,17 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
                 file=path,
                 expected=f"at most {most}",
                 found=f"{count} in a file of {size} bytes",
-                advice=_AGAIN,
+                advice=DOWNLOAD_AGAIN,
             )
 
 
 def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     """One tensor's entry from the child's answer, checked by itself; how they fit together is checked afterwards."""
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
-    if not isinstance(name, str) or not _is_count(number) or not _is_count(start) or not isinstance(shape, list):
+    if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
         raise CorruptCheckpointError("A tensor's entry was read into something that is none", file=path)
-
-    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CorruptCheckpointError:
-        shown = None if found is None else printable(str(found), 120)
-        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
-
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise corrupt("The tensor's name is not Unicode text") from error
+    corrupt = partial(broken_tensor, path, name)
+    require_unicode(path, name)
     try:
         dtype, block, block_bytes = stored_as(number)
     except UnsupportedCheckpointError as error:
@@ -143,10 +132,10 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
         ) from error
     count = 1
     for n in shape:
-        if not _is_count(n) or n == 0:
+        if not is_count(n) or n == 0:
             raise corrupt("The shape is not a list of whole numbers from 1 to 2^63 - 1", found=shape)
         count *= n
-        if count > _MAX_COUNT:
+        if count > MAX_COUNT:
             raise corrupt("The shape overflows 64-bit sizes", found=shape)
     if block > 1 and (not shape or shape[-1] % block):
         raise corrupt("A row is not a whole number of blocks", f"a multiple of {block} for {dtype}", shape)
@@ -157,11 +146,6 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     if start + nbytes > seen.size:
         raise corrupt("The tensor reaches beyond the end of the file", f"{start + nbytes} bytes", f"{seen.size} bytes")
     return TensorEntry(name, dtype, tuple(shape), path, start, start + nbytes, seen)
-
-
-def _is_count(value: Any) -> TypeGuard[int]:
-    # type() and not isinstance(): JSON's true is an int to Python.
-    return type(value) is int and 0 <= value <= _MAX_COUNT
 
 
 def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignment: int) -> None:
@@ -180,12 +164,38 @@ def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignmen
                 tensor=entry.name,
                 expected=f"its first byte at {expected}",
                 found=f"at {entry.start}",
-                advice=_AGAIN,
+                advice=DOWNLOAD_AGAIN,
             )
         reached = entry.stop
 
 
-def _is_first_of_several(metadata: dict[str, Any]) -> bool:
-    """llama.cpp can split a model so that the first file has the settings and no tensor."""
-    count = metadata.get("split.count")
-    return type(count) is int and count > 1
+def require_one_split(files: Sequence[Path], contents: Sequence[Content]) -> None:
+    """Refuse files that are not the pieces of one model, cut by llama.cpp's gguf-split, in their order.
+
+    The first file has the model's settings. Each says which piece it is, of how many, and how many tensors there are in
+    all. The names in a folder say the same, but they prove nothing. A single file always passes.
+
+    Raises:
+        CorruptCheckpointError: a piece says otherwise of itself, or together they hold another number of tensors.
+    """
+    if len(files) < 2:
+        return
+    architecture = contents[0].metadata.get(_ARCHITECTURE)
+    total = sum(len(content.tensors) for content in contents)
+    for number, (file, content) in enumerate(zip(files, contents, strict=True)):
+        said = content.metadata
+        stated = ((_NUMBER, number), (_COUNT, len(files)), (_TENSORS, total), (_ARCHITECTURE, architecture))
+        for key, expected in stated:
+            # Later pieces need not repeat the architecture.
+            if said.get(key) != expected and not (key == _ARCHITECTURE and number and key not in said):
+                raise _misfit(file, key, expected, said.get(key))
+
+
+def _misfit(file: Path, key: str, expected: Any, found: Any) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        "The files are not the pieces of one split model",
+        file=file,
+        expected=f"{key} {expected}",
+        found="no such setting" if found is None else str(found)[:80],
+        advice="Download the pieces again from one place, or give the path of the one file you mean",
+    )

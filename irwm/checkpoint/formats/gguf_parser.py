@@ -18,6 +18,7 @@ import struct
 from dataclasses import dataclass
 from typing import IO, Any
 
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
 # Real headers reach some 16 MB (a vocabulary of 262 000 tokens with its merges).
@@ -38,7 +39,6 @@ ALIGNMENT = "general.alignment"
 # The types of settings, by their numbers, as `struct` spells them; the others are text and list.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _UINT32, _FLOAT32, _TEXT, _LIST = 4, 6, 8, 9
-_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
 
 
 def parse(path: str) -> dict[str, Any]:
@@ -201,4 +201,4 @@ def _shortest(content: bytes) -> float:
 
 def _corrupt(problem: str, expected: str | None = None, found: Any = None, tensor: str | None = None) -> Exception:
     shown = None if found is None else str(found)
-    return CorruptCheckpointError(problem, tensor=tensor, expected=expected, found=shown, advice=_AGAIN)
+    return CorruptCheckpointError(problem, tensor=tensor, expected=expected, found=shown, advice=DOWNLOAD_AGAIN)

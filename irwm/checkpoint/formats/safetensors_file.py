@@ -13,48 +13,35 @@ Names of tensors are the file's author's to choose. They are dictionary keys her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.dtypes import BITS
 from irwm.checkpoint.files import FileState, open_regular, parse_json, read_into
-from irwm.checkpoint.formats.format import Content
-from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
-from irwm.checkpoint.tensors import TensorEntry
-from irwm.errors import (
-    CheckpointError,
-    CorruptCheckpointError,
-    NotACheckpointError,
-    UnsupportedCheckpointError,
-    printable,
+from irwm.checkpoint.formats.content import (
+    MAX_COUNT,
+    MAX_DIMENSIONS,
+    MAX_TENSORS,
+    Content,
+    another_format,
+    broken_tensor,
+    is_count,
+    require_unicode,
 )
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN, MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.tensors import TensorEntry
+from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
-# The largest real headers are a few MB (a trillion-parameter mixture of experts has some 100 000 tensors).
+# The largest real headers are a few MB.
 MAX_HEADER_BYTES = 32 * 1024 * 1024
-MAX_TENSORS = 200_000
-# torch counts elements and strides in signed 64-bit integers, and holds at most 64 dimensions.
-_MAX_COUNT = 2**63 - 1
-_MAX_DIMENSIONS = 64
 _LENGTH_BYTES = 8
 _ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
-_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
 
 
-@dataclass(frozen=True, slots=True)
-class SafetensorsHeader:
-    """A checked header: the file, its tensors in the order of their bytes, its metadata, and where the data begins."""
-
-    file: Path
-    tensors: Mapping[str, TensorEntry]
-    metadata: Mapping[str, str]
-    data_start: int
-    seen: FileState
-
-
-def read_header(path: Path) -> SafetensorsHeader:
-    """Reads and checks the header of a safetensors file; no tensor is read.
+def read_safetensors(path: Path) -> Content:
+    """Which bytes of the file are which tensor, in the order of their bytes, and the header's metadata. No tensor is
+    read.
 
     Raises:
         NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
@@ -76,13 +63,7 @@ def read_header(path: Path) -> SafetensorsHeader:
     entries = [_entry(path, name, value, data_start, seen) for name, value in fields.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     _require_full_cover(path, entries, data_start, seen.size)
-    return SafetensorsHeader(path, {entry.name: entry for entry in entries}, metadata, data_start, seen)
-
-
-def read_safetensors(path: Path) -> Content:
-    """`read_header` as the answer every format gives."""
-    header = read_header(path)
-    return Content(header.tensors, header.metadata)
+    return Content({entry.name: entry for entry in entries}, metadata)
 
 
 def _header_length(path: Path, size: int, start: bytes) -> int:
@@ -92,25 +73,15 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
     # A sound header is never taken for something else, although its length may happen to spell a magic number.
     if fits and start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
         return length
-    if size == 0:
-        raise NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
-    foreign = recognise_magic(start)
-    if foreign is not None:
-        kind = UnsupportedCheckpointError if foreign.is_model else NotACheckpointError
-        raise kind(
-            f"The file is not safetensors but {foreign.name}",
-            file=path,
-            expected="a safetensors file",
-            found=f"first bytes {start[:8].hex(' ')}",
-            advice=foreign.advice,
-        )
+    if size == 0 or recognise_magic(start) is not None:
+        raise another_format(path, start, "safetensors")
     if size <= _LENGTH_BYTES:
         raise NotACheckpointError(
             "The file is too short to be safetensors",
             file=path,
             expected=f"at least {_LENGTH_BYTES + 2} bytes",
             found=f"{size} bytes",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )
     if length > MAX_HEADER_BYTES:
         raise CorruptCheckpointError(
@@ -118,7 +89,7 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
             file=path,
             expected=f"at most {MAX_HEADER_BYTES} bytes",
             found=f"{length} bytes in a file of {size}",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )
     if length > size - _LENGTH_BYTES:
         raise CorruptCheckpointError(
@@ -126,14 +97,14 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
             file=path,
             expected=f"at most {size - _LENGTH_BYTES} bytes of header",
             found=f"{length} bytes",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )
     raise CorruptCheckpointError(
         "The header does not begin with a JSON object",
         file=path,
         expected="{",
         found=f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}",
-        advice=_AGAIN,
+        advice=DOWNLOAD_AGAIN,
     )
 
 
@@ -174,15 +145,8 @@ def _metadata(path: Path, value: Any) -> dict[str, str]:
 
 def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) -> TensorEntry:
     """One tensor's entry, checked by itself; how the entries fit together is checked afterwards."""
-
-    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CheckpointError:
-        shown = None if found is None else printable(str(found), 120)
-        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
-
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError as error:  # a lone surrogate, written as an escape, cannot be shown, hashed or saved
-        raise corrupt("The tensor's name is not Unicode text") from error
+    corrupt = partial(broken_tensor, path, name)
+    require_unicode(path, name)
     if not isinstance(value, dict) or set(value) != _ENTRY_FIELDS:
         found = sorted(value) if isinstance(value, dict) else type(value).__name__
         raise corrupt("The tensor's header entry has other fields than it must", "dtype, shape, data_offsets", found)
@@ -196,16 +160,16 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
             found=printable(str(dtype), 80),
             advice="Save the model as float32, float16 or bfloat16, or update IRWM Studio",
         )
-    if not isinstance(shape, list) or not all(_is_count(n) for n in shape) or len(shape) > _MAX_DIMENSIONS:
+    if not isinstance(shape, list) or not all(map(is_count, shape)) or len(shape) > MAX_DIMENSIONS:
         raise corrupt("The shape is not a list of whole numbers from 0 to 2^63 - 1", found=shape)
     bits, magnitude = BITS[dtype], BITS[dtype]
     for n in shape:
         bits *= n
         # Zeros left out: [0, 2^62, 2^62] holds no element, yet its strides overflow.
         magnitude *= max(n, 1)
-        if magnitude > 8 * _MAX_COUNT:
+        if magnitude > 8 * MAX_COUNT:
             raise corrupt("The shape overflows 64-bit sizes", found=shape)
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(n) for n in offsets):
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(is_count, offsets)):
         raise corrupt("data_offsets is not a pair of whole numbers", found=offsets)
     begin, end = offsets
     if begin > end or bits != 8 * (end - begin):
@@ -217,15 +181,10 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
     return TensorEntry(name, dtype, tuple(shape), path, data_start + begin, data_start + end, seen)
 
 
-def _is_count(value: Any) -> bool:
-    # type() and not isinstance(): JSON's true is an int to Python.
-    return type(value) is int and 0 <= value <= _MAX_COUNT
-
-
 def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int, size: int) -> None:
     """Every byte of the data belongs to exactly one tensor; `entries` are sorted by range."""
     if not entries:
-        raise CorruptCheckpointError("The file holds no tensor", file=path, advice=_AGAIN)
+        raise CorruptCheckpointError("The file holds no tensor", file=path, advice=DOWNLOAD_AGAIN)
     reached = data_start
     for entry in entries:
         if entry.start != reached:
@@ -236,7 +195,7 @@ def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int,
                 tensor=entry.name,
                 expected=f"its first byte at {reached}",
                 found=f"at {entry.start}",
-                advice=_AGAIN,
+                advice=DOWNLOAD_AGAIN,
             )
         reached = entry.stop
     if reached > size:
@@ -245,7 +204,7 @@ def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int,
             file=path,
             expected=f"{reached} bytes",
             found=f"{size} bytes",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )
     if reached < size:
         raise CorruptCheckpointError(
@@ -253,5 +212,5 @@ def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int,
             file=path,
             expected=f"{reached} bytes",
             found=f"{size} bytes",
-            advice=_AGAIN,
+            advice=DOWNLOAD_AGAIN,
         )

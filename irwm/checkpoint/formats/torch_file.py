@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from irwm.checkpoint.dtypes import BITS, VIEW
-from irwm.checkpoint.files import FileState, open_regular, open_seen, read_into
+from irwm.checkpoint.files import FileState, open_seen
 from irwm.checkpoint.formats.child import run_parser
-from irwm.checkpoint.formats.format import Content
-from irwm.checkpoint.formats.safetensors_file import MAX_HEADER_BYTES, MAX_TENSORS
-from irwm.checkpoint.magic import MAGIC_BYTES, recognise_magic
+from irwm.checkpoint.formats.content import (
+    MAX_COUNT,
+    MAX_DIMENSIONS,
+    MAX_TENSORS,
+    Content,
+    another_format,
+    broken_tensor,
+    first_bytes,
+    is_count,
+    require_unicode,
+)
+from irwm.checkpoint.formats.safetensors_file import MAX_HEADER_BYTES
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN, recognise_magic
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import (
+    CheckpointError,
     CorruptCheckpointError,
     NotACheckpointError,
     UnsupportedCheckpointError,
     printable,
 )
 
-_MAX_COUNT = 2**63 - 1
-_MAX_DIMENSIONS = 64
 _ARCHIVE = b"PK\x03\x04"
-_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
 
 
 def read_torch(path: Path) -> Content:
@@ -44,11 +53,9 @@ def read_torch(path: Path) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it changed while it was read.
     """
-    with open_regular(path) as (descriptor, seen):
-        start = bytearray(min(seen.size, MAGIC_BYTES))
-        read_into(descriptor, path, 0, memoryview(start))
+    start, seen = first_bytes(path)
     if not start.startswith(_ARCHIVE):
-        raise _no_archive(path, bytes(start))
+        raise _no_archive(path, start)
     try:
         answer = run_parser("torch_parser", path, "PyTorch file")
     finally:  # whatever it said of a file that is no longer the same is worth nothing
@@ -66,7 +73,7 @@ def read_torch(path: Path) -> Content:
         )
     tensors = {tensor.name: tensor for tensor in (_tensor(path, item, seen) for item in found)}
     if not tensors or len(tensors) < len(found):
-        raise CorruptCheckpointError("The file holds no tensor, or one name twice", file=path, advice=_AGAIN)
+        raise CorruptCheckpointError("The file holds no tensor, or one name twice", file=path, advice=DOWNLOAD_AGAIN)
     return Content(tensors, {}, tuple(_notes(under, ignored)))
 
 
@@ -77,12 +84,12 @@ def _notes(under: str | None, ignored: int) -> Iterator[str]:
         yield "The PyTorch file holds other things beside the weights, such as a trainer's state; they were not read."
 
 
-def _no_archive(path: Path, start: bytes) -> NotACheckpointError | UnsupportedCheckpointError:
+def _no_archive(path: Path, start: bytes) -> CheckpointError:
     """What to say of a file that is not the archive torch.save writes, by its first bytes."""
     if not start:
-        return NotACheckpointError("The file is empty", file=path, found="0 bytes", advice=_AGAIN)
+        return another_format(path, start, "PyTorch")
     foreign = recognise_magic(start)
-    is_model, name, advice = False, "something unknown", _AGAIN
+    is_model, name, advice = False, "something unknown", DOWNLOAD_AGAIN
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES:
         is_model, name = True, "a safetensors file under another name"
         advice = "Give it a name that ends in .safetensors"
@@ -103,24 +110,17 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
     if name is None:
         raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
     _, dtype, shape, strides, first, start, stop = item
-
-    def corrupt(problem: str, expected: str | None = None, found: Any = None) -> CorruptCheckpointError:
-        shown = None if found is None else printable(str(found), 120)
-        return CorruptCheckpointError(problem, file=path, tensor=name, expected=expected, found=shown, advice=_AGAIN)
-
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise corrupt("The tensor's name is not Unicode text") from error
+    corrupt = partial(broken_tensor, path, name)
+    require_unicode(path, name)
     if not isinstance(dtype, str) or dtype not in BITS or BITS[dtype] % 8:
         raise corrupt("The tensor's number format is not known", ", ".join(BITS), dtype)
     sizes = (shape, strides, [first, start, stop])
-    if not all(isinstance(numbers, list) and all(map(_is_count, numbers)) for numbers in sizes):
+    if not all(isinstance(numbers, list) and all(map(is_count, numbers)) for numbers in sizes):
         raise corrupt("The tensor's shape or place are not whole numbers from 0 to 2^63 - 1", found=item[2:])
-    if len(shape) != len(strides) or len(shape) > _MAX_DIMENSIONS:
+    if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
         raise corrupt("The tensor's dimensions and strides do not match", found=item[2:4])
     width = BITS[dtype] // 8
-    if math.prod(max(n, 1) for n in shape) * width > _MAX_COUNT:
+    if math.prod(max(n, 1) for n in shape) * width > MAX_COUNT:
         raise corrupt("The shape overflows 64-bit sizes", found=shape)
     count = math.prod(shape)
     # Elements from the tensor's first to its last in the file, both included.
@@ -166,8 +166,3 @@ def _strided(elements: TensorEntry, shape: tuple[int, ...], strides: tuple[int, 
     kind = elements.dtype + VIEW
     parameters = parameters_of(strides=strides)
     return PackedTensor(elements.name, kind, shape, {"elements": elements}, frozenset(), decode, parameters)
-
-
-def _is_count(value: Any) -> bool:
-    # type() and not isinstance(): JSON's true is an int to Python.
-    return type(value) is int and 0 <= value <= _MAX_COUNT

@@ -27,7 +27,7 @@ from typing import IO, Any
 import torch
 
 from irwm.checkpoint.dtypes import TORCH
-from irwm.checkpoint.magic import SAVE_ADVICE
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN, SAVE_ADVICE
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
 # As many tensors as the safetensors reader takes, each with a storage of its own, and the few other entries.
@@ -80,7 +80,7 @@ def parse(path: str) -> dict[str, Any]:
         raise CorruptCheckpointError(
             "The archive that a PyTorch file is cannot be read; as a rule it is cut short",
             found=str(error),
-            advice="Download or copy it again, and compare its SHA-256 with the source's",
+            advice=DOWNLOAD_AGAIN,
         ) from error
     loaded, keys = unpickled(content)
     tensors, under, ignored = named_tensors(loaded)
@@ -214,7 +214,7 @@ def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[i
             "The archive's list of entries does not fit its content",
             expected=f"{printable(entry.filename, 80)} at byte {entry.header_offset}, {entry.file_size} bytes long",
             found="something else there" if stop <= data_stop else f"only {data_stop} bytes of content",
-            advice="Download or copy it again, and compare its SHA-256 with the source's",
+            advice=DOWNLOAD_AGAIN,
         )
     return start, stop
 

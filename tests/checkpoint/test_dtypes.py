@@ -13,7 +13,7 @@ import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from irwm.checkpoint.ggml import BLOCK_FORMATS, dequantised, is_block_format, stored_as
+from irwm.checkpoint.dtypes import BLOCK_FORMATS, dequantised, is_block_format, stored_as
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "ggml.json").read_text())["blocks"]

@@ -17,8 +17,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.formats.gguf_file import read_gguf
-from irwm.checkpoint.formats.gguf_names import translated
-from irwm.checkpoint.formats.gguf_settings import Settings
+from irwm.checkpoint.formats.gguf_translation import Settings, translated
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.families.family import families
 from irwm.scheme.invariant import layer0_scores

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import irwm
-import irwm.checkpoint.kept as kept_module
-from irwm.checkpoint import rows as rows_module
-from irwm.checkpoint.kept import KeptRows
-from irwm.checkpoint.rows import read_tensor
+import irwm.checkpoint.rows as rows_module
+from irwm.checkpoint.rows import RowCache, read_tensor
 from irwm.errors import CheckpointChangedError
 
 
@@ -39,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_row_is_read_once_in_any_order_and_with_repeats(entry, asked: list[int]) -> None:
-    kept, row = KeptRows(entry), entry.nbytes // entry.shape[0]
+    kept, row = RowCache(entry), entry.nbytes // entry.shape[0]
     for numbers in ([5, 3, 3, 40], [3, 40], [41, 5, 2], [0]):
         ids = torch.tensor(numbers)
         del asked[:]
@@ -51,8 +49,8 @@ def test_a_row_is_read_once_in_any_order_and_with_repeats(entry, asked: list[int
 
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 1000])
 def test_whatever_is_kept_the_rows_are_right(entry, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(kept_module, "MOST_KEPT", most * entry.nbytes // entry.shape[0])
-    kept, generator = KeptRows(entry), torch.Generator().manual_seed(most)
+    monkeypatch.setattr(rows_module, "MOST_KEPT", most * entry.nbytes // entry.shape[0])
+    kept, generator = RowCache(entry), torch.Generator().manual_seed(most)
     for _ in range(60):
         count = int(torch.randint(0, 9, (), generator=generator))
         numbers = torch.randint(0, entry.shape[0], (count,), generator=generator)
@@ -63,8 +61,8 @@ def test_whatever_is_kept_the_rows_are_right(entry, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_table_read_from_end_to_end_pushes_nothing_out(entry, monkeypatch, asked: list[int]) -> None:
-    monkeypatch.setattr(kept_module, "MOST_KEPT", 10 * entry.nbytes // entry.shape[0])
-    kept, some = KeptRows(entry), torch.tensor([7, 1, 90])
+    monkeypatch.setattr(rows_module, "MOST_KEPT", 10 * entry.nbytes // entry.shape[0])
+    kept, some = RowCache(entry), torch.tensor([7, 1, 90])
     kept.read(some)
     for start in range(0, entry.shape[0] - 8, 8):
         kept.read(torch.arange(start, start + 8))
@@ -87,7 +85,7 @@ def test_a_file_that_changed_is_said_also_of_rows_that_are_kept(tiny_path: Path,
 
 
 def test_another_process_gets_the_file_and_not_the_rows(entry) -> None:
-    kept = KeptRows(entry)
+    kept = RowCache(entry)
     whole = kept.read(torch.arange(entry.shape[0]))
     copy = pickle.dumps(kept)
     assert len(copy) < 4096
@@ -95,7 +93,7 @@ def test_another_process_gets_the_file_and_not_the_rows(entry) -> None:
 
 
 def test_threads_may_share_it(entry) -> None:
-    kept, wrong = KeptRows(entry), []
+    kept, wrong = RowCache(entry), []
 
     def read(seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any
 
 from irwm.errors import CorruptCheckpointError
@@ -56,18 +57,23 @@ class Config:
         value = self.stated(key)
         return self.defaults.get(key) if value is None else value
 
+    def _number(self, key: str, kinds: type | UnionType, fits: Callable[[Any], bool], expected: str) -> Any:
+        value = self._value(key)
+        # Comparisons are false for NaN and exact for integers of any length, which float() would choke on.
+        if isinstance(value, bool) or not isinstance(value, kinds) or not fits(value):
+            raise _unusable(key, expected, value)
+        return value
+
     def count(self, key: str) -> int | None:
         """A whole number from 1 to LARGEST_COUNT, or None where neither config nor defaults have one.
 
         Raises:
             CorruptCheckpointError: the value is no such number.
         """
-        value = self._value(key)
-        if value is None:
+        if self._value(key) is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_COUNT:
-            raise _unusable(key, f"a whole number from 1 to {LARGEST_COUNT}", value)
-        return value
+        expected = f"a whole number from 1 to {LARGEST_COUNT}"
+        return int(self._number(key, int, lambda value: 1 <= value <= LARGEST_COUNT, expected))
 
     def index(self, key: str) -> int:
         """A whole number from 0 to LARGEST_COUNT.
@@ -75,10 +81,8 @@ class Config:
         Raises:
             CorruptCheckpointError: the value is no such number, or neither config nor defaults have one.
         """
-        value = self._value(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
-            raise _unusable(key, f"a whole number from 0 to {LARGEST_COUNT}", value)
-        return value
+        expected = f"a whole number from 0 to {LARGEST_COUNT}"
+        return int(self._number(key, int, lambda value: 0 <= value <= LARGEST_COUNT, expected))
 
     def factor(self, key: str) -> float | None:
         """A number above 0 and below LARGEST_FACTOR, or None where neither config nor defaults have one.
@@ -86,12 +90,10 @@ class Config:
         Raises:
             CorruptCheckpointError: the value is no such number, or NaN.
         """
-        value = self._value(key)
-        if value is None:
+        if self._value(key) is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < LARGEST_FACTOR:
-            raise _unusable(key, f"a number above 0 and below {LARGEST_FACTOR:g}", value)
-        return float(value)
+        expected = f"a number above 0 and below {LARGEST_FACTOR:g}"
+        return float(self._number(key, int | float, lambda value: 0 < value < LARGEST_FACTOR, expected))
 
     def eps(self, key: str) -> float:
         """A norm's eps, from 0 to below LARGEST_EPS.
@@ -99,11 +101,8 @@ class Config:
         Raises:
             CorruptCheckpointError: the value is no such number, or NaN.
         """
-        value = self._value(key)
-        # The comparison is false for NaN and exact for integers of any length, which float() would choke on.
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST_EPS:
-            raise _unusable(key, f"a number from 0 to below {LARGEST_EPS:g}", value)
-        return float(value)
+        expected = f"a number from 0 to below {LARGEST_EPS:g}"
+        return float(self._number(key, int | float, lambda value: 0 <= value < LARGEST_EPS, expected))
 
     def switch(self, key: str) -> bool:
         """True or false; off where neither config nor defaults have it.

@@ -101,23 +101,7 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
         family=UNKNOWN_FAMILY,
         vocab_size=vocab_size,
         hidden_size=hidden_size,
-        heads=0,
-        kv_heads=0,
-        head_dim=0,
         embedding=TensorRef(candidates[0]),
-        head=None,
-        tied=False,
-        position=None,
-        token_type=None,
-        embedding_norm=None,
-        input_norm=None,
-        q=None,
-        k=None,
-        q_bias=None,
-        k_bias=None,
-        q_norm=None,
-        k_norm=None,
-        embedding_scale=1.0,
         notes=(f"{known}{choice}. Layer 0's q and k were not recognised: {why}.",),
         alternatives=tuple(TensorRef(name) for name in candidates[1:]),
     )
@@ -131,7 +115,8 @@ def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Sha
         raise _unknown(model_type, config, shapes)
     (family,) = fitting
     # Nobody says that this model is as large as transformers assumes where a config of the family is silent.
-    defaults = {key: value for key, value in _first_defaults(family).items() if key != family.hidden_size}
+    assumed = next(iter(family.model_types.values()))
+    defaults = {key: value for key, value in assumed.items() if key != family.hidden_size}
     values = Config(section, config, defaults, family.spellings)
     if family.heads and values.stated(family.heads) is None:
         raise UnknownFamilyError(
@@ -143,10 +128,6 @@ def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Sha
     told = "no model_type" if model_type is None else f"the unknown model_type {shown(model_type)[:80]}"
     note = f"The config gives {told}; the family {family.name} was recognised by tensor names."
     return build(family, values, shapes, (note,))
-
-
-def _first_defaults(family: Family) -> Mapping[str, Any]:
-    return next(iter(family.model_types.values()))
 
 
 def _names_fit(family: Family, shapes: Shapes) -> bool:

@@ -108,24 +108,24 @@ class Layout:
     family: str
     vocab_size: int
     hidden_size: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     embedding: TensorRef
-    head: TensorRef | None
-    tied: bool
-    position: TensorRef | None
-    token_type: TensorRef | None
-    embedding_norm: Norm | None
-    input_norm: Norm | None
-    q: TensorRef | None
-    k: TensorRef | None
-    q_bias: TensorRef | None
-    k_bias: TensorRef | None
-    q_norm: Norm | None
-    k_norm: Norm | None
-    embedding_scale: float
-    notes: tuple[str, ...]
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    head: TensorRef | None = None
+    tied: bool = False
+    position: TensorRef | None = None
+    token_type: TensorRef | None = None
+    embedding_norm: Norm | None = None
+    input_norm: Norm | None = None
+    q: TensorRef | None = None
+    k: TensorRef | None = None
+    q_bias: TensorRef | None = None
+    k_bias: TensorRef | None = None
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+    embedding_scale: float = 1.0
+    notes: tuple[str, ...] = ()
     alternatives: tuple[TensorRef, ...] = ()
     embedding_projection: TensorRef | None = None
     clip: float | None = None

@@ -4,9 +4,8 @@ This package alone opens models with transformers; a verdict never runs one.
 
     opened      a model folder opened with transformers, and its tokenizer
     text        how a text is given to a model
-    kept        a model's outputs, exact and in bounded memory
-    reference   a model run once over a text
-    vocabulary  which token of one model is which of another's
+    reference   a model run once over a text, with its outputs
+    pair        another model shown the same text, whatever became of its token ids
     measure     another model against the reference: perplexity, divergence, agreement
     function    whether two models compute the same function
     certificate what a mark cost, for the release receipt

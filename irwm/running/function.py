@@ -20,10 +20,9 @@ from typing import Any
 
 import torch
 
-from irwm.running.measure import Pair, common_order, pair_of, states
 from irwm.running.opened import open_weights
+from irwm.running.pair import Pair, TokenMap, common_order, pair_of, states
 from irwm.running.reference import Reference, run
-from irwm.running.vocabulary import TokenMap
 
 # Measured (docs/utility.md): 2.1 at most over all transforms and their compositions on three trained models, written as
 # bfloat16 and as float32; pruning a tenth of the weights makes 5.9 at least.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import torch
 
 from irwm.errors import UnsupportedCheckpointError
-from irwm.running.opened import Weights, embedding_rows, open_tokenizer, open_weights
-from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, readings_of, restricted, run
-from irwm.running.text import Reading, exp_mean, token_list
-from irwm.running.vocabulary import Match, TokenMap, match
+from irwm.running.opened import open_tokenizer
+from irwm.running.pair import Match, Pair, TokenMap, common_order, pair_of, states
+from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, readings_of
+from irwm.running.text import exp_mean, token_list
 
 # Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
 BLOCK = 32
@@ -46,14 +45,14 @@ class Utility:
     """
 
     tokens: int
-    perplexity_reference: float | None
-    perplexity: float | None
-    change: float | None
-    change_error: float | None
-    kl: float | None
-    kl_error: float | None
-    top1: float | None
-    compared: int
+    perplexity_reference: float | None = None
+    perplexity: float | None = None
+    change: float | None = None
+    change_error: float | None = None
+    kl: float | None = None
+    kl_error: float | None = None
+    top1: float | None = None
+    compared: int = 0
     similarity: float | None = None
     reason: str = ""
 
@@ -96,54 +95,6 @@ def compare(
         kl.append(divergence)
         equal.append(same)
     return _utility(pair, torch.cat(after), torch.cat(kl), torch.cat(equal))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """Two models that can be shown the same text.
-
-    Attributes:
-        asked: the reference as it was given.
-        reference: the same, or, where tokens of its text are gone, its model run over what is left.
-        other, weights: the other model.
-        match: which token is which.
-        gone: how many tokens of the text, each counted once, are gone.
-    """
-
-    asked: Reference
-    reference: Reference
-    other: Path
-    weights: Weights
-    match: Match
-    gone: int
-
-    def run(self, progress: Progress | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor, Reading]]:
-        """For each reading: the reference's outputs, the other model's, and the reading in its ids."""
-        total = len(self.reference.readings)
-        given = [self.match.reading(reading) for reading in self.reference.readings]
-        for number, outputs in enumerate(run(self.weights, given, self.reference.headless)):
-            yield self.reference.outputs[number], outputs, given[number]
-            if progress:
-                progress(number + 1, total, "Running the model")
-
-
-def pair_of(reference: Reference, other: Path, token_map: TokenMap | None) -> Pair:
-    """Open the other model and match its tokens; errors as `compare`."""
-    weights = open_weights(other, reference.device)
-    if weights.masked != reference.masked or (weights.headless and not reference.headless):
-        kinds = {(False, False): "next-token", (True, False): "masked", (True, True): "headless"}
-        raise UnsupportedCheckpointError(
-            "these two models do not predict the same thing",
-            file=other,
-            expected=f"a {kinds[reference.masked, reference.headless]} model, as {reference.folder.name}",
-            found=f"a {kinds[weights.masked, weights.headless]} model",
-        )
-    matched = match(reference, other, embedding_rows(weights.model), token_map)
-    gone = matched.lacks(reference)
-    left = restricted(reference, matched.new >= 0) if gone else reference
-    if matched.lacks(left):
-        raise UnsupportedCheckpointError("the tokens that this kind of model needs around a text are gone", file=other)
-    return Pair(reference, left, other, weights, matched, gone)
 
 
 def _distance(expected: torch.Tensor, outputs: torch.Tensor, matched: Match) -> tuple[torch.Tensor, torch.Tensor]:
@@ -222,46 +173,10 @@ def _encoder(pair: Pair, progress: Progress | None) -> Utility:
         reason.insert(0, "its outputs are not numbers")
     return Utility(
         tokens=len(cosines),
-        perplexity_reference=None,
-        perplexity=None,
-        change=None,
-        change_error=None,
-        kl=None,
-        kl_error=None,
-        top1=None,
         compared=len(cosines),
         similarity=cosines.mean().item(),
         reason="; ".join(reason),
     )
-
-
-def states(pair: Pair, progress: Progress | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """All last hidden states of two encoders, float64 (n, d) each.
-
-    Raises:
-        UnsupportedCheckpointError: they are of different length.
-    """
-    found = [(expected, outputs) for expected, outputs, _ in pair.run(progress)]
-    ours, theirs = (torch.cat(part).double() for part in zip(*found, strict=True))
-    if ours.shape != theirs.shape:
-        raise UnsupportedCheckpointError(
-            "these two encoders put out vectors of different length",
-            file=pair.other,
-            expected=str(ours.shape[1]),
-            found=str(theirs.shape[1]),
-        )
-    return ours, theirs
-
-
-def common_order(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor | None:
-    """The one order of the other encoder's coordinates, int64 (d,), in which all its hidden states (n, d) resemble
-    ours, where that is another than the one they have; None otherwise. What is read from an encoder without a head is
-    its stream itself, and a thief who permutes that has changed nothing else."""
-    if not torch.isfinite(theirs).all():
-        return None
-    order = torch.cdist(ours.T, theirs.T).argmin(dim=1)  # by distance, for some coordinates hardly vary
-    plain = torch.arange(len(order))
-    return order if not torch.equal(order, plain) and torch.equal(order.sort().values, plain) else None
 
 
 def _mean(values: torch.Tensor, parts: torch.Tensor) -> tuple[float, float | None]:

@@ -1,9 +1,9 @@
-"""A model folder opened with transformers, to be run or trained on."""
+"""A model folder opened with transformers: to be run, to be trained, or to be saved in another number format."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,11 @@ OURS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A model that can be run.
+class Weights:
+    """A model that can be run on token ids.
 
     Attributes:
         model: float32, in evaluation mode; masked or causal.
-        tokenizer: the one beside the weights.
         masked: whether it guesses hidden tokens (BERT) instead of the next one.
         dtype: in which the weights are stored.
         headless: no output head is stored (an encoder for embeddings, "BertModel"): the model's is a fresh random one,
@@ -38,10 +37,16 @@ class Opened:
     """
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
     masked: bool
     dtype: torch.dtype
-    headless: bool = False
+    headless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Weights):
+    """A model that can be run, with the tokenizer beside its weights."""
+
+    tokenizer: PreTrainedTokenizerBase
 
 
 def open_model(folder: str | Path, device: str = "cpu") -> Opened:
@@ -57,17 +62,7 @@ def open_model(folder: str | Path, device: str = "cpu") -> Opened:
             weights under the names that it knows.
     """
     weights = open_weights(folder, device)
-    return Opened(weights.model, open_tokenizer(folder), weights.masked, weights.dtype, weights.headless)
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What `Opened` holds, without a tokenizer."""
-
-    model: PreTrainedModel
-    masked: bool
-    dtype: torch.dtype
-    headless: bool
+    return Opened(weights.model, weights.masked, weights.dtype, weights.headless, open_tokenizer(folder))
 
 
 def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
@@ -120,6 +115,30 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
         )
     with typed(Path(folder), "transformers cannot open this model's tokenizer"), quiet():
         return AutoTokenizer.from_pretrained(place, **OURS, **named)
+
+
+def save_quantised(
+    model_dir: str | Path, out_dir: str | Path, settings: Mapping[str, Any], device: str = "cpu"
+) -> None:
+    """Load a local model with a `quantization_config` and save it: weights and config, no tokenizer.
+
+    Args:
+        settings: transformers' own, with "quant_method".
+
+    Raises:
+        UnsupportedCheckpointError: transformers cannot open, quantise or save the model.
+        CorruptCheckpointError: its files are broken.
+    """
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = Path(model_dir)
+    with typed(folder, "transformers cannot quantise this model"), quiet():
+        config = AutoConfig.from_pretrained(folder, **OURS)
+        # The class that the model was saved as: a bare encoder gets no fresh head.
+        kind = getattr(transformers, (config.architectures or [""])[0], AutoModelForCausalLM)
+        model = kind.from_pretrained(folder, **OURS, quantization_config=dict(settings), device_map={"": device})
+        model.save_pretrained(out_dir)
 
 
 def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:

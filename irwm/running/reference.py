@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import torch
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
-from irwm.running.kept import Kept
-from irwm.running.opened import Opened, Weights, embedding_rows, open_tokenizer, open_weights, typed
+from irwm.running.opened import Weights, embedding_rows, open_tokenizer, open_weights, typed
 from irwm.running.text import Reading, causal, encoded, hidden, token_list, window_of
 
 Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
 _AT_ONCE = 1 << 22
+# Bytes of outputs that are held in memory; more are in a temporary file.
+IN_MEMORY = 256 * 1024 * 1024
+
+
+class OutputStore:
+    """A model's outputs, exact and in bounded memory: float32 tensors (n, width), appended in turn and read by number.
+
+    Outputs of 4096 tokens over a vocabulary of 128 000 are 2 GB in float32. Half-precision numbers would halve that,
+    but rounding a log-probability of -10 to float16 moves it by 0.004, a thousand times the divergence to be measured.
+    Running the reference again for each model that is compared would hold two models in memory and take twice the time.
+    So outputs are kept exactly, beyond `IN_MEMORY` bytes in an unnamed temporary file, which goes with the object.
+    """
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - closed by the finalizer
+        self._at: list[tuple[int, torch.Size]] = []
+        weakref.finalize(self, self._file.close)
+
+    def add(self, outputs: torch.Tensor) -> None:
+        """Appends (n, width).
+
+        Raises:
+            OSError: the temporary folder is full.
+        """
+        self._file.seek(0, 2)
+        self._at.append((self._file.tell(), outputs.shape))
+        self._file.write(outputs.to("cpu", torch.float32).contiguous().numpy().tobytes())
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        """The tensor that was appended as the `number`th, exactly as it was."""
+        start, shape = self._at[number]
+        self._file.seek(start)
+        content = bytearray(self._file.read(shape.numel() * 4))
+        return torch.frombuffer(content, dtype=torch.float32).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +82,7 @@ class Reference:
     text: str
     ids: tuple[int, ...]
     readings: tuple[Reading, ...]
-    outputs: Kept
+    outputs: OutputStore
     losses: torch.Tensor
     parts: torch.Tensor
     vocabulary: Mapping[str, int]
@@ -121,9 +159,9 @@ def _read(
 ) -> Reference:
     window = window_of(weights.model)
     readings = readings_of(ids, weights, tokenizer, window, seed)
-    kept, losses = Kept(), []
+    store, losses = OutputStore(), []
     for reading, outputs in zip(readings, run(weights, readings), strict=True):
-        kept.add(outputs)
+        store.add(outputs)
         losses.append(loss_of(outputs, reading.wanted))
         if progress:
             progress(len(losses), len(readings), "Running the model")
@@ -132,7 +170,7 @@ def _read(
         text=text,
         ids=tuple(ids),
         readings=tuple(readings),
-        outputs=kept,
+        outputs=store,
         losses=torch.cat(losses),
         parts=torch.cat([torch.full((len(r.wanted),), r.part) for r in readings]),
         vocabulary=token_ids(open_checkpoint(folder)),
@@ -154,7 +192,7 @@ def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: in
 
 
 @torch.no_grad()
-def run(weights: Weights | Opened, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
+def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
     """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`,
     which without a word is what the model is.
 
@@ -190,7 +228,7 @@ def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
 
 
-def losses(opened: Opened | Weights, readings: Sequence[Reading]) -> torch.Tensor:
+def losses(opened: Weights, readings: Sequence[Reading]) -> torch.Tensor:
     """Negative log-likelihood, float64, of every token that the readings ask for, in their order."""
     return torch.cat([loss_of(o, r.wanted) for o, r in zip(run(opened, readings), readings, strict=True)])
 

@@ -20,7 +20,7 @@ from irwm.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
 from irwm.report.lab_rows import HELD, UNMEASURED
 from irwm.report.signing import ENDING
 from irwm.report.verify import verify_report
-from irwm.running.kept import Kept
+from irwm.running.reference import OutputStore
 from irwm.scheme.parameters import many_recipients
 from storage import Jobs, Vault
 from storage.encryption import Cost
@@ -337,7 +337,7 @@ def test_a_temporary_folder_that_is_full_costs_the_measurement_alone(
     def full(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Kept, "add", full)
+    monkeypatch.setattr(OutputStore, "add", full)
     job = run_here("lab", asked(PRUNED), vault, jobs)
     assert job.state == "done", job.error
     document = read_lab(jobs.folder(job.id))

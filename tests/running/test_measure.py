@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import shutil
@@ -239,10 +240,9 @@ def test_the_standard_error_covers_what_it_says() -> None:
 
 
 def test_outputs_beyond_memory_come_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irwm.running import kept
-
-    monkeypatch.setattr(kept, "IN_MEMORY", 1000)
-    store = kept.Kept()
+    module = importlib.import_module("irwm.running.reference")  # in the package's namespace that is the function
+    monkeypatch.setattr(module, "IN_MEMORY", 1000)
+    store = module.OutputStore()
     tensors = [torch.randn(n, 37) for n in (5, 1, 30)]
     for tensor in tensors:
         store.add(tensor)

@@ -28,21 +28,11 @@ LAYOUT = Layout(
     kv_heads=KV_HEADS,
     head_dim=HEAD_DIM,
     embedding=TensorRef("embedding"),
-    head=None,
     tied=True,
-    position=None,
-    token_type=None,
-    embedding_norm=None,
     # With eps 0 the scores do not depend on the embedding's scale, so every invariance below is exact.
     input_norm=Norm("rms", TensorRef("gain"), None, 0.0, 0.0),
     q=TensorRef("q"),
     k=TensorRef("k"),
-    q_bias=None,
-    k_bias=None,
-    q_norm=None,
-    k_norm=None,
-    embedding_scale=1.0,
-    notes=(),
 )
 
 

@@ -29,7 +29,7 @@ from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, 
 from irwm.report.plots.lab import name_of
 from irwm.report.signing import ENDING, announced, sign_report
 from irwm.running import Reference, default_text, reference
-from irwm.running.kept import IN_MEMORY
+from irwm.running.reference import IN_MEMORY
 from storage.files import private_folder, replace_private
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault

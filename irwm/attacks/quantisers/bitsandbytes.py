@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm.attacks.rewrite import add_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running.quantised import save_quantised
+from irwm.running.opened import save_quantised
 
 PACKAGE = "bitsandbytes"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

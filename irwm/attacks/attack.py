@@ -1,4 +1,4 @@
-"""What an attack of the catalogue is: a name, its strengths, and how it is carried out on a release."""
+"""What an attack of the catalogue is: its name, its strengths, and the function that runs it on a release."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Setup:
     """What is attacked, and what the attacker has.
 
     Attributes:
-        original: folder of the unmarked model; a thief does not have it, but attacks that could only get stronger by it
-            use it, so that their figures are the worst case.
+        original: folder of the unmarked model. A thief does not have it, but attacks that it makes stronger use it, so
+            that their figures are the worst case.
         release: folder of the marked copy under attack.
         key: of the release.
         text: what an attacker trains on.
-        scratch: an existing folder for what attacks need on the way; the caller takes it away.
+        scratch: an existing folder for temporary files; the caller removes it.
         seed: of every draw.
         device: where models are trained and marked.
         progress: called with steps done, steps in all and what is being done.
@@ -48,7 +48,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """One setting of an attack: the value that is handed to it, and what a person reads."""
+    """One setting of an attack: the value that it gets, and what a person reads."""
 
     value: float | str
     label: str
@@ -82,12 +82,12 @@ class Attack:
         label, about: for a person; `about` is one sentence.
         group: the heading it stands under.
         symbol: what its strengths measure, with the unit ("share of weights", "bits").
-        strengths: from the weakest on; what a choice of "all" runs.
+        strengths: weakest first; a choice of "all" runs all of them.
         keeps_function: whether the model computes the same afterwards, which then has to be proved.
         carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
-        obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` asks
-            it, and asks what is in `reads` first.
-        reads: which models it reads, `RELEASE` or `BOTH`, or none (); they have to be safetensors.
+        obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` calls
+            it after checking the models in `reads`.
+        reads: which models it reads, `RELEASE`, `BOTH` or (); they have to be safetensors.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -35,12 +35,12 @@ from irwm.release.insertion import insert
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
 GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE)
-# Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose numbers move less per step.
+# Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
 _STRATEGY_COPIES = 4
-# Bytes of a release that is written a second time, as float32, for the proof: rounded to bfloat16 a disguise cannot be
-# told from a change of two percent of the weights, in float32 it is held some 5 000 times closer (docs/utility.md).
+# Releases up to this many bytes are written a second time, as float32, for the proof. In bfloat16 a disguise cannot be
+# told from a change of two percent of the weights; in float32 the proof is some 5 000 times sharper (docs/utility.md).
 _MOST_TWICE = 4 << 30
 
 
@@ -57,18 +57,6 @@ def _labelled(**labels: str) -> tuple[Strength, ...]:
 
 
 ONCE = (Strength(1, "once"),)
-
-
-def _prune(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return Attacked(prune(setup.release, out, float(value)))
-
-
-def _noise(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return Attacked(add_noise(setup.release, out, float(value), setup.seed))
-
-
-def _quantize(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return Attacked(quantize(setup.release, out, int(value)))
 
 
 def _finetune(what: str, rate: float, setup: Setup, value: float | str, out: Path) -> Attacked:
@@ -115,7 +103,7 @@ def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
 
 
 def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
-    """Rivals one after another, each taking what he finds for an original."""
+    """Rivals one after another; each takes the model that he finds for an original."""
     model = setup.release
     for number in range(int(value)):
         last = number == int(value) - 1
@@ -131,7 +119,7 @@ def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
 
 
 def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out: Path) -> Attacked:
-    """The release and copies for other recipients, made here and taken away again."""
+    """The release and copies for other recipients, which are made here and removed afterwards."""
     count = copies or int(value)
     original = open_checkpoint(setup.original)
     others = []
@@ -150,11 +138,13 @@ def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out
 def _single_copy(setup: Setup) -> str | None:
     if setup.key.recipient or setup.key.parameters.noise_coordinates:
         return None
-    return "This mark names an owner and no recipient: there are no other copies to put together."
+    return "This mark names an owner and no recipient, so there are no other copies to combine."
 
 
-def _disguise(steps: Callable[[Setup], tuple[Step, ...]], setup: Setup, _value: float | str, out: Path) -> Attacked:
-    state = equivalence.apply(equivalence.read_state(setup.release), steps(setup), setup.seed)
+def _disguise(step: Step | None, setup: Setup, _value: float | str, out: Path) -> Attacked:
+    """One disguise, or all that the model allows."""
+    steps = (step,) if step is not None else _everything(setup)
+    state = equivalence.apply(equivalence.read_state(setup.release), steps, setup.seed)
     equivalence.write_state(state, out)
     exact = None
     if open_checkpoint(setup.release).bytes_total <= _MOST_TWICE:
@@ -183,7 +173,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("as_llama", "As a plain Llama", "The model is written as one of another family."),
 )
 
-# Not among all together: they change the vocabulary, and so what can be compared, or the family under the others.
+# Not part of "everything": they change the vocabulary, and so what can be compared, or the family.
 _ALONE = ("trim_tokens", "pad_tokens", "as_llama")
 
 
@@ -198,10 +188,6 @@ def _name(step: Step) -> str:
     return step if isinstance(step, str) else step[0]
 
 
-def _obstacle_of(name: str, setup: Setup) -> str | None:
-    return equivalence.applicable(setup.release)[name]
-
-
 def _too_few_layers(setup: Setup) -> str | None:
     try:
         return None if count_layers(setup.release) > 1 else "The model has a single layer."
@@ -212,11 +198,13 @@ def _too_few_layers(setup: Setup) -> str | None:
 def _catalogue() -> Iterator[Attack]:
     yield Attack(
         "prune", "Pruned", "The smallest weights of the whole model become zero.", DAMAGE, "share of weights",
-        _shares(0.1, 0.3, 0.5, 0.7, 0.9), _prune,
+        _shares(0.1, 0.3, 0.5, 0.7, 0.9),
+        lambda setup, value, out: Attacked(prune(setup.release, out, float(value))),
     )  # fmt: skip
     yield Attack(
         "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of its deviation",
-        _shares(0.1, 0.3, 0.5, 1.0), _noise,
+        _shares(0.1, 0.3, 0.5, 1.0),
+        lambda setup, value, out: Attacked(add_noise(setup.release, out, float(value), setup.seed)),
     )  # fmt: skip
     yield Attack(
         "layers", "Layers dropped", "The last layers are left out.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
@@ -224,7 +212,7 @@ def _catalogue() -> Iterator[Attack]:
     )  # fmt: skip
     yield Attack(
         "round", "Rounded to nearest", "Every matrix passes through few bits and comes back.", QUANTISATION, "bits",
-        _numbers("bit", 8, 4, 3), _quantize,
+        _numbers("bit", 8, 4, 3), lambda setup, value, out: Attacked(quantize(setup.release, out, int(value))),
     )  # fmt: skip
     yield Attack(
         "gguf", "As a GGUF file", "The model becomes a GGUF file, as llama.cpp converts and quantises it.",
@@ -269,28 +257,21 @@ def _catalogue() -> Iterator[Attack]:
     )  # fmt: skip
     yield Attack(
         "collude-other", "Copies put together", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
-        MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"), _collude_how, _single_copy,
+        MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"),
+        lambda setup, value, out: _collude(str(value), _STRATEGY_COPIES, setup, value, out), _single_copy,
         reads=BOTH,
     )  # fmt: skip
     for step, label, about in _DISGUISES:
         name = _name(step)
         yield Attack(
-            name.replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, partial(_only, step)),
-            partial(_obstacle_of, name), keeps_function=True,
+            name.replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, step),
+            partial(lambda name, setup: equivalence.applicable(setup.release)[name], name), keeps_function=True,
         )  # fmt: skip
     yield Attack(
         "everything", "All disguises together",
         "Every disguise of the weights that the model allows, one after another.",
-        DISGUISE, "", ONCE, partial(_disguise, _everything), keeps_function=True,
+        DISGUISE, "", ONCE, partial(_disguise, None), keeps_function=True,
     )  # fmt: skip
-
-
-def _collude_how(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return _collude(str(value), _STRATEGY_COPIES, setup, value, out)
-
-
-def _only(step: Step, _setup: Setup) -> tuple[Step, ...]:
-    return (step,)
 
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _catalogue()}

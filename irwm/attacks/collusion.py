@@ -44,7 +44,7 @@ def collude(
 
 
 def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Callable[..., Combine]:
-    """What `collude` does to one tensor: a function that begins anew for every tensor.
+    """What `collude` does to one tensor: a function that is called afresh for every tensor.
 
     Raises:
         ParameterError: an unknown strategy, fewer than two copies, or weights that do not fit.
@@ -64,7 +64,7 @@ def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed
         return (ordered[(copies - 1) // 2] + ordered[copies // 2]) / 2
 
     def begin(_blocks: Blocks | None = None) -> Combine:
-        # The same draws for every tensor of a shape, so that a head stored beside the embedding stays its equal.
+        # All tensors of one shape get the same draws, so that a head stored beside the embedding stays equal to it.
         generator = torch.Generator().manual_seed(seed)
 
         def copy_paste(values: torch.Tensor) -> torch.Tensor:

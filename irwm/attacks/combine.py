@@ -1,4 +1,4 @@
-"""Write one model folder out of several models of equal tensors, a block of rows at a time."""
+"""Writing one model folder from several models with equal tensors, a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NUMBERS_AT_ONCE = 32 << 20
 
 # From (models, rows, ...) to (rows, ...).
 Combine = Callable[[torch.Tensor], torch.Tensor]
-# The blocks of one tensor, each (models, rows, ...), float32 or float64; to be run over as often as is needed.
+# The blocks of one tensor, each (models, rows, ...), float32 or float64; may be called more than once.
 Blocks = Callable[[], Iterator[torch.Tensor]]
-# How one tensor is combined, told from its blocks.
+# From a tensor's blocks to the function that combines it.
 Begin = Callable[[Blocks], Combine]
 
 

@@ -36,7 +36,7 @@ def finetune(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Path:
-    """Train the model on with AdamW, in float32, and write it in the dtype that it had.
+    """Train the model further with AdamW, in float32, and write it in its own dtype.
 
     A causal model learns to tell the next token; a masked one (BERT) the 15 % of tokens that are hidden from it.
 
@@ -83,7 +83,7 @@ def finetune(
 
 
 def _prepared(model: Any, what: str, rank: int) -> Any:
-    """The model with what is not to be trained held fast."""
+    """The model with all other weights frozen."""
     if what == LORA:
         try:
             from peft import LoraConfig, get_peft_model
@@ -122,8 +122,8 @@ def _train(
 
 
 def _hidden(ids: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a masked model is shown, and what it has to guess; -100 is what torch's loss passes over."""
+    """What a masked model is shown, and what it has to guess; torch's loss ignores -100."""
     drawn = torch.rand(ids.shape) < _MASKED
-    drawn[:, 0] = True  # never none at all, whose loss would be no number
+    drawn[:, 0] = True  # at least one in each row: the loss of none is NaN
     drawn = drawn.to(ids.device)
     return ids.masked_fill(drawn, tokenizer.mask_token_id), ids.masked_fill(~drawn, -100)

@@ -18,7 +18,7 @@ from irwm.families.family import layer_counts, layer_words
 
 
 def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[int]) -> Path:
-    """Leave layers out, and number those that stay anew; embedding, head and norms are copied.
+    """Leave layers out and renumber the others; embedding, head and norms are copied.
 
     Args:
         model_dir: a model folder in safetensors with a config.json that states the number of layers.
@@ -80,7 +80,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[str, Any]:
-    """The config with fewer layers; lists with an entry for each layer lose those of the layers that go."""
+    """The config with fewer layers; lists with an entry for each layer lose the entries of the dropped layers."""
 
     def cut(name: str, value: Any) -> Any:
         if name in layer_counts():

@@ -1,4 +1,4 @@
-"""A rival marks our release once more with a key of his own (the paper's second mark, M12)."""
+"""A rival marks our release again with a key of his own (the paper's second mark, M12)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mark_again(model_dir: str | Path, out_dir: str | Path, key: Key | None = Non
     Args:
         model_dir: the release.
         out_dir: must not exist.
-        key: the rival's, made for the release (`irwm.generate_key`); one with a secret drawn now when None.
+        key: the rival's, made for the release (`irwm.generate_key`); if None, one with a new random secret.
 
     Raises:
         KeyMismatchError: the key was made for another model.

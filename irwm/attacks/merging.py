@@ -1,4 +1,4 @@
-"""Merging with other models of the same base, as model cooks do: linear, SLERP, task arithmetic, TIES and DARE."""
+"""Merging with other models of the same base: linear, SLERP, task arithmetic, TIES and DARE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""White noise on the weights, the plainest way to bury a mark."""
+"""White noise on the weights, the simplest attack on a mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attack carried out on a release, and what is left: of the mark by each way of reading, and of the model."""
+"""One attack carried out on a release, and what is left of the mark, by each way of reading, and of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from irwm.tracing import trace_each
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """What came of one attack at one strength.
+    """The result of one attack at one strength.
 
     Attributes:
         attack: its name.
@@ -27,7 +27,7 @@ class Trial:
         findings: by (statistic, invariant), the verdict's way first; empty where the attack could not be carried out.
         traced: (z, named) of the release's own recipient; None where the key has no noise.
         utility: against the release; None where it was not asked for or cannot be measured.
-        proof: whether the model computes what it computed; None for attacks that do not claim it.
+        proof: whether the model computes the same as before; None for attacks that do not claim it.
         reason: why the attack, or the measurement, was not possible; "" where all was.
     """
 
@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def finding(self) -> Finding:
-        """The one that a verdict would rest on.
+        """The finding that a verdict would rest on.
 
         Raises:
             KeyError: the attack was not carried out.
@@ -56,7 +56,7 @@ class Trial:
 def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Reference | None = None) -> Trial:
     """Attack the release, read what is left of the mark, and measure what is left of the model.
 
-    What the attack wrote lies in `setup.scratch` meanwhile and is taken away, with whatever else lies there.
+    What the attack writes lies in `setup.scratch`, whose whole content is removed at the end.
 
     Args:
         reference: the release, run on a text; None where nothing is to be measured.
@@ -86,7 +86,7 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
                     proof = _proof(reference, attacked, runnable)
             except CancelledError:
                 raise
-            except IrwmError as error:  # what was read of the mark stands all the same
+            except IrwmError as error:  # the findings stay valid
                 reason = str(error)
         return Trial(attack.name, value, findings, traced, utility, proof, reason)
     except CancelledError:
@@ -102,7 +102,7 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
 
 
 def _proof(reference: Reference, attacked: Attacked, runnable: Path) -> SameFunction:
-    """Of the suspect itself, as sharp as its dtype; and, sharper, of the numbers before they were rounded to that."""
+    """For the suspect itself, as sharp as its dtype, and, sharper, for its numbers before they were rounded to it."""
     stored = same_function(reference, runnable, attacked.token_ids)
     if attacked.exact is None:
         return stored

@@ -1,12 +1,12 @@
 """From a family, a config and the tensors' shapes to a `Layout`; no weight is read.
 
-The shapes must bear the config out: a head count that does not fit the matrices would give a wrong invariant without
-any error further on, so every tensor of the layout is checked here.
+The shapes must agree with the config: a head count that does not fit the matrices would give a wrong invariant without
+any later error, so every tensor of the layout is checked here.
 
-A file may hold more than one model: an old and a new spelling of the same one, two side by side, or a decoy that was
-put there to be read instead. transformers loads one of them and says nothing of the others. So every path that fits is
-tried, the likeliest first, and whatever else bears the embedding's name is listed, since a name proves nothing. What is
-listed is read by whoever can tell the embedding by its content, and marked by nobody.
+A file may hold more than one model: an old and a new spelling of the same one, two models, or a decoy that is meant to
+be read instead. transformers loads one of them without mentioning the others. So every path that fits is tried,
+likeliest first, and all other tensors with the embedding's name are listed as alternatives, since a name proves
+nothing. Alignment reads them too, since it knows the embedding by its content; a model with alternatives is not marked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from irwm.families.schema import Layout, Norm, Shapes, TensorRef
 
 # The dtypes whose rounding of Gemma's normaliser can be told from float32's.
 _HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be all holes.
+# The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be sparse.
 MOST_ROWS = 1 << 22
 _SHOWN = 3
 # What a multimodal model's files put in front of its language model's names, in the spellings that families list.
@@ -37,7 +37,7 @@ def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) 
     Where the files hold several models, the one that the config implies is it; the others' embeddings are alternatives.
 
     Args:
-        notes: what is to be said already.
+        notes: the first of the layout's notes.
 
     Raises:
         UnknownFamilyError: layer 0's q and k or the embedding are not in the files.
@@ -84,7 +84,8 @@ def tried(families: Iterable[Family]) -> str:
 
 
 def present(shapes: Shapes) -> str:
-    """What is there instead: layer 0's attention names if any, since a quantised or adapter file shows there."""
+    """Names that are present instead, for a message: layer 0's attention if any, which shows quantised files and
+    adapters."""
     layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
     some = (layer or list(shapes))[:4]
     return f"{len(shapes)} tensors, such as {', '.join(some)}" if some else "no tensors"
@@ -103,7 +104,7 @@ def _first(prefix: str, names: tuple[str, ...], shapes: Shapes) -> str | None:
 def _fitting(family: Family, shapes: Shapes, *, nested: bool) -> list[Prefix]:
     """The prefixes behind which layer 0's q and k stand, or where a family has none the embedding, likeliest first.
 
-    None where the only ones that fit are several that no family lists: which of them is meant would be a guess.
+    [] where several fit and no family lists them: choosing one would be a guess.
 
     Args:
         nested: the config describes a multimodal model, so that its language model stands behind a wrapper's name.
@@ -125,7 +126,7 @@ def _fits(family: Family, body: str, shapes: Shapes) -> bool:
 
 
 def _bodies(family: Family, shapes: Shapes) -> list[str]:
-    """Paths that are none of the family's own and fit all the same, since any wrapper may stand in front."""
+    """Further paths that fit, since any wrapper may stand in front of the family's own."""
     anchors = layer0(family)[:1] or family.embedding
     bodies = {n.removesuffix(anchor) for anchor in anchors for n in shapes if n.endswith("." + anchor)}
     bodies -= {prefix.body for prefix in family.prefixes}
@@ -182,7 +183,7 @@ def _could_be(layout: Layout, shape: tuple[int, ...]) -> bool:
 
 
 class _Builder:
-    """Collects one layout; an object only so that family, config, shapes and prefix need not be passed around."""
+    """Builds the layout of the model behind one prefix."""
 
     def __init__(self, family: Family, config: Config, shapes: Shapes, notes: list[str], prefix: Prefix) -> None:
         self.family = family
@@ -224,7 +225,7 @@ class _Builder:
         return layout if family.projections is None else self._with_projections(layout, family.projections, width)
 
     def _with_projections(self, layout: Layout, spec: Projections, width: int) -> Layout:
-        heads, kv_heads, head_dim = self._heads(spec, width)
+        heads, kv_heads, head_dim = head_counts(self.family, spec, self.config, width)
         q, k, q_bias, k_bias = self._projections(spec, heads, kv_heads, head_dim, width)
         return replace(
             layout,
@@ -254,14 +255,14 @@ class _Builder:
         if name is None:
             if not tied or head_name is None:
                 raise _no_embedding(self.family, self.shapes)
-            # Savers that store shared memory once may keep either name; transformers loads both ways.
+            # A saver that stores shared memory once may keep either name; transformers loads both.
             self.notes.append(f"The embedding is stored under its output head's name, {head_name}.")
             name, head_name = head_name, None
         shape = self.shapes[name]
         if len(shape) != 2 or min(shape) < 1:
-            raise _mismatch("the embedding is not a matrix", name, "(vocabulary, hidden size)", shape)
+            raise shape_mismatch("the embedding is not a matrix", name, "(vocabulary, hidden size)", shape)
         if shape[0] > MOST_ROWS:
-            raise _mismatch("the embedding has more rows than any vocabulary", name, f"at most {MOST_ROWS}", shape)
+            raise shape_mismatch("the embedding has more rows than any vocabulary", name, f"at most {MOST_ROWS}", shape)
         return name, head_name, tied
 
     def _head(self, name: str | None, tied: bool, shape: tuple[int, int]) -> TensorRef | None:
@@ -286,7 +287,7 @@ class _Builder:
         if family.embedding_width is not None and config.count(family.embedding_width) is not None:
             key, expected = family.embedding_width, config.count(family.embedding_width)
         if expected is not None and expected != hidden_size:
-            raise _mismatch(
+            raise shape_mismatch(
                 f"the embedding's width contradicts the config's {key}",
                 embedding,
                 f"(vocabulary, {expected})",
@@ -313,37 +314,6 @@ class _Builder:
         root = torch.tensor(math.sqrt(hidden_size), dtype=torch.float32)
         name = (self.config.dtype() or "").removeprefix("torch.")
         return float(root.to(_HALF_DTYPES.get(name, torch.float32)))
-
-    def _heads(self, spec: Projections, width: int) -> tuple[int, int, int]:
-        family, config = self.family, self.config
-        heads = config.count(family.heads)
-        if heads is None:
-            raise CorruptCheckpointError(
-                f"the config has no {family.heads}",
-                file="config.json",
-                advice="Compare config.json with the one the model was published with",
-            )
-        stated = config.count(family.kv_heads) if family.kv_heads else None
-        kv_heads = spec.kv_heads or stated or heads
-        parts = kv_heads if spec.groups == "kv_heads" else spec.groups
-        if heads % kv_heads or heads % parts or kv_heads % parts:
-            raise CorruptCheckpointError(
-                "the config's query heads do not divide into its key heads",
-                file="config.json",
-                expected=f"a number of key heads that divides {heads}" + (f", and {parts} both" if parts > 1 else ""),
-                found=str(kv_heads),
-            )
-        head_dim = config.count(family.head_dim) if family.head_dim else None
-        if head_dim is None:
-            if width % heads:
-                raise CorruptCheckpointError(
-                    "the hidden size does not divide into the config's heads",
-                    file="config.json",
-                    expected=f"a number of heads that divides {width}",
-                    found=str(heads),
-                )
-            head_dim = width // heads
-        return heads, kv_heads, head_dim
 
     def _projections(
         self, spec: Projections, heads: int, kv_heads: int, head_dim: int, width: int
@@ -391,11 +361,11 @@ class _Builder:
         name = self.prefix.body + name
         shape = self.shapes.get(name)
         if shape is None or len(shape) != 2 or shape[0] < least or shape[1] != width:
-            raise _mismatch("an embedding table does not fit", name, f"(at least {least}, {width})", shape)
+            raise shape_mismatch("an embedding table does not fit", name, f"(at least {least}, {width})", shape)
         return TensorRef(name)
 
     def _norm(self, role: NormRole | None, size: int, heads: int = 1) -> Norm | None:
-        """The norm of a role; `size` is that of a head in a norm on q or k, which have `heads` of them."""
+        """The norm of a role; of a norm on q or k, `size` is a head's size and `heads` the number of heads."""
         if role is None:
             return None
         shape = (heads * size,) if role.over == "projection" else (size,)
@@ -420,13 +390,52 @@ class _Builder:
         return self._ref(_first(self.prefix.body, names, self.shapes) or self.prefix.body + names[0], shape)
 
     def _ref(self, name: str, expected: tuple[int, ...]) -> TensorRef:
-        """A tensor that must be there in exactly this shape."""
+        """A tensor that must be present in exactly this shape."""
         found = self.shapes.get(name)
         if found is None:
-            raise _mismatch("a tensor is missing", name, str(expected), None)
+            raise shape_mismatch("a tensor is missing", name, str(expected), None)
         if tuple(found) != tuple(expected):
-            raise _mismatch("a tensor's shape contradicts the config", name, str(expected), found)
+            raise shape_mismatch("a tensor's shape contradicts the config", name, str(expected), found)
         return TensorRef(name)
+
+
+def head_counts(family: Family, spec: Projections, config: Config, width: int) -> tuple[int, int, int]:
+    """Query heads, key heads, and entries per head.
+
+    Args:
+        width: entries per token in the layer.
+
+    Raises:
+        CorruptCheckpointError: the config states none, or numbers that do not divide.
+    """
+    heads = config.count(family.heads)
+    if heads is None:
+        raise CorruptCheckpointError(
+            f"the config has no {family.heads}",
+            file="config.json",
+            advice="Compare config.json with the one the model was published with",
+        )
+    stated = config.count(family.kv_heads) if family.kv_heads else None
+    kv_heads = spec.kv_heads or stated or heads
+    parts = kv_heads if spec.groups == "kv_heads" else spec.groups
+    if heads % kv_heads or heads % parts or kv_heads % parts:
+        raise CorruptCheckpointError(
+            "the config's query heads do not divide into its key heads",
+            file="config.json",
+            expected=f"a number of key heads that divides {heads}" + (f", and {parts} both" if parts > 1 else ""),
+            found=str(kv_heads),
+        )
+    head_dim = config.count(family.head_dim) if family.head_dim else None
+    if head_dim is None:
+        if width % heads:
+            raise CorruptCheckpointError(
+                "the hidden size does not divide into the config's heads",
+                file="config.json",
+                expected=f"a number of heads that divides {width}",
+                found=str(heads),
+            )
+        head_dim = width // heads
+    return heads, kv_heads, head_dim
 
 
 def _no_embedding(family: Family, shapes: Shapes) -> UnknownFamilyError:
@@ -437,7 +446,8 @@ def _no_embedding(family: Family, shapes: Shapes) -> UnknownFamilyError:
     )
 
 
-def _mismatch(problem: str, name: str, expected: str, found: tuple[int, ...] | None) -> CorruptCheckpointError:
+def shape_mismatch(problem: str, name: str, expected: str, found: tuple[int, ...] | None) -> CorruptCheckpointError:
+    """The error for a tensor that is missing (`found` is None) or has an unexpected shape."""
     return CorruptCheckpointError(
         problem,
         tensor=name,

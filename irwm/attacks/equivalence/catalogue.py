@@ -7,9 +7,7 @@ from typing import Any
 
 from irwm.attacks.equivalence.conversion import as_llama
 from irwm.attacks.equivalence.head import settle_head
-from irwm.attacks.equivalence.heads import map_qk, map_vo, reorder_heads, shift_key_bias
 from irwm.attacks.equivalence.naming import cast, rename_tensors
-from irwm.attacks.equivalence.neurons import reorder_neurons
 from irwm.attacks.equivalence.residual import (
     flip_signs,
     fold_gains,
@@ -21,6 +19,7 @@ from irwm.attacks.equivalence.residual import (
     shift_tables,
 )
 from irwm.attacks.equivalence.state import State
+from irwm.attacks.equivalence.sublayers import map_qk, map_vo, reorder_heads, reorder_neurons, shift_key_bias
 from irwm.attacks.equivalence.tokens import pad_tokens, reorder_tokens, trim_tokens
 from irwm.attacks.equivalence.transform import Transform
 from irwm.errors import ParameterError
@@ -58,7 +57,7 @@ def apply(state: State, steps: Sequence[Step], seed: int = 0) -> State:
     Args:
         state: the model.
         steps: names of transforms, each alone or in a pair with its options.
-        seed: step i draws with seed + i, unless its options give a seed of its own.
+        seed: step i draws with seed + i, unless its options give a seed.
 
     Raises:
         NotApplicableError: a step would change what the model computes.

@@ -16,7 +16,7 @@ from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms
 
 # The family that the attack writes, and its class in transformers.
 _TARGET, _CLASS = "llama", "LlamaForCausalLM"
-# What stays of the old config; the rest is written from the model's structure.
+# Keys that are copied from the old config; the rest follows from the model's structure.
 _CARRIED = (
     "dtype",
     "torch_dtype",
@@ -72,8 +72,8 @@ def as_llama(state: State) -> State:
     into an embedding of its own, Qwen 2's missing output bias as zeros. Phi-3, Gemma, Mistral and Qwen 2, unless they
     use a sliding window or a rotary embedding that a Llama does not have.
 
-    Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, which is what it is
-    in float32.
+    Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, as Gemma does in
+    float32.
     """
     if structure_of(state).embedding_scaled:
         state = untied(state)

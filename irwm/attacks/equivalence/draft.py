@@ -1,4 +1,4 @@
-"""A state being edited: the one place where tensors are replaced, so that none is ever changed in place."""
+"""Editing a state: tensors are replaced only here, so that none is ever changed in place."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def disguise(
         model_dir: a model folder, or one .safetensors file.
         out_dir: a new folder.
         steps: names of transforms, each alone or in a pair with its options: ["rotate", ("map_qk", {"condition": 3})].
-        seed: step i draws with seed + i, unless its options say otherwise.
+        seed: step i draws with seed + i, unless its options give a seed.
         dtype: see the module.
     """
     require_absent(Path(out_dir))  # before the work and not after it
@@ -64,24 +64,3 @@ class Attack:
         chosen = {option: given[option] for option in TRANSFORMS[self.__name__].options if option in given}
         dtype = None if "dtype" in chosen else given.get("dtype")
         return disguise(model_dir, out_dir, [(self.__name__, chosen)], dtype=dtype)
-
-
-permute_residual = Attack("permute_residual")
-flip_signs = Attack("flip_signs")
-rotate = Attack("rotate")
-rescale = Attack("rescale")
-fold_gains = Attack("fold_gains")
-regain = Attack("regain")
-map_qk = Attack("map_qk")
-map_vo = Attack("map_vo")
-reorder_heads = Attack("reorder_heads")
-shift_key_bias = Attack("shift_key_bias")
-reorder_neurons = Attack("reorder_neurons")
-shift_rows = Attack("shift_rows")
-shift_tables = Attack("shift_tables")
-reorder_tokens = Attack("reorder_tokens")
-trim_tokens = Attack("trim_tokens")
-pad_tokens = Attack("pad_tokens")
-rename_tensors = Attack("rename_tensors")
-cast = Attack("cast")
-as_llama = Attack("as_llama")

@@ -1,4 +1,4 @@
-"""The output head: told apart from the embedding, or made a tensor of its own."""
+"""The output head: whether it is the embedding, and how to make it a separate tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irwm.families.family import anatomy_of
 
 
 def settle_head(state: State) -> State:
-    """The state as transformers would load it, where the config ties the head and the files hold one all the same.
+    """The state as transformers would load it, where the config ties the head although the files hold one.
 
     A copy that equals the embedding is dropped. One that differs stays, and the config is set to untied, since
     transformers leaves two different tensors as they are.
@@ -33,7 +33,7 @@ def settle_head(state: State) -> State:
 
 
 def untied(state: State) -> State:
-    """The state with an output head of its own; as it is where the model has one already or none at all."""
+    """The state with a separate output head; unchanged where the model has one already, or no head at all."""
     structure = structure_of(state)
     if not structure.tied:
         return state
@@ -48,6 +48,6 @@ def untied(state: State) -> State:
 
 
 def free_tables(state: State) -> State:
-    """The state with tables that may be changed apart from the head: BERT's head reads not the stream, but the output
-    of layers of its own, so whatever is done to the stream's coordinates must not reach it through a tie."""
+    """The state with tables that may be changed without changing the head. BERT's head does not read the stream but the
+    output of further layers, so a change of the stream's coordinates must not reach it through a tie."""
     return untied(state) if structure_of(state).post_norm_stream else state

@@ -19,7 +19,7 @@ from irwm.attacks.equivalence.structure import Structure, structure_of
 from irwm.attacks.equivalence.transform import layer_norm, no_post_norms, rms_norms, transform
 from irwm.errors import ParameterError
 
-# Between 1/8 and 8, bfloat16 and float16 keep their relative precision for every weight that matters.
+# Between 1/8 and 8, all weights that matter keep their relative precision in bfloat16 and float16.
 _LARGEST_DRAWN_FACTOR = 8.0
 
 
@@ -60,8 +60,8 @@ def rotate(state: State, seed: int = 0) -> State:
 @transform()
 def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
     """Multiplies the stream by `factor` > 0 (drawn between 1/8 and 8 if None), and the config's eps by its square, so
-    that the norms give exactly what they gave. A BERT's prediction head has a LayerNorm of its own behind a GELU, for
-    which eps is then off; at BERT's 1e-12 this is far below rounding."""
+    that the norms put out exactly the same. A BERT's prediction head has another LayerNorm behind a GELU, for which the
+    new eps is wrong; at BERT's 1e-12 the error is far below rounding."""
     if factor is None:
         factor = float(log_uniform(1, _LARGEST_DRAWN_FACTOR, generator(seed)))
     if not 0 < factor < float("inf"):
@@ -127,7 +127,7 @@ def _scale_rms_stream(state: State, c: float) -> State:
     structure, draft = structure_of(state), Draft(state)
     offset = structure.norm.offset
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
-    # A post-norm cancels the writers' scale, which is there for its eps only; its own gain sets that of its output.
+    # A post-norm cancels the writers' scale, which only keeps its eps right; its gain sets the scale of its output.
     draft.change(structure.post_norms, lambda g: (g + offset) * c - offset)
     if structure.tied:
         draft.change([structure.norms[-1].gain], lambda g: (g + offset) / c - offset)

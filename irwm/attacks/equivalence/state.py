@@ -42,7 +42,7 @@ class State:
         files: companion files by their path inside the folder, such as "tokenizer.json"; config.json not included.
         metadata: the safetensors file's string metadata.
         token_ids: int64 (vocabulary at reading,), the present row of each token that the model was read with, -1
-            where it was trimmed; None until a transform moves rows. The truth that an alignment can be held against.
+            where it was trimmed; None until a transform moves rows. Tests compare alignments with it.
     """
 
     config: Mapping[str, Any]
@@ -53,7 +53,7 @@ class State:
     token_ids: torch.Tensor | None = None
 
     def json(self, name: str) -> Any:
-        """The companion `name` as parsed JSON, a fresh copy; None where there is no such file or it is no JSON."""
+        """The companion `name` as parsed JSON, a fresh copy; None where the file is missing or not JSON."""
         if name not in self.files:
             return None
         try:
@@ -151,7 +151,7 @@ def with_dtype(state: State, dtype: str) -> State:
 
 
 def _shape_only(piece: Any) -> torch.Tensor:
-    # An empty slice tells the dtype without reading anything; 0-d tensors have no slice and are a number to read.
+    # An empty slice has the dtype and reads nothing; a 0-d tensor has no slices.
     shape = piece.get_shape()
     dtype = piece[:0].dtype if shape else torch.float32
     return torch.empty(shape, dtype=dtype, device="meta")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from irwm.attacks.equivalence.state import State
 from irwm.errors import CorruptCheckpointError, NotApplicableError
+from irwm.families.building import head_counts, shape_mismatch
 from irwm.families.configvalues import Config, shown
 from irwm.families.family import Anatomy, Family, NormRole, anatomy_of, dissected, family_of
 from irwm.families.schema import TensorRef
@@ -170,8 +171,8 @@ class _Surveyor:
         norm = family.input_norm or family.embedding_norm
         if family.projections is None or norm is None or not isinstance(norm.eps, str):
             raise TypeError(f"{family.name}: an anatomy needs q and k, and norms whose eps the config states")
-        self.norm, self.eps_key = norm, norm.eps
-        self.qkv = [family.module(family.projections.q), family.module(family.projections.k), anatomy.v]
+        self.norm, self.eps_key, self.spec = norm, norm.eps, family.projections
+        self.qkv = [family.module(self.spec.q), family.module(self.spec.k), anatomy.v]
         self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
         self.config = Config(state.config, state.config, family.model_types[model_type])
         self.placed: set[str] = set()
@@ -182,7 +183,7 @@ class _Surveyor:
         plan, family = self.plan, self.family
         embedding = self._matrix(self.prefix + family.embedding[0], None, None)
         vocab_size, hidden_size = self.tensors[embedding].shape
-        heads, kv_heads, head_dim = self._heads(hidden_size)
+        heads, kv_heads, head_dim = head_counts(family, self.spec, self.config, hidden_size)
         head, head_name, has_head = self._head(vocab_size, hidden_size)
         stems = self._stems()
         layers = tuple(self._layer(stem, heads * head_dim, kv_heads * head_dim, hidden_size) for stem in stems)
@@ -234,21 +235,6 @@ class _Surveyor:
                 advice="Check that no shard is missing",
             )
         return [f"{path}{i}" for i in sorted(numbers)]
-
-    def _heads(self, hidden_size: int) -> tuple[int, int, int]:
-        heads = self.config.count(self.family.heads)
-        if heads is None:
-            raise CorruptCheckpointError(f"the config has no {self.family.heads}", file="config.json")
-        kv_heads = (self.config.count(self.family.kv_heads) if self.family.kv_heads else None) or heads
-        stated = self.config.count(self.family.head_dim) if self.family.head_dim else None
-        if heads % kv_heads or (stated is None and hidden_size % heads):
-            raise CorruptCheckpointError(
-                "the config's heads do not divide",
-                file="config.json",
-                expected=f"key heads that divide {heads}, heads that divide {hidden_size}",
-                found=f"{heads} heads, {kv_heads} key heads",
-            )
-        return heads, kv_heads, stated if stated is not None else hidden_size // heads
 
     def _rotary_dim(self, head_dim: int) -> int:
         if self.plan.rotary == "none":
@@ -405,10 +391,5 @@ class _Surveyor:
 
 
 def _mismatch(name: str, expected: str, found: tuple[int, ...] | None) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        "a tensor is missing" if found is None else "a tensor's shape contradicts the config",
-        tensor=name,
-        expected=expected,
-        found="no such tensor" if found is None else str(found),
-        advice="Check that config.json belongs to these files and that no shard is missing",
-    )
+    problem = "a tensor is missing" if found is None else "a tensor's shape contradicts the config"
+    return shape_mismatch(problem, name, expected, found)

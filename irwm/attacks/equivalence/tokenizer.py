@@ -1,6 +1,6 @@
-"""A tokenizer's files after token ids were changed: every id in them is mapped, and what belongs to no row is gone.
+"""A tokenizer's files after token ids were changed: every id in them is mapped, and tokens without a row are removed.
 
-Only the JSON and text files are handled, by hand: no tokenizer library is loaded. SentencePiece's binary
+Only the JSON and text files are handled, without a tokenizer library. SentencePiece's binary
 `tokenizer.model` cannot be renumbered, and where a tokenizer.json lies beside it loaders do not need it.
 """
 
@@ -11,23 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm.attacks.equivalence.state import State
+from irwm.checkpoint.tokens import TOKENIZER_FILES
 
+_CHAT_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 BINARY_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    *BINARY_FILES,
-)
 # Lists of token ids in config.json and generation_config.json besides the keys ending in _token_id(s).
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
-# Keeps the word-piece or unigram that fills a hole from ever being the best way to write a text.
+# So low that the stand-in for a hole is never the best way to write a text.
 _HOLE_SCORE = -1e6
 
 
@@ -93,7 +83,7 @@ def renumbered(state: State, new_ids: Sequence[int]) -> tuple[dict[str, Any], di
 
 def without_tokenizer(state: State) -> dict[str, bytes]:
     """The companion files less the tokenizer's."""
-    return {name: content for name, content in state.files.items() if name not in TOKENIZER_FILES}
+    return {name: content for name, content in state.files.items() if name not in {*TOKENIZER_FILES, *_CHAT_TEMPLATES}}
 
 
 def _tokenizer(tokenizer: dict[str, Any], new_ids: Sequence[int], tokens: set[str]) -> dict[str, Any]:

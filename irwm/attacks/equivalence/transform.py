@@ -85,7 +85,7 @@ def layer_norm(_state: State, structure: Structure) -> str | None:
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:
-    """What layers add to the stream is not normalised and given a gain of its own on the way."""
+    """What layers add to the stream does not go through a norm with a gain."""
     if not structure.post_norms:
         return None
     return "norms with gains stand between its layers' outputs and the residual stream, and cannot be folded away"

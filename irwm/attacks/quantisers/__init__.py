@@ -1,4 +1,4 @@
-"""Quantised copies as thieves publish them, each written by the tool that they use, or by what that tool does.
+"""Quantised copies as thieves publish them, written by the tools that they use or in the same way.
 
 converter      which tensor goes where in a GGUF file, and how it is arranged there
 mixture        which number format each gets, and the rounding

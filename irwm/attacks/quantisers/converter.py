@@ -1,7 +1,7 @@
-"""What llama.cpp's converter makes of a model folder: each tensor's name in a GGUF file and its arrangement there.
+"""Each tensor's name and arrangement in a GGUF file, as llama.cpp's converter writes it.
 
-The names are gguf's own; what the converter does besides stands under `gguf` in the family's data file and is held
-against transformers' own GGUF loader by the tests. `irwm.checkpoint.formats.gguf_translation` undoes layer 0 alone;
+The names are gguf's own. What the converter does besides stands under `gguf` in the family's data file; the tests
+compare it with transformers' own GGUF loader. `irwm.checkpoint.formats.gguf_translation` undoes layer 0 alone;
 here is the whole model, both ways.
 """
 
@@ -36,7 +36,7 @@ class Convention:
     paired: bool
 
 
-# What the files of these settings look like is understood; others change how positions are turned.
+# Kinds of rotary embedding whose settings in a GGUF file are known.
 _ROPES = ("default", "llama3")
 
 
@@ -48,7 +48,7 @@ class Place:
         source: its name in the model folder.
         name: its name in the GGUF file.
         shape: the same in both.
-        heads: into how many heads its rows fall that have to be paired; 0 where none are.
+        heads: number of heads whose rows are paired; 0 where none are.
         added: to every entry.
     """
 

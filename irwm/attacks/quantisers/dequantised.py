@@ -19,13 +19,13 @@ from irwm.release.partial import require_absent
 
 def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) -> Path:
     """Write the numbers that a quantised copy stands for under the names, and with the files, of the model it was
-    made of.
+    made from.
 
-    What the copy has no place for, such as the heads of a BERT in a GGUF file, is the model's own. The folder is
-    float32: every number that the copy's codes stand for is held exactly.
+    Tensors for which the copy has no place, such as the heads of a BERT in a GGUF file, are taken from the model. The
+    folder is float32, which holds every number that the copy's codes stand for exactly.
 
     Args:
-        copy: a GGUF file or a quantised folder, made of `model_dir`.
+        copy: a GGUF file or a quantised folder, made from `model_dir`.
         model_dir: a model folder in safetensors, not quantised.
         out_dir: must not exist.
 
@@ -54,7 +54,7 @@ def _of_folder(model: Checkpoint, other: Checkpoint) -> dict[str, torch.Tensor]:
     for name, entry in model.tensors.items():
         theirs = other.tensors.get(name)
         value = read_tensor(entry if theirs is None else theirs)
-        # Counted positions, which older models store, are no weights.
+        # Position numbers, which older models store, are not weights.
         dispensable = not value.is_floating_point() or (model.tied and name == "lm_head.weight")
         if theirs is None and not dispensable:
             raise _differs(other, name, str(tuple(entry.shape)), "no such tensor")
@@ -88,5 +88,5 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 
 def _differs(other: Checkpoint, name: str, expected: str, found: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        "The copy was not made of this model", file=other.path, tensor=name, expected=expected, found=found
+        "The copy was not made from this model", file=other.path, tensor=name, expected=expected, found=found
     )

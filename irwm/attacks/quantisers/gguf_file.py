@@ -1,4 +1,4 @@
-"""A model folder as one GGUF file, the way thieves publish models: what llama.cpp's converter and quantiser make."""
+"""A model folder as one GGUF file, as llama.cpp's converter and quantiser write it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from irwm.attacks.quantisers import mixture
 from irwm.attacks.quantisers.converter import Convention, Place, convention, places, rope_of
-from irwm.attacks.quantisers.mixture import FILE_TYPES, KINDS
+from irwm.attacks.quantisers.mixture import FILE_TYPES
 from irwm.attacks.quantisers.vocabulary import write_vocabulary
 from irwm.attacks.rewrite import new_folder, open_safetensors
 from irwm.checkpoint import Checkpoint, read_tensor
@@ -45,8 +45,8 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
         OutputExistsError: `out_dir` exists.
         CheckpointError: `model_dir` is not a checkpoint that is read.
     """
-    if kind not in KINDS:
-        raise ParameterError("unknown kind of GGUF file", expected=" or ".join(KINDS), found=repr(kind))
+    if kind not in FILE_TYPES:
+        raise ParameterError("unknown kind of GGUF file", expected=" or ".join(FILE_TYPES), found=repr(kind))
     model = open_safetensors(model_dir)
     planned = places(model)
     chosen = mixture.formats(planned, kind)
@@ -136,7 +136,7 @@ def _write_attention(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None
 
 
 def _rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
-    """By what Llama 3.1's frequencies are divided, (head_dim / 2,) float32; None for models without such."""
+    """The divisors of Llama 3.1's rotary frequencies, (head_dim / 2,) float32; None for models without them."""
     rope = rope_of(config)
     if rope.get("rope_type") != "llama3":
         return None

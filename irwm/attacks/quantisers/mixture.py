@@ -20,12 +20,9 @@ import torch
 from irwm.attacks.quantisers.converter import Place
 from irwm.errors import UnsupportedCheckpointError
 
-# By llama.cpp's names for whole files; the kinds of a thief's choice, from the largest on.
-KINDS = ("F16", "Q8_0", "Q4_0", "Q4_K_M")
-_BASE = {"F16": "F16", "Q8_0": "Q8_0", "Q4_0": "Q4_0", "Q4_K_M": "Q4_K"}
-# The entry of llama.cpp's enum llama_ftype, which the file states.
-FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15}
-# Numbers per block, and the format that a row gets which is no whole number of them.
+# llama.cpp's names for whole files, largest first, and their numbers in its enum llama_ftype, which the file states.
+FILE_TYPES = {"F16": 1, "Q8_0": 7, "Q4_0": 2, "Q4_K_M": 15}
+# Numbers per block, and the format of rows that are not a whole number of blocks.
 _BLOCK = {"F16": 1, "Q4_0": 32, "Q5_0": 32, "Q8_0": 32, "Q4_K": 256, "Q6_K": 256}
 _INSTEAD = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 _GGML_TYPES = {"Q4_K": 12, "Q6_K": 14}
@@ -70,7 +67,7 @@ def _format(place: Place, kind: str, last: bool, finer: bool) -> str:
     plain = len(place.shape) < 2 or not name.endswith(".weight") or "_norm.weight" in name
     if plain or name in ("position_embd.weight", "token_types.weight"):
         return "F32"
-    chosen = _BASE[kind]
+    chosen = kind.removesuffix("_M")
     if last and kind not in ("F16", "Q8_0"):
         chosen = "Q8_0" if columns % _BLOCK[chosen] else "Q6_K"
     elif finer and kind == "Q4_K_M":
@@ -86,7 +83,7 @@ def _format(place: Place, kind: str, last: bool, finer: bool) -> str:
 
 
 def missing(chosen: Sequence[str]) -> str | None:
-    """Why these formats cannot be rounded to on this machine, in a sentence; None if they can."""
+    """Why this machine cannot round to these formats, in a sentence; None if it can."""
     wanted = sorted(set(chosen) & set(_GGML_TYPES))
     if wanted and _library() is None:
         return f"{' and '.join(wanted)} is rounded by GGML's own code, which needs the package {PACKAGE}."
@@ -108,12 +105,12 @@ def rounded(value: torch.Tensor, chosen: str) -> np.ndarray:
         value: float32, with rows of a whole number of blocks.
 
     Raises:
-        UnsupportedCheckpointError: the package is missing, or a number is none.
+        UnsupportedCheckpointError: the package is missing, or a weight is infinite or NaN.
     """
     import gguf
 
     if not bool(torch.isfinite(value).all()):
-        raise UnsupportedCheckpointError("a weight is infinite or no number, which no block of bits can hold")
+        raise UnsupportedCheckpointError("a weight is infinite or NaN, which no quantised block can hold")
     numbers = np.ascontiguousarray(value.numpy(), dtype=np.float32)
     if chosen not in _GGML_TYPES:
         return gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[chosen])

@@ -17,7 +17,7 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 # GGUF's kinds of tokenizers, each called after the first model that had it: pieces of words, of bytes, or of text.
 _WORDPIECE, _BYTES, _SENTENCEPIECE = "bert", "gpt2", "llama"
 _SPECIAL = ("bos", "eos", "unk", "sep", "pad", "mask")
-# What llama.cpp's converter gives each token where the merges, and no probabilities, are known.
+# The score that llama.cpp's converter gives each token where only the merges are known.
 _NO_SCORE = -1000.0
 
 
@@ -83,12 +83,12 @@ def _kind(text: str | None, added: Mapping[str, Any] | None, unknown: str | None
 
 
 def _phantom(text: str) -> str:
-    """llama.cpp marks the beginnings of words where BERT marks their continuations."""
+    """llama.cpp marks the beginning of a word, BERT its continuation."""
     return text[2:] if text.startswith("##") else f"▁{text}"
 
 
 def _merges(merges: Iterable[Any]) -> Iterable[str]:
-    """One text a merge, its halves parted by a space; a space within a half becomes Ġ, as the converter writes it."""
+    """One text per merge, with a space between its halves; a space within a half becomes Ġ, as in the converter."""
     for merge in merges:
         yield merge if isinstance(merge, str) else " ".join(part.replace(" ", "Ġ") for part in merge)
 

@@ -1,4 +1,4 @@
-"""Changes inside the attention: between q and k, between v and o, and of the order of heads.
+"""Changes inside a layer: between q and k, between v and o, of the order of heads, and of the MLP's hidden units.
 
 Query head h reads key head h // (heads / kv_heads), so one map per key head serves all the query heads of its group.
 """
@@ -76,6 +76,28 @@ def shift_key_bias(state: State, seed: int = 0, size: float = 1.0) -> State:
             bias = draft.read(layer.k.bias)
             shift = size * torch.randn(bias.shape, generator=source, dtype=torch.float64)
             draft.write(layer.k.bias, bias + shift)
+    return draft.done()
+
+
+@transform()
+def reorder_neurons(state: State, seed: int = 0, spread: float = 2.0) -> State:
+    """Permutes each layer's hidden units. In a gated MLP, act(gate) * up is linear in `up`, so its rows are also
+    multiplied by factors between 1 / spread and spread, and the columns of `down` divided."""
+    if not 1 <= spread < float("inf"):
+        raise ParameterError("the spread of factors is out of range", expected="1 or more", found=str(spread))
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    for layer in structure.layers:
+        width = draft.read(layer.down.weight).shape[1]
+        order = torch.randperm(width, generator=source)
+        factors = torch.ones(width, dtype=torch.float64)
+        if layer.gate is not None:
+            factors = log_uniform(width, spread, source)
+            for ref in layer.gate.refs:
+                draft.write(ref, draft.read(ref)[order])
+        for ref in layer.up.refs:
+            rows = draft.read(ref)[order]
+            draft.write(ref, rows * (factors[:, None] if rows.ndim == 2 else factors))
+        draft.write(layer.down.weight, draft.read(layer.down.weight)[:, order] / factors)
     return draft.done()
 
 

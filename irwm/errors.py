@@ -68,7 +68,7 @@ class ParameterError(IrwmError, ValueError):
 
 
 class RowIndexError(ParameterError, IndexError):
-    """A row was asked for that the tensor does not have."""
+    """A requested row is not in the tensor."""
 
 
 class WatermarkKeyError(IrwmError):
@@ -84,7 +84,7 @@ class KeyMismatchError(WatermarkKeyError):
 
 
 class DeviceMemoryError(IrwmError):
-    """A GPU has not the memory for a tensor; no fault of the checkpoint's, which the processor may well read."""
+    """A GPU has too little memory for a tensor; the checkpoint may be sound, and the processor may read it."""
 
 
 class CheckpointError(IrwmError):
@@ -92,7 +92,7 @@ class CheckpointError(IrwmError):
 
 
 class NotACheckpointError(CheckpointError):
-    """The path holds nothing that is a model checkpoint, or cannot be read at all."""
+    """The path is not a model checkpoint, or cannot be read at all."""
 
 
 class CorruptCheckpointError(CheckpointError):

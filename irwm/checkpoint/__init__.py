@@ -1,4 +1,4 @@
-"""Checkpoints as files, opened without trusting them: from the path a person gave to rows of numbers.
+"""Checkpoints as files, opened without trusting them: from a path to rows of numbers.
 
     files              regular files only, read by position, compared with the state seen first
     magic, dtypes      what a file is instead of safetensors; the number formats, also GGML's
@@ -7,7 +7,7 @@
     rows               a tensor or some of its rows, reading only their bytes, each once
     shards             which files make up a checkpoint
     layout             its tensors, its config
-    quantised          weights stored as codes and scales, put together
+    quantised          weights stored as codes and scales, as one weight each
     adapter, lora      a low-rank adapter on its base model, and one weight's change
     card               what a person should know of a checkpoint, from its headers
     remembered         fingerprints of large originals, for as long as their files do not change
@@ -18,7 +18,7 @@ Below all of them, and below `irwm.release`, which writes checkpoints, is `platf
 differently with files.
 
 Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. Tensor names, file names and config
-values are a stranger's text: keys here, never paths, and to be escaped where they are shown.
+values are untrusted text: they are keys here and never paths, and must be escaped where they are shown.
 """
 
 from irwm.checkpoint.layout import CheckpointFiles, find_files

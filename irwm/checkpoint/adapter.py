@@ -1,7 +1,7 @@
-"""A low-rank adapter (LoRA) on its base model: the base, with what the adapter changes worked in.
+"""A low-rank adapter (LoRA) on its base model: the base with the adapter's changes applied.
 
-Nothing is written or merged: the result is a `Checkpoint` whose changed weights are worked out as they are read. The
-base has to be given. An adapter names one itself, but that is a path in a stranger's file, and is not followed.
+Nothing is written or merged: the result is a `Checkpoint` whose changed weights are computed when they are read. The
+caller has to give the base. An adapter names one itself, but that path is in an untrusted file and is not followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from irwm.families.family import families
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# What `Checkpoint.format` says, so that such a checkpoint is examined but not marked.
+# The format of an adapted checkpoint, which is examined but not marked.
 ADAPTER = Format("LoRA adapter", (), None, None, read_safetensors)
 MERGE = "Merge it into its base model first, with peft's merge_and_unload, and open the result"
 # Real ones have a few kB; all-linear of a mixture of experts may list thousands of names.
@@ -51,13 +51,13 @@ _UNREAD = (
     "use_qalora",
     "velora_config",
 )
-# Ways of drawing A and B that leave the base as it is; others take what A and B begin with off the base.
-_KEPT = (True, False, None, "gaussian", "eva", "orthogonal")
-# A pattern of alphas is a regular expression, and a stranger's could run for ever; these are read as plain names.
+# Initialisations of A and B that leave the base as it is; others subtract the initial product from the base.
+_PLAIN_STARTS = ("gaussian", "eva", "orthogonal")
+# A pattern of alphas is a regular expression, which could run forever; only these are read, as plain names.
 _PLAIN_PATTERN = re.compile(r"\^?[\w.\\]+\$?", re.ASCII)
-# How many targets decide where the base keeps what the adapter names.
+# How many targets are looked up to find the base's spelling of their names.
 _TRIED = 64
-# In place of a name in the base: the output head of a base that stores its tied embedding as that head.
+# Stands for the output head of a base that stores its tied embedding under the head's name.
 _HEAD = ""
 # The weight files of a model; an adapter's folder also holds a trainer's optimizer.pt and the like.
 _MODEL = ("model", "pytorch_model", "consolidated")
@@ -70,7 +70,7 @@ def is_adapter(path: str | Path) -> bool:
         return os.path.lexists(path.parent / ADAPTER_CONFIG)
     try:
         with os.scandir(path) as entries:
-            # No folder of an adapter has more; one that has is a model's or nothing, and its reader says so.
+            # An adapter's folder never holds more files; the reader of models refuses a folder that does.
             names = {entry.name for entry in islice(entries, 1000)}
     except (OSError, ValueError):
         return False
@@ -124,7 +124,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
     places = _places(pieces, base, weights)
     resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}
     tensors = dict(base.tensors)
-    # Codes that nobody here can read are no numbers to add to.
+    # Weights in formats that are not read cannot be changed.
     places = {target: name for target, name in places.items() if is_examined(base.tensors[name])}
     for target, name in places.items():
         change = config.change(target, pieces[target])
@@ -170,7 +170,7 @@ def _meaning(name: str, weights: Path) -> tuple[str, str]:
     """A tensor's name as the name of a weight, and the tensor's role in its change."""
     parts = name.removeprefix("base_model.model.").split(".")
     for place, part in enumerate(parts):
-        # What follows is "weight" and, in early files, the adapter's own name.
+        # What follows is "weight" and, in early files, the adapter's name.
         plain = parts[place + 1 :] in ([], ["weight"], ["default"], ["default", "weight"])
         if part in _ROLES and plain:
             return ".".join([*parts[:place], "weight"]), _ROLES[part]
@@ -185,18 +185,18 @@ def _meaning(name: str, weights: Path) -> tuple[str, str]:
                 found=part,
                 advice=MERGE,
             )
-    # Layers saved as a whole may stand behind peft's wrappers.
+    # Names of layers that are saved as a whole may hold peft's wrappers.
     return ".".join(part for part in parts if part not in ("base_layer", "modules_to_save", "default")), WHOLE
 
 
 def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str, str]:
-    """The adapter's targets with their names in the base; those that the base has not are left out, and an output head
-    that is stored for the embedding as well.
+    """The adapter's targets with their names in the base. Left out are targets that the base lacks, and the output head
+    of a base that stores its embedding under the head's name.
 
-    The two may spell the path to the language model differently, so that prefix is exchanged which fits best.
+    The two may spell the path to the language model differently; the exchange of prefixes that fits best is used.
 
     Raises:
-        CorruptCheckpointError: none is in the base, or one that attention or embedding depend on is not.
+        CorruptCheckpointError: the base has none of the targets, or lacks one of attention or of the embedding.
     """
     targets = list(pieces)
     bodies = ["", *dict.fromkeys(prefix.body for family in families() for prefix in family.prefixes if prefix.body)]
@@ -207,8 +207,8 @@ def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str,
         name = add + target.removeprefix(drop)
         if stands_in is None:
             return name
-        # The base holds its tied embedding as the head: what changes the embedding changes that, and what changes the
-        # head leaves the embedding as it is.
+        # The base stores its tied embedding as the head: changes of the embedding apply to that tensor, changes of the
+        # head do not.
         if name == base.layout.embedding.name:
             return _HEAD
         return base.layout.embedding.name if name == stands_in else name
@@ -313,8 +313,8 @@ class _Config:
             if found.get(key):
                 raise _unread(file, f"The adapter uses {key}, which is not read", "an adapter without it", "it is set")
         start = found.get("init_lora_weights", True)
-        if not any(start is kept or (isinstance(start, str) and start == kept) for kept in _KEPT):
-            problem = "The adapter was begun in a way that changes its base as well, which is not read"
+        if not isinstance(start, bool | None) and start not in _PLAIN_STARTS:
+            problem = "The adapter's initialisation changes its base as well, which is not read"
             raise _unread(file, problem, "true, gaussian, eva or orthogonal", shown(start))
         base = found.get("base_model_name_or_path")
         return cls(
@@ -365,7 +365,7 @@ def _ends(module: str, end: str) -> bool:
 
 
 def _number(file: Path, key: str, value: object) -> float:
-    # Exact for whole numbers of any length, which float() would choke on; false for NaN.
+    # Exact for integers of any length, for which float() fails; false for NaN.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e9:
         raise _unusable(file, key, "a number up to 1e9", value)
     return float(value)

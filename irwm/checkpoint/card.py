@@ -1,10 +1,10 @@
 """What a checkpoint is, as plain facts for page and report alike.
 
-Everything in a `Card` comes from headers, the config and a look into the folder, so that the card of a model larger
-than memory is there at once. What has to be read for is apart: `tokenizer_of` parses the tokenizer's files (a second
-or two for a vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.scheme.row_pool` read the embedding.
+Everything in a `Card` comes from headers, the config and the folder's list of files, so that the card of a model larger
+than memory is there at once. Slower facts are apart: `tokenizer_of` parses the tokenizer's files (a second or two for a
+vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.scheme.row_pool` read the embedding.
 
-Names and notes are a stranger's text as it stands in the files; whoever shows them escapes them.
+Names and notes are untrusted text from the files; they must be escaped where they are shown.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from irwm.families.recognition import UNKNOWN_FAMILY, language_sections
 from irwm.families.schema import Layout, Norm, TensorRef
 
 _GGUF_LAYERS = ("blk.", "enc.blk.")
-# Indices, masks and packed codes are no parameters.
+# Indices, masks and packed codes are not parameters.
 _WHOLE_NUMBERS = re.compile(r"[IU]\d+|BOOL")
-# Every safetensors file gives its framework as its format; the others are numbers of llama.cpp's own.
+# "format" is the framework in every safetensors file; the others are internal numbers of llama.cpp.
 _SAYING_NOTHING = frozenset({"format", "general.alignment", "general.file_type", "general.quantization_version"})
 _NORMS = {"rms": "RMS norm", "layer": "layer norm"}
 
@@ -41,7 +41,7 @@ class Stored:
         role: "Embedding", "Layer 0, q" and so on.
         name: the tensor's name in the files.
         shape: the role's own, in (out, in) orientation.
-        dtype: its number format in words: "bfloat16", "Q4_K", "GPTQ, 4 bits".
+        dtype: the name of its number format: "bfloat16", "Q4_K", "GPTQ, 4 bits".
         bits: bytes stored for the tensor, as bits per number; not whole where scales are counted in.
         part: which part of a fused tensor it is, and whether it lies transposed; "" for a plain tensor.
     """
@@ -95,7 +95,7 @@ class Card:
         name: the folder's or the file's.
         family: the family's name, "unknown" where only the embedding is known.
         title: what people call its models; "" where it is unknown.
-        recognised: what told the family, such as "config.json"; "" where nothing did.
+        recognised: where the family is known from, such as "config.json"; "" where it is unknown.
         format: "safetensors", "PyTorch", "GGUF".
         vocab_size, hidden_size: s and d.
         layers: layers whose tensors are in the files, 0 where the names do not tell.
@@ -109,12 +109,12 @@ class Card:
         roles: the tensors that the scheme uses.
         fused: q and k are parts of one tensor.
         tied: the embedding serves as output head.
-        head_stored: the files hold an output head, of its own or a copy.
+        head_stored: the files hold an output head, separate or a copy.
         formats: every tensor by number format, most bytes first.
         shards: the weight files.
         nbytes: their size.
         tokenizer_files: names of the tokenizer's files beside the weights; a GGUF file's own where it holds one.
-        said: what the first weight file says of itself, as key and text; nobody has checked it.
+        said: what the first weight file says of itself, as key and text; it is not checked.
         refusal, advice: why it cannot be marked and what helps; "" where it can.
         notes: sentences a person should see.
     """
@@ -229,7 +229,7 @@ def _refusal(checkpoint: Checkpoint) -> tuple[str, str]:
 
 def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
     """Layers under the path that layer 0's q is under; where that is unknown, under the path with the most."""
-    # "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; more digits than four are no layer.
+    # "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; a number of five digits is not a layer.
     numbered = re.compile(rf"(?:^|\.)(?:{'|'.join((*layer_words(), 'blk'))})\.(\d{{1,4}})\.")
     seen: dict[str, set[str]] = {}
     for name in tensors:
@@ -303,7 +303,7 @@ def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
 
 
 def _weights(role: str, norm: Norm | None) -> list[tuple[str, TensorRef]]:
-    """A norm's gain; of one for each head, which are all alike, the first."""
+    """A norm's gain; where there is one per head, which are all alike, the first."""
     weights = norm.weights if norm is not None else ()
     return [(role if len(weights) == 1 else f"{role}, one of {len(weights)}", ref) for ref in weights[:1]]
 

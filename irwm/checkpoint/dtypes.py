@@ -13,34 +13,18 @@ import torch
 
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
-# Bits per element of every format the safetensors library of 2025 writes. A tensor of one we cannot read is no reason
-# to refuse the file it is in: the size is all that is needed to step over it.
+# Bits per element of every format that the safetensors library of 2025 writes. A file may hold tensors in formats that
+# are not read; their sizes are enough to skip them.
 BITS: dict[str, int] = {
-    "F64": 64,
-    "F32": 32,
-    "F16": 16,
-    "BF16": 16,
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8,
-    "F8_E8M0": 8,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
+    **dict.fromkeys(("F64", "C64", "I64", "U64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "I8", "U8", "BOOL"), 8),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
-    "C64": 64,
-    "I64": 64,
-    "I32": 32,
-    "I16": 16,
-    "I8": 8,
-    "U64": 64,
-    "U32": 32,
-    "U16": 16,
-    "U8": 8,
-    "BOOL": 8,
 }
 
-# The ones handed out as torch tensors, bit for bit.
+# The formats that are read as torch tensors, bit for bit.
 TORCH: dict[str, torch.dtype] = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -56,7 +40,7 @@ TORCH: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 
-# Follows the format's name where a tensor is stored in another order than its rows'.
+# Follows the format's name where a tensor is not stored row by row.
 VIEW = ", strided"
 
 # The formats that the gguf package can turn into numbers. Spelt out, so that a model without any does not load it.
@@ -68,10 +52,10 @@ BLOCK_FORMATS = frozenset(
         *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
     }
 )
-# Numbers worked out at a time: half a megabyte, so that the package's intermediate results stay in the processor's
-# cache. It handles "rows" of one block at a time otherwise; one long row is 4 to 20 times as quick.
+# Numbers that are computed at a time: half a megabyte, so that the package's intermediate results stay in the
+# processor's cache. One long row is 4 to 20 times as fast as "rows" of one block each.
 _AT_ONCE = 1 << 17
-_LATEST = "Quantise the model anew with a current llama.cpp, as F16 or Q8_0 for instance"
+_LATEST = "Quantise the model again with a current llama.cpp, for instance as F16 or Q8_0"
 
 
 def torch_name(dtype: str) -> str:
@@ -88,7 +72,7 @@ def stored_as(number: int) -> tuple[str, int, int]:
     """What a GGML type's number means: its name, how many numbers are in a block, and the bytes of a block.
 
     Raises:
-        UnsupportedCheckpointError: no type, or one that GGML gave up, of which nothing is known.
+        UnsupportedCheckpointError: there is no such type, or GGML gave it up.
     """
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 

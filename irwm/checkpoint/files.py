@@ -1,7 +1,7 @@
-"""Opening and reading files that a stranger may have made, without hanging, crashing or believing them.
+"""Opening and reading untrusted files, without hanging, crashing or believing them.
 
 Every read of the package goes through here. Three habits keep the process alive: only regular files are opened (a
-FIFO would block for ever), bytes are fetched by position (a truncated memory map kills Python with SIGBUS), and what
+FIFO would block forever), bytes are fetched by position (a truncated memory map kills Python with SIGBUS), and what
 was seen at first is compared with what is there later.
 """
 
@@ -31,7 +31,7 @@ CHUNK = 8 * 1024 * 1024
 # What a JSON file may hold: lists and objects, and values in all.
 MOST_CONTAINERS = 2_000_000
 MOST_VALUES = 8_000_000
-# Not to wait, so that a FIFO swapped in after the stat cannot block; no terminal, so that one cannot attach itself.
+# NO_WAIT: a FIFO that replaces the file after the stat cannot block. NO_TERMINAL: a terminal cannot take control.
 _OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
 # The kernel has no handle left to give: the machine's state, not the file's fault.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
@@ -66,7 +66,7 @@ def listed(names: Iterable[str], limit: int = 8) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """What a mode from `os.stat` stands for, in words."""
+    """The kind of file that a mode from `os.stat` stands for, for a message."""
     return next((words for test, words in _KINDS if test(mode)), "a file")
 
 
@@ -121,7 +121,7 @@ def open_regular(path: Path) -> Iterator[tuple[int, FileState]]:
 
 
 def changed(path: Path, found: str) -> CheckpointChangedError:
-    """The error for a file that is no longer what it was when the checkpoint was opened."""
+    """The error for a file that changed after the checkpoint was opened."""
     return CheckpointChangedError(
         "The file changed while it was in use",
         file=path,
@@ -200,7 +200,7 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
 
 
 class DuplicateNameError(ValueError):
-    """A JSON object that holds one name twice; only ever raised and caught inside this package."""
+    """A JSON object that holds one name twice; raised and caught in this module only."""
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a checkpoint's files say before any weight is read: its tensors, its config, what a person should know."""
+"""What a checkpoint's files say before any weight is read: tensors, config, and notes for a person."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ class CheckpointFiles:
         folder: the folder that config and tokenizer are in; `path` itself or its parent.
         shards: the weight files, in the order of their names.
         tensors: every tensor of every shard by name.
-        config: the JSON object in config.json; empty where there is none.
+        config: the JSON object in config.json; {} without one.
         notes: sentences a person should see.
         format: what the weight files are.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         refused: by name, why a quantised weight could not be put together.
-        rivals: the tensors of a whole file beside an index's shards, which describes the same ones; {} where there is
-            none.
+        rivals: the tensors of a whole file that lies beside an index's shards; {} without one.
     """
 
     path: Path
@@ -112,7 +111,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
 def read_config(folder: Path, notes: list[str]) -> dict[str, Any]:
     path = folder / CONFIG_NAME
     if not os.path.lexists(path):
-        notes.append("There is no config.json; the model's family is told from its tensors alone.")
+        notes.append("There is no config.json; the model's family follows from its tensors alone.")
         return {}
     require_inside(path, folder)
     config = read_json_object(path, _MAX_CONFIG_BYTES, "config.json")
@@ -125,7 +124,7 @@ def read_config(folder: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def require_safetensors(format: Format, path: Path, done: str) -> None:
-    """Refuse what is in another format; `done` says what only safetensors is: "marked".
+    """Refuse another format; `done` says what is done to safetensors only: "marked".
 
     Raises:
         UnsupportedCheckpointError: a PyTorch or GGUF file, or an adapter.

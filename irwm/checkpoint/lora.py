@@ -1,11 +1,11 @@
-"""One weight of a base model with a low-rank adapter's change worked in.
+"""One weight of a base model with a low-rank adapter's change applied.
 
     a matrix      W + s B A                    A (r, in), B (out, r); DoRA scales each row to a length it has learnt
     an embedding  W + s (B A)^T                A (r, vocabulary), B (width, r)
     some tokens   rows of W replaced           as peft's trainable tokens are
 
 s is alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA. W is the base's, or one that the adapter brings along.
-Sums are float32: what the model computes with the adapter attached. Merging it rounds the same once more.
+Sums are float32, as the model computes them with the adapter attached. Merging rounds them once more.
 
 Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022; Liu et al., "DoRA", 2024.
 """
@@ -25,7 +25,7 @@ from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 # The pieces that an adapter may hold for one weight, and the base's own.
 BASE, WHOLE, A, B, LENGTHS, TOKENS = "base", "whole", "A", "B", "lengths", "tokens"
 EMBEDDING_A, EMBEDDING_B = "embedding A", "embedding B"
-# Between a piece's role and the role that a stored tensor has within the piece, where the piece is packed itself.
+# Stands between a packed piece's role and the role of a stored tensor within that piece.
 _WITHIN = "/"
 _NUMBERS = ("F64", "F32", "F16", "BF16")
 
@@ -160,7 +160,7 @@ def _flattened(pieces: Mapping[str, Tensor], by_rows: tuple[str, ...]) -> tuple[
         stored |= {f"{role}{_WITHIN}{inner}": entry for inner, entry in piece.stored.items()}
         if role in by_rows:
             cut |= {f"{role}{_WITHIN}{inner}" for inner in piece.by_rows}
-            whole |= not piece.by_rows  # one piece that cannot be cut keeps all from it
+            whole |= not piece.by_rows  # if one piece cannot be cut, none is
     return stored, frozenset() if whole else frozenset(cut)
 
 

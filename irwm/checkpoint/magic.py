@@ -1,4 +1,4 @@
-"""What a file that is not safetensors is instead, told by its first bytes, with the reader's next step."""
+"""The format of a file that is not what its name says, by its first bytes, and advice on what to do with it."""
 
 from __future__ import annotations
 
@@ -32,46 +32,38 @@ class Foreign:
     is_model: bool
 
 
-_PICKLE = Foreign(
-    "a Python pickle, as PyTorch wrote its .bin and .pt files before 1.6, which can run code when loaded",
-    "It was not loaded. " + SAVE_ADVICE,
-    True,
-)
-_ZIP = Foreign(
-    "a ZIP archive, as PyTorch .bin and .pt files are",
-    "It was not unpacked. If it is a PyTorch file, give it a name that ends in .bin; otherwise unpack it and give the "
-    "folder with the model's files",
-    True,
-)
-_LFS = Foreign(
-    "a Git LFS pointer, the note that stands in for the weights",
-    "Fetch the weights themselves with git lfs pull, or download the file again",
-    False,
-)
-_PAGE = Foreign(
-    "a web page",
-    "The download brought a login or error page in place of the file; download it again, with an access token if "
-    "the model is gated",
-    False,
-)
-_GGUF = Foreign("a GGUF file", "Give the file a name that ends in .gguf", True)
-
-
 def _archive(name: str) -> Foreign:
     return Foreign(name, "Unpack it and give the folder with the .safetensors files", False)
 
 
 # Longer prefixes first where one begins another.
-_PREFIXES = (
-    (b"version https://git-lfs", _LFS),
-    (b"GGUF", _GGUF),
-    (b"PK\x03\x04", _ZIP),
-    (b"PK\x05\x06", _ZIP),
-    (b"PK\x07\x08", _ZIP),
-    (b"\x80\x02", _PICKLE),
-    (b"\x80\x03", _PICKLE),
-    (b"\x80\x04", _PICKLE),
-    (b"\x80\x05", _PICKLE),
+_PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
+    (
+        b"version https://git-lfs",
+        Foreign(
+            "a Git LFS pointer, the note that stands in for the weights",
+            "Fetch the weights themselves with git lfs pull, or download the file again",
+            False,
+        ),
+    ),
+    (b"GGUF", Foreign("a GGUF file", "Give the file a name that ends in .gguf", True)),
+    (
+        (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
+        Foreign(
+            "a ZIP archive, as PyTorch .bin and .pt files are",
+            "It was not unpacked. If it is a PyTorch file, give it a name that ends in .bin; otherwise unpack it and "
+            "give the folder with the model's files",
+            True,
+        ),
+    ),
+    (
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        Foreign(
+            "a Python pickle, as PyTorch wrote its .bin and .pt files before 1.6, which can run code when loaded",
+            "It was not loaded. " + SAVE_ADVICE,
+            True,
+        ),
+    ),
     (b"7z\xbc\xaf\x27\x1c", _archive("a 7z archive")),
     (b"Rar!\x1a\x07", _archive("a RAR archive")),
     (b"\x1f\x8b", _archive("a gzip archive")),
@@ -80,6 +72,12 @@ _PREFIXES = (
     (b"BZh", _archive("a bzip2 archive")),
     (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, as Keras writes", SAVE_ADVICE, True)),
     (b"%PDF-", Foreign("a PDF document", "Give a model's folder or its .safetensors file", False)),
+)
+_PAGE = Foreign(
+    "a web page",
+    "The download brought a login or error page in place of the file; download it again, with an access token if "
+    "the model is gated",
+    False,
 )
 
 
@@ -95,11 +93,7 @@ def recognise_magic(start: bytes) -> Foreign | None:
         return _PAGE
     if words[:1] in (b"{", b"["):
         return Foreign("a JSON text", "Give the file with the weights", False)
-    if start and _is_text(start):
+    # Printable ASCII with the usual white space is enough to call a file text.
+    if start and all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start):
         return Foreign("a text file", "Give a model's folder or its .safetensors file", False)
     return None
-
-
-def _is_text(start: bytes) -> bool:
-    """Whether these bytes are printable ASCII with the usual white space: enough to call a file text."""
-    return all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start)

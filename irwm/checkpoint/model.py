@@ -1,6 +1,6 @@
-"""A checkpoint: what it is, and rows of its weights on request.
+"""A checkpoint: its facts, and rows of its weights on request.
 
-Weights come out as float32, since every step of the scheme counts in it.
+Weights are read as float32, which every step of the scheme computes in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from irwm.families import Layout, TensorRef
 
 # The embedding is marked in its own dtype, and these are the ones a mark is known to survive.
 EMBEDDING_DTYPES = ("F32", "F16", "BF16")
-# What may be read as plain numbers. A lone tensor of anything narrower means nothing without its scales.
+# What may be read as plain numbers. Narrower formats mean nothing without their scales.
 EXAMINED_DTYPES = (*EMBEDDING_DTYPES, "F64")
 # Bytes of float32 made at a time, which bounds what a read needs beside its result.
 _BLOCK = 64 * 1024 * 1024
@@ -48,7 +48,7 @@ class Checkpoint:
         bytes_total: size of the weight files.
         format: what the weight files are.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
-        base: the model that an adapter was applied to; None for a model of its own.
+        base: the model that an adapter was applied to; None for a model without an adapter.
     """
 
     path: Path
@@ -85,15 +85,15 @@ class Checkpoint:
 
     @property
     def dtype(self) -> str:
-        """The embedding's number format: torch's name, "float32", "float16" or "bfloat16"; of a quantised one what
-        it is stored as, such as "Q4_K"."""
+        """The embedding's number format: torch's name, "float32", "float16" or "bfloat16"; of a quantised one the name
+        of its format, such as "Q4_K"."""
         dtype = self.tensors[self.layout.embedding.name].dtype
         return torch_name(dtype) if dtype in TORCH else dtype
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, that identifies the embedding; computed on first use by reading it once, and of a large one
-        remembered for as long as the file stays what it is (`irwm.checkpoint.remembered`).
+        """SHA-256, in hex, that identifies the embedding. It is computed on first use, which reads the embedding once;
+        that of a large one is remembered until the file changes (`irwm.checkpoint.remembered`).
 
         Hashed are, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by
@@ -125,7 +125,7 @@ class Checkpoint:
 
         Raises:
             UnknownFamilyError: the tensors' names are not understood.
-            UnsupportedCheckpointError: the embedding's number format is none that a mark is known to survive.
+            UnsupportedCheckpointError: marks are not known to survive in the embedding's number format.
         """
         if not self.layout.names_known:
             raise UnknownFamilyError(
@@ -184,7 +184,7 @@ class Checkpoint:
             UnsupportedCheckpointError: a quantised weight.
             CorruptCheckpointError: no such tensor, or it is too small for `ref`.
             CheckpointChangedError: the file is not what it was when it was opened.
-            CheckpointError: the machine has not the memory for it.
+            CheckpointError: the machine has too little memory for it.
         """
         entry = self._entry(ref)
         with enough_memory(entry):
@@ -198,10 +198,10 @@ class Checkpoint:
             # Rows of the logical matrix are columns of the file, so all of it passes by.
             columns = numbers if rows is not None or ref.rows is not None else slice(None)
             return read_tensor(entry).T[columns].to(device).to(torch.float32).contiguous()
-        if isinstance(entry, PackedTensor) and not entry.by_rows:  # its rows are not to be had one by one
+        if isinstance(entry, PackedTensor) and not entry.by_rows:  # single rows cannot be read
             return read_tensor(entry, numbers).to(device, torch.float32)
         result = torch.empty((numbers.numel(), *entry.shape[1:]), dtype=torch.float32, device=device)
-        cache = self._row_caches.setdefault(ref.name, RowCache(entry))  # not by its own name, which views share
+        cache = self._row_caches.setdefault(ref.name, RowCache(entry))  # views share the entry's own name
         step = max(1, _BLOCK // max(4 * math.prod(entry.shape[1:]), 1))
         for begin in range(0, numbers.numel(), step):
             block = numbers[begin : begin + step]
@@ -230,8 +230,8 @@ class Checkpoint:
 def is_examined(tensor: Tensor) -> bool:
     """Whether its numbers can be read as a model's.
 
-    A packed weight's format is in words where it was quantised; a view of a plain tensor has the plain one's name, and
-    whole or complex numbers are no weights because of their order in the file.
+    A quantised weight's format is a phrase, such as "GPTQ, 4 bits". A view of a plain tensor has the plain format's
+    name, and whole or complex numbers are not weights however they are stored.
     """
     dtype = tensor.dtype.removesuffix(VIEW)
     if isinstance(tensor, PackedTensor) and dtype not in BITS:

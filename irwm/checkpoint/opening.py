@@ -29,7 +29,7 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
     No weight is read, and no code of the model is ever run.
 
     Args:
-        base: the model that an adapter was made for; ignored where `path` is a model of its own.
+        base: the model that an adapter was made for; ignored where `path` is not an adapter.
 
     Raises:
         NotACheckpointError: nothing there, unreadable, or nothing that is a model.
@@ -53,7 +53,7 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
             found=entry.dtype,
             advice="Dequantise the model and save it as float32, float16 or bfloat16",
         )
-    # What the fingerprint and the patches of a release rely on: token i's row is one piece of the file.
+    # The fingerprint and the patches of a release need this: token i's row is one piece of the file.
     plain = not layout.embedding.transposed and layout.embedding.rows is None
     if not plain or entry.shape != (layout.vocab_size, layout.hidden_size):
         raise UnsupportedCheckpointError(
@@ -77,7 +77,7 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
 
 
 def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
-    """Where the folder holds a whole file beside an index, what the scheme reads must be the same in both.
+    """Where the folder holds a whole file beside an index, both must hold the same numbers for the scheme.
 
     Raises:
         CorruptCheckpointError: it is not.
@@ -92,10 +92,10 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
 
 
 def _recognise(files: CheckpointFiles) -> Layout:
-    """The family's layout; an error on the way gets to know which files it is about."""
+    """The family's layout; an error on the way is raised with the file that it is about."""
     try:
         try:
-            # A weight that is there and could not be put together has no shape, so that none will do for its role.
+            # A weight that could not be assembled has the shape (), which fits no role.
             shapes = {name: entry.shape for name, entry in files.tensors.items()}
             return recognise(files.config, shapes | dict.fromkeys(files.refused, ()))
         except CorruptCheckpointError as error:

@@ -1,6 +1,6 @@
 """What POSIX and Windows do differently with files: flags of `os.open`, reading by position, folders.
 
-Told by what Python's modules offer and not by the system's name. Python without `fcntl` is Python on Windows.
+The system is told by what Python's modules offer and not by its name: Python without `fcntl` is Python on Windows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_at(descriptor: int, target: memoryview, offset: int) -> int:
 
 
 def unlock_and_close(descriptor: int) -> None:
-    """Lets go of a locked file. Closing alone would do, but Windows may then take its time."""
+    """Releases and closes a locked file. Closing alone would do, but Windows may then release the lock later."""
     try:
         unlock_descriptor(descriptor)
     finally:
@@ -55,9 +55,9 @@ def unlock_and_close(descriptor: int) -> None:
 
 
 def patiently(call: Callable[..., None], *arguments: Any) -> None:
-    """`os.rename` or `os.unlink`; on Windows tried for five seconds where it is refused.
+    """`os.rename` or `os.unlink`; on Windows it is tried for five seconds if it is refused.
 
-    Virus scanners and indexers open for a moment what was just written, and that moment is when it gets its name.
+    Virus scanners and indexers briefly open files that were just written, which is when they get their names.
     """
     for _ in range(_TRIES if OPEN_FILES_STAY else 0):
         try:

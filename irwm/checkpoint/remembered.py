@@ -1,12 +1,12 @@
-"""Fingerprints that this user's machine has computed: a large original is hashed once and not for every suspect.
+"""Fingerprints that this machine has computed for this user: a large original is hashed once and not per suspect.
 
-What is kept, in the user's cache folder, is a SHA-256 under the digest of the file's state: device, inode, size, times
-of the last write and of the last change, where in it the tensor lies, and which start of the machine it was. The time
-of change is the kernel's own; no program sets it, as programs do the other. So it is believed only of disks on which
-the kernel keeps it (`keeps_change_times`), until the machine is started anew. Whoever can write to this folder
-or set the clock back can as well replace this program (docs/security.md).
+A detection at 8B geometry takes 2.7 s with this and 3.5 s without (docs/speed); the goal is 3 s.
 
-Why it is worth its lines: a detection at 8B geometry takes 2.7 s with it and 3.5 s without (docs/speed); 3 s are asked.
+The user's cache folder holds each SHA-256 under the digest of the file's state: device, inode, size, times of the last
+write and of the last change, where in it the tensor lies, and the boot of the machine. The kernel sets the time of the
+last change, and programs cannot. It is therefore believed only on disks where the kernel keeps it
+(`keeps_change_times`), until the next boot. Anyone who can write to this folder or set the clock back could also
+replace this program (docs/security.md).
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from irwm.checkpoint.tensors import PackedTensor, Tensor, parameters_of
 
 # Below this size hashing takes no time worth a file.
 LEAST_BYTES = 64 << 20
-# A file that changed this lately (in ns) when its hashing began may change once more without a new time: within one
-# tick of the clock, or through a mapping of the file into memory, whose changes are noted when they reach the disk,
-# after 35 seconds by Linux's defaults. What the clock says is asked of the file system, by the time of a new file.
+# A file that changed this recently (in ns) when its hashing began may change again without a new time: within one tick
+# of the clock, or through a mapping of the file into memory, whose changes get their time when they reach the disk,
+# after 35 seconds by Linux's defaults. The present time is the file system's, taken from a new file.
 LATELY = 45_000_000_000
 MOST_REMEMBERED = 1024
 # File systems of this machine's own disks, on which the kernel writes the time of a change itself. Left out: images
 # that bring their times with them (squashfs, ISO 9660), programs that answer for a disk (FUSE), other machines (NFS),
-# and memory (tmpfs), where a file that is mapped can change for ever without a new time.
+# and memory (tmpfs), where a mapped file can change at any time without a new time of change.
 _OWN_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "zfs", "f2fs"})
 _MOUNTS, _BOOT = Path("/proc/self/mountinfo"), Path("/proc/sys/kernel/random/boot_id")
 _ENTRY = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{64})\n")
 
 
 def fingerprint_of(tensor: Tensor, hashed: Callable[[], str], kind: bytes) -> str:
-    """What `hashed` says of a stored tensor, or said of it before.
+    """The result of `hashed` for a stored tensor, computed now or remembered.
 
     Args:
         hashed: reads all of the tensor; hex SHA-256.
-        kind: what is hashed beside the tensor, so that another way of hashing is not answered with this one's.
+        kind: what is hashed besides the tensor, so that different ways of hashing do not share an entry.
     """
     folder = _folder()
     if tensor.nbytes < LEAST_BYTES or folder is None or not boot_id():
@@ -74,8 +74,8 @@ def fingerprint_of(tensor: Tensor, hashed: Callable[[], str], kind: bytes) -> st
 
 
 def _state_of(tensor: Tensor, kind: bytes) -> tuple[str, int] | None:
-    """What tells this state of a stored tensor from every other one, as a hex digest, and when it was last changed;
-    None where a file is not what it was when it was opened."""
+    """A hex digest of a stored tensor's state, and the time of its last change; None where a file changed after it was
+    opened."""
     parts, changed = [], 0
     for part in tensor.parts:
         try:
@@ -93,7 +93,7 @@ def _state_of(tensor: Tensor, kind: bytes) -> tuple[str, int] | None:
 
 
 def _recall(folder: Path, state: str) -> str | None:
-    """The fingerprint of this state in a file that only this user can have written; None where there is none."""
+    """The remembered fingerprint of this state, from a file that only this user can have written; None without one."""
     if not _is_ours(folder):
         return None
     try:
@@ -109,7 +109,7 @@ def _recall(folder: Path, state: str) -> str | None:
     finally:
         os.close(descriptor)
     entry = _ENTRY.fullmatch(content)
-    # The state stands inside too: who may give a file another name cannot make it another state's.
+    # The state is also in the content, so that a renamed file does not pass for another state's.
     return entry[2].decode("ascii") if entry and entry[1] == state.encode("ascii") else None
 
 
@@ -143,7 +143,7 @@ def _new_file(folder: Path) -> tuple[Path, int] | None:
 def _folder() -> Path | None:
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        # A relative one is not to be used, says the specification of these folders.
+        # The specification of these folders says to ignore relative paths.
         return (cache if cache.is_absolute() else Path.home() / ".cache") / "irwm" / "fingerprints"
     except RuntimeError:  # a user without a home
         return None
@@ -177,7 +177,7 @@ def keeps_change_times(file: str | Path, mounts: str | None = None) -> bool:
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """What tells this start of the machine from every other; empty where the system does not say."""
+    """The id of this boot of the machine; empty where the system has none."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:

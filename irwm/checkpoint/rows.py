@@ -78,10 +78,10 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
 
     Raises:
         RowIndexError: a row that the tensor lacks.
-        UnsupportedCheckpointError: a number format that torch tensors cannot stand for here.
+        UnsupportedCheckpointError: a number format that is not read.
         CheckpointChangedError: the file is not what it was when its header was read.
-        CheckpointError: the machine has not the memory for it.
-        DeviceMemoryError: the GPU has not.
+        CheckpointError: the machine has too little memory for it.
+        DeviceMemoryError: the GPU has too little memory for it.
     """
     with enough_memory(entry):
         return _read(entry, rows)
@@ -89,7 +89,7 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
 
 @contextmanager
 def enough_memory(entry: Tensor) -> Iterator[None]:
-    """Makes an allocation that fails in the block a typed error that names the tensor.
+    """Turns a failed allocation in the block into a typed error that names the tensor.
 
     A header may promise far more numbers than a machine can hold, since a file may be all holes.
     """
@@ -97,7 +97,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise DeviceMemoryError(
-            "The GPU has not the memory for the tensor",
+            "The GPU has too little memory for the tensor",
             file=entry.file,
             tensor=entry.name,
             expected=f"room for {entry.shape} numbers",
@@ -154,7 +154,7 @@ def _read_packed(tensor: PackedTensor, rows: Rows) -> torch.Tensor:
     if rows is None:
         return tensor.decode({role: _read(entry, None) for role, entry in tensor.stored.items()})
     wanted = row_numbers(rows, tensor.shape[0], tensor.name)
-    if wanted.numel() == 0:  # no decoder need know what to do with nothing
+    if wanted.numel() == 0:  # decoders never see an empty tensor
         return torch.empty((0, *tensor.shape[1:]))
     if not tensor.by_rows:
         return _read_packed(tensor, None)[wanted]
@@ -175,7 +175,7 @@ def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int
     if is_block_format(entry.dtype):
         return dequantised(content, entry.dtype, shape)
     if entry.dtype == "BOOL":
-        return (content != 0).reshape(shape)  # a byte other than 0 and 1 is no valid torch bool
+        return (content != 0).reshape(shape)  # torch bools must be 0 or 1
     return content.view(TORCH[entry.dtype]).reshape(shape)
 
 
@@ -201,7 +201,7 @@ class RowCache:
     def read(self, numbers: torch.Tensor) -> torch.Tensor:
         """The rows of these numbers, an int64 tensor within the tensor's height, in the tensor's own dtype.
 
-        Errors as `read_tensor`; that the file is still what it was is looked at also where nothing has to be read.
+        Errors as `read_tensor`. The file's state is checked even where nothing has to be read.
         """
         if not self._keeps(numbers):
             return read_tensor(self._entry, numbers)
@@ -210,7 +210,7 @@ class RowCache:
             return self._through(numbers)
 
     def _keeps(self, numbers: torch.Tensor) -> bool:
-        """Whether rows are worth keeping: few enough, and no stretch of a table that is being read from end to end."""
+        """Whether rows are worth keeping: few enough, and not a stretch of a table that is read from end to end."""
         count = numbers.numel()
         if not isinstance(self._entry, TensorEntry) or not 0 < count <= self._most:
             return False

@@ -1,7 +1,7 @@
 """Which weight files make up a checkpoint: one file, an index's, or a numbered set.
 
-A folder may hold weights in several ways at once, and its index may say anything. Whatever is ambiguous is refused
-with the difference listed, because a verdict about weights that nobody runs is worth nothing.
+A folder may hold weights in several ways at once, and its index may say anything. Ambiguous folders are refused, with
+the difference listed: a verdict about weights that are never run is worth nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_NAMES = 10_000
 MAX_SHARDS = 2_000
 # Of all shards together; a mixture of experts of a trillion parameters in codes and scales has some 200 000.
 MAX_TENSORS = 500_000
-# Shards whose headers are read side by side: a PyTorch file's takes a process that must load torch first, which is a
-# second and a quarter of a gigabyte for each.
+# Shards whose headers are read in parallel. Each PyTorch file needs a process that loads torch first, which takes a
+# second and a quarter of a gigabyte.
 _SIDE_BY_SIDE = 4
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<total>\d{1,6})\.[A-Za-z]+", re.DOTALL)
-# What trainers leave beside a model under the suffixes of weights.
+# Files of trainers that have the suffixes of weights.
 _NO_WEIGHTS = re.compile(
     r"(training_args|optimizer|scheduler|rng_state|scaler|trainer_state|random_states).*", re.ASCII
 )
@@ -238,7 +238,7 @@ def _no_weights(folder: Path, names: list[str]) -> NotACheckpointError | Unsuppo
 
 
 def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
-    """What to say of a file whose name is no weight file's, by its first bytes."""
+    """The error for a file whose name is not a weight file's, by its first bytes."""
     foreign = recognise_magic(first_bytes(path)[0])
     if path.suffix.lower() in OTHER_WEIGHTS or (foreign is not None and foreign.is_model):
         return UnsupportedCheckpointError(
@@ -283,14 +283,14 @@ def _require_different(files: tuple[Path, ...]) -> None:
             raise CorruptCheckpointError(
                 "Two shards are one file",
                 file=file,
-                expected="every shard a file of its own",
+                expected="a different file for every shard",
                 found=f"the same file as {printable(other.name, 80)}",
                 advice="Download the model again",
             )
 
 
 def rival_tensors(folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The tensors of the whole file beside an index, which must be those of the shards, by their headers.
+    """The tensors of the whole file beside an index, which must have the names, formats and shapes of the shards'.
 
     Raises:
         CorruptCheckpointError: they differ, so that it depends on the program which model the folder holds.

@@ -1,7 +1,7 @@
 """What a checkpoint holds under a name: a piece of a file, or a weight that several pieces make up.
 
-Every format ends here. A format's reader (safetensors, PyTorch, GGUF) finds which bytes of which file are which tensor;
-from then on bytes are read by position, checked against the file's state, and only as many as were asked for.
+Every format's reader (safetensors, PyTorch, GGUF) ends here: it finds which bytes of which file are which tensor. From
+then on bytes are read by position, only as many as were asked for, and checked against the file's state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from irwm.checkpoint.files import CHUNK, FileState, open_seen, read_into
 
-# The name under which a `PackedTensor` that is read by rows is told their numbers; no stored tensor's role.
+# The key under which `PackedTensor.decode` finds the numbers of the rows that are read; no stored tensor has this role.
 ROWS = "rows"
 
 
@@ -52,17 +52,17 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedTensor:
-    """A weight whose numbers are worked out from several stored tensors, such as a quantised matrix and its scales.
+    """A weight whose numbers are computed from several stored tensors, such as a quantised matrix and its scales.
 
     Attributes:
         name: the name the weight would have if it were stored plainly.
-        dtype: what it is stored as, in words: "GPTQ, 4 bits".
+        dtype: the name of its format: "GPTQ, 4 bits".
         shape: the weight's own dimensions, (out, in) as its role wants it.
-        stored: the stored tensors by what they are to `decode`.
-        by_rows: which of them are ordered by the weight's rows along their first dimension, so that some rows can be
-            had without the others.
-        decode: from the stored tensors' values to float32 of `shape`, or of the chosen rows where all of `by_rows`
-            were cut down to them; which those are is then given as `ROWS`, (n,) int64.
+        stored: the stored tensors by their roles in `decode`.
+        by_rows: the roles whose tensors are ordered by the weight's rows along their first dimension, so that some rows
+            can be read without the others.
+        decode: from the stored tensors' values to float32 of `shape`. Where all of `by_rows` are cut down to some rows,
+            it gives these rows, and `ROWS` holds their numbers, (n,) int64.
         parameters: every number that `decode` uses beside the stored tensors, as `parameters_of` writes them: two
             weights with the same bytes and different parameters are different weights.
     """

@@ -2,7 +2,7 @@
 
 Special, added, reserved and byte-fallback tokens are rarely or never trained, get rewritten by fine-tuning, and are
 the first that a thief would look at. A mark must not lie in their rows. Everything here comes from the model's own
-JSON and text files, or from its GGUF file, which says all of it itself; no tokenizer is loaded and no code is run.
+JSON and text files, or from its GGUF file; no tokenizer is loaded and no code is run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
     found.update(_without_text(_vocabulary(tokenizer.get("model"))))
     decoder = _json(folder, "tokenizer_config.json").get("added_tokens_decoder")
     if isinstance(decoder, dict):
-        # Longer digits than any id are no id; Python would refuse to convert thousands of them.
+        # Texts longer than any id are skipped; Python would refuse to convert thousands of digits.
         found.update(int(key) for key in decoder if key.isascii() and key.isdigit() and len(key) < 12)
     found.update(_whole(_json(folder, "added_tokens.json").values()))
     found.update(_without_text(_lines(folder)))
@@ -73,7 +73,7 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
 
 
 def with_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint whose tokenizer counts: an adapter that brings none along works with its base's."""
+    """The checkpoint whose tokenizer counts: an adapter without a tokenizer uses its base's."""
     while checkpoint.base is not None and not tokenizer_files(folder_of(checkpoint)):
         checkpoint = checkpoint.base
     return checkpoint
@@ -97,7 +97,7 @@ def _whole(values: Iterable[Any]) -> Iterator[int]:
 
 
 def _added(entries: Any) -> Iterator[int]:
-    """Ids of tokenizer.json's added_tokens, special or not: none of them comes from the vocabulary's training."""
+    """Ids of tokenizer.json's added_tokens, special or not: the vocabulary's training made none of them."""
     if isinstance(entries, list):
         yield from _whole(entry.get("id") for entry in entries if isinstance(entry, dict))
 
@@ -132,8 +132,8 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
 def _gguf(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Token, id and GGUF's kind of token, the token as tokenizer.json spells it.
 
-    Only WordPiece is spelt otherwise in GGUF: what begins a word has SentencePiece's mark in front, and what goes on
-    inside one has lost its "##".
+    Only WordPiece is spelt differently in GGUF: the beginning of a word has SentencePiece's mark in front, and a
+    continuation has lost its "##".
     """
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, list):

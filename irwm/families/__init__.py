@@ -1,10 +1,10 @@
 """Model families as data, and what a checkpoint's config and shapes say by that data.
 
 family         what each JSON file in `data/`, one per family, means
-recognition    which family a checkpoint is of; at least its embedding where the tensors' names are nobody's
+recognition    which family a checkpoint belongs to; at least its embedding where the tensors' names are unknown
 building       from a family, a config and the shapes to a `Layout`: the tensors that make the layer-0 score
 configvalues   numbers and switches out of an untrusted config.json
-schema         `Layout`, which is what the rest of the package sees
+schema         `Layout`, which the rest of the package uses
 """
 
 from irwm.families.recognition import recognise, unnamed

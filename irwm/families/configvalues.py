@@ -1,4 +1,4 @@
-"""Numbers and switches out of a config.json, which is as untrusted as any other part of a checkpoint."""
+"""Numbers and switches from a config.json, which is as untrusted as the rest of a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from irwm.families.family import ConfigValue
 
 # Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
 LARGEST_COUNT = 1 << 24
-# Norms use 1e-12 to 1e-5; a residual stream that was scaled up by c carries c² times as much, which is a disguise and
-# no error. Beyond this its float32 weights would overflow.
+# Norms use 1e-12 to 1e-5. A disguise that scales the residual stream by c multiplies eps by c²; beyond this limit its
+# float32 weights would overflow.
 LARGEST_EPS = 1e30
-# The same disguise moves a factor on the embedding by c.
+# The same disguise multiplies a factor on the embedding by c.
 LARGEST_FACTOR = 1e15
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """The part of a config that describes the language model, with transformers' defaults behind it.
+
+    A method that returns a number or a switch raises CorruptCheckpointError where the value is of another kind, out of
+    range or NaN.
 
     Attributes:
         values: the section in force, `text_config` of a multimodal model or the whole.
@@ -65,51 +68,31 @@ class Config:
         return value
 
     def count(self, key: str) -> int | None:
-        """A whole number from 1 to LARGEST_COUNT, or None where neither config nor defaults have one.
-
-        Raises:
-            CorruptCheckpointError: the value is no such number.
-        """
+        """A whole number from 1 to LARGEST_COUNT, or None where neither config nor defaults have one."""
         if self._value(key) is None:
             return None
         expected = f"a whole number from 1 to {LARGEST_COUNT}"
         return int(self._number(key, int, lambda value: 1 <= value <= LARGEST_COUNT, expected))
 
     def index(self, key: str) -> int:
-        """A whole number from 0 to LARGEST_COUNT.
-
-        Raises:
-            CorruptCheckpointError: the value is no such number, or neither config nor defaults have one.
-        """
+        """A whole number from 0 to LARGEST_COUNT, which config or defaults must have."""
         expected = f"a whole number from 0 to {LARGEST_COUNT}"
         return int(self._number(key, int, lambda value: 0 <= value <= LARGEST_COUNT, expected))
 
     def factor(self, key: str) -> float | None:
-        """A number above 0 and below LARGEST_FACTOR, or None where neither config nor defaults have one.
-
-        Raises:
-            CorruptCheckpointError: the value is no such number, or NaN.
-        """
+        """A number above 0 and below LARGEST_FACTOR, or None where neither config nor defaults have one."""
         if self._value(key) is None:
             return None
         expected = f"a number above 0 and below {LARGEST_FACTOR:g}"
         return float(self._number(key, int | float, lambda value: 0 < value < LARGEST_FACTOR, expected))
 
     def eps(self, key: str) -> float:
-        """A norm's eps, from 0 to below LARGEST_EPS.
-
-        Raises:
-            CorruptCheckpointError: the value is no such number, or NaN.
-        """
+        """A norm's eps, from 0 to below LARGEST_EPS, which config or defaults must have."""
         expected = f"a number from 0 to below {LARGEST_EPS:g}"
         return float(self._number(key, int | float, lambda value: 0 <= value < LARGEST_EPS, expected))
 
     def switch(self, key: str) -> bool:
-        """True or false; off where neither config nor defaults have it.
-
-        Raises:
-            CorruptCheckpointError: the value is neither.
-        """
+        """True or false; false where neither config nor defaults have it."""
         value = self._value(key)
         if value is None:
             return False
@@ -118,11 +101,7 @@ class Config:
         return value
 
     def tie(self) -> bool | None:
-        """`tie_word_embeddings` as stated, by the language model's section first; None where it is left out.
-
-        Raises:
-            CorruptCheckpointError: the value is neither true nor false.
-        """
+        """`tie_word_embeddings` as stated, in the language model's section first; None where it is left out."""
         for section in (self.values, self.outer):
             value = section.get("tie_word_embeddings")
             if value is not None:

@@ -1,10 +1,10 @@
-"""A model family as data: everything that the program knows of it, as one JSON file in `data/` states it.
+"""A model family as data: everything that the program knows about it is in one JSON file in `data/`.
 
 To add a family, add a file, and a case to tests/families/cases.py. Code changes only where a family does something that
-no family here does. Opening a checkpoint reads the roles of layer 0; reading and writing GGUF files reads `gguf`; the
-attacks that change whole models read `anatomy`. Values were read off transformers' own model and configuration sources,
-which define what a config means when it leaves a key out; those of families outside transformers off their published
-configuration; those of GGUF off llama.cpp's converter (its folder `conversion`, November 2026).
+no other family does. Opening a checkpoint uses the roles of layer 0, GGUF files in both directions use `gguf`, and the
+attacks that change whole models use `anatomy`. Values come from transformers' own model and configuration sources,
+which define the meaning of a missing key; for families outside transformers, from their published configuration; for
+GGUF, from llama.cpp's converter (its folder `conversion`, November 2026).
 
 A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`,
 `layer_names` and `gguf` are always its own. A variant's `projections` state only what differs within them, and so does
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 ConfigValue = int | float | bool | str | None
-# How a GGUF file tells the value of a switch in the config; `checkpoint.formats.gguf_translation` looks for them.
+# How a GGUF file shows the value of a switch in the config; `checkpoint.formats.gguf_translation` reads them.
 Sign = Literal["norm on q", "one key head", "two norms or grouped key heads", "experts other than 128"]
 
 
@@ -181,7 +181,7 @@ class Gguf:
     writing: Writing | None = None
 
     def stored_as(self, model_type: str) -> tuple[str, Architecture]:
-        """The architecture of a model type, or the family's first where it has none of its own, as Mistral."""
+        """The architecture of a model type, or the family's first where the type has none, as Mistral."""
         rows = self.architectures.items()
         return next((each for each in rows if each[1].model_type == model_type), next(iter(rows)))
 
@@ -194,7 +194,7 @@ class Anatomy:
     where the file has it, ".bias".
 
     Attributes:
-        model_types: those of the family that are built so.
+        model_types: the family's model types that are built in this way.
         v: the attention's values; where q, k and v are fused it is their common name, the rows in the order q, k, v.
         o: the attention's output, which writes the stream.
         gate, up: the MLP's input; one name twice where they are fused, gate first; gate None for a plain MLP.
@@ -237,7 +237,7 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Everything that is known of a family; the roles are those of `schema.Layout`.
+    """Everything that is known about a family; the roles have the names of `schema.Layout`.
 
     Attributes:
         name: the family's name, also its file's.
@@ -255,16 +255,16 @@ class Family:
         token_type, embedding_projection: tensor names, None where the family has no such table or matrix; the
             projection is there only where the embedding's width differs from hidden_size.
         embedding_norm, input_norm, q_norm, k_norm: None where the family has no such norm.
-        projections: q and k, None in a family whose scores are those of the embedding alone.
-        embedding_only: why layer 0 has no scores of the form q·k that A could be made of, as the middle of a
-            sentence; "" where it has.
+        projections: q and k, None in a family whose scores come from the embedding alone.
+        embedding_only: why layer 0 has no scores of the form q·k for A, as the beginning of a sentence; "" where it
+            has them.
         embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
         clip: the config key of what q and k are limited to, None where the family has no such limit.
         layer: the path of layer 0, after `Prefix.body`.
         layer_count: the config key of the number of layers.
-        layer_names: every tensor of layer 0, after `layer`, if that set tells the family's conventions by itself;
-            else (). Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute
-            differently, so those families are never recognised by names.
+        layer_names: every tensor of layer 0, after `layer`, if this set alone tells the family's conventions; else ().
+            Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute differently, so
+            those families are never recognised by names.
         variants: every one whose condition holds is laid over the family, in order.
         gguf: how llama.cpp stores the family.
         anatomy: the whole model, None where only layer 0 is known.

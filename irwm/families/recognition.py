@@ -1,8 +1,8 @@
 """Which family a checkpoint belongs to; `building` then finds its tensors.
 
 The config names the family. Only where it names none do layer 0's tensor names decide, and only for families whose
-names tell how they compute. Where the names are nobody's, since a thief may rename what nothing checks, `unnamed` finds
-at least the embedding.
+names tell how they compute. Where the names are unknown, since a thief may rename tensors, `unnamed` finds at least the
+embedding.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _BUFFERS = {
 UNKNOWN_FAMILY = "unknown"
 # A vocabulary has more entries than a model has hidden coordinates in every model published so far.
 LEAST_TALLNESS = 1.5
-# Characters of one family's names and prefixes; all families' take thousands.
+# Enough for one family's names and prefixes; those of all families take thousands of characters.
 LONGEST_REASON = 500
 
 
 def language_sections(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The parts of a config that may describe the language model: all of it, then a multimodal model's section."""
+    """The parts of a config that may describe the language model: the whole, then a multimodal model's section."""
     return (config, *(config[key] for key in _SECTIONS if isinstance(config.get(key), Mapping)))
 
 
 def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
     """The layout of a checkpoint.
 
-    The family comes from `model_type`, or from that of the language model's section in a multimodal model. Where that
-    is missing or unknown, layer 0's tensor names decide if they fit exactly one family whose names tell its
+    The family comes from `model_type`; in a multimodal model, from the language model's section. Where it is missing or
+    unknown, layer 0's tensor names decide if they fit exactly one family whose names tell its
     conventions, and if the config gives the head count.
 
     Args:
-        config: config.json's content; {} where there is none.
+        config: config.json's content; {} without one.
         shapes: shape of each tensor in the files, in the files' own orientation.
 
     Raises:
@@ -95,7 +95,7 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
     by = "name" if candidates[0].endswith(endings) else "shape"
     known = f"The embedding was recognised by its {by}, {vocab_size} × {hidden_size}"
     choice = f"; {len(candidates) - 1} more tensors could be it" if len(candidates) > 1 else ""
-    # The list of what was tried is worth reading for one family, not for all of them.
+    # The list of names tried is useful for one family, not for all of them.
     why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
     return Layout(
         family=UNKNOWN_FAMILY,
@@ -114,7 +114,7 @@ def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Sha
     if len(fitting) != 1:
         raise _unknown(model_type, config, shapes)
     (family,) = fitting
-    # Nobody says that this model is as large as transformers assumes where a config of the family is silent.
+    # transformers' default size need not be this model's, so it is not assumed.
     assumed = next(iter(family.model_types.values()))
     defaults = {key: value for key, value in assumed.items() if key != family.hidden_size}
     values = Config(section, config, defaults, family.spellings)

@@ -1,4 +1,4 @@
-"""What the scheme needs to know of a model: which tensors make the layer-0 attention score, and by which conventions.
+"""What the scheme needs to know about a model: the tensors of the layer-0 attention score, and the conventions.
 
 A `Layout` is the answer `irwm.families.recognise` gives for one checkpoint. It names tensors and holds numbers; it
 never holds weights, so making one reads nothing but a config and the tensors' shapes.
@@ -43,7 +43,7 @@ class Norm:
         bias: the additive term, None for none.
         eps: added to the mean square (or variance) under the root.
         offset: added to the stored gain; 1.0 for Gemma, which stores the gain minus one, else 0.0.
-        over: of a norm on q or k, the axis: "head", each head by itself, or "projection", all heads at once.
+        over: the axis of a norm on q or k: "head", each head alone, or "projection", all heads together.
     """
 
     kind: Literal["rms", "layer"]
@@ -87,8 +87,8 @@ class Layout:
         embedding_norm: norm over the summed embedding, before the first layer.
         input_norm: norm of layer 0 in front of q and k; None in post-norm families.
         q, k: (heads * head_dim, width) and (kv_heads * head_dim, width), width being hidden_size or that of
-            `embedding_projection`. None where the scores are those of the embedding alone, and where the names in
-            the files do not tell which tensors they are; then every other role but the embedding may be unknown too.
+            `embedding_projection`. None where the scores come from the embedding alone, and where the names in the
+            files do not tell which tensors they are; then all roles except the embedding may be unknown.
         q_bias, k_bias: (heads * head_dim,) and (kv_heads * head_dim,).
         q_norm, k_norm: norms on q and k.
         embedding_scale: factor on the embedding as the model applies it, 1.0 for most.
@@ -99,10 +99,10 @@ class Layout:
         clip: what q and k are limited to in magnitude.
         scores: what A is made of: "attention", q and k of layer 0; "embedding", the embedding's rows alone, where
             the family has no such q and k.
-        copies: tensors that should hold the embedding once more under another of its names, beside `head`. Whether
-            they do, only their bytes tell.
-        elsewhere: the layouts of other models that the files hold under other paths, of which one may be the model
-            that is run; their embeddings are among the `alternatives`.
+        copies: tensors that should hold the embedding again under another of its names, beside `head`. Only their
+            bytes show whether they do.
+        elsewhere: the layouts of other models that the files hold under other paths. One of them may be the model that
+            is run; their embeddings are among the `alternatives`.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""What a mark cost the model it was put into, measured on the two folders: the receipt's utility certificate."""
+"""What a mark cost its model, measured on original and release: the receipt's utility certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irwm.running.measure import Utility, compare
 from irwm.running.reference import Progress, reference
 from irwm.running.text import default_text
 
-# Enough to see a change of 1 % of perplexity, and read within seconds where the model is small.
+# Enough to see a change of perplexity by 1 %, and read within seconds by a small model.
 TOKENS = 1024
 BUNDLED = "the bundled text (documentation of Python)"
 
@@ -28,7 +28,7 @@ class Certificate:
         text: what the text is called.
         text_sha256: of its UTF-8 bytes, hex.
         utility: None where it was not measured.
-        why: why it was not, in words; empty otherwise.
+        why: why it was not measured; "" otherwise.
     """
 
     changed_rows: int
@@ -55,14 +55,14 @@ def certify(
 ) -> Certificate:
     """Run both models over the beginning of a text.
 
-    A model that cannot be run is no error here: the certificate says why it holds no figures.
+    A model that cannot be run is not an error: the certificate says why it holds no figures.
 
     Args:
         text: the bundled one if None.
         progress: as `reference` and `compare`, one after the other; a `CancelledError` that it raises goes through.
 
     Raises:
-        DeviceMemoryError, torch.OutOfMemoryError: the device has not the memory (`irwm.evidence.devices.on_device`).
+        DeviceMemoryError, torch.OutOfMemoryError: the device has too little memory (`irwm.evidence.devices.on_device`).
     """
     text = default_text() if text is None else text
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
@@ -71,12 +71,11 @@ def certify(
         before = reference(original, text, tokens, device, progress=_saying("Running the original", progress))
         utility = compare(before, release, progress=_saying("Running the release", progress))
     except (CancelledError, DeviceMemoryError, torch.OutOfMemoryError):
-        raise  # what a GPU cannot hold the processor may
+        raise  # the caller may try again on the processor
     except IrwmError as error:
         why = str(error)
-    except (
-        Exception
-    ) as error:  # too large for this machine, a full temporary folder: whatever it is, the release stands
+    # Too large for this machine, a full temporary folder: whatever it is, the release is valid.
+    except Exception as error:
         why = f"running the model failed: {str(error)[:200]}"
     return Certificate(changed_rows, name, digest, utility, why)
 

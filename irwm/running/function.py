@@ -3,12 +3,12 @@
 A function-preserving transform is exact in float64; what is written is rounded to the dtype of the file. So the logits
 of the two models differ, and the question is whether by more than that rounding explains. How far rounding moves the
 logits depends on the model: its depth, its norms, its weights. It is therefore measured on the model itself: every
-number of the reference is moved by an error of the law that rounding has (uniform, up to half the distance to its
-neighbour in the other file's dtype), and the model is run again. Two models are the same where neither the largest
+weight of the reference gets a random rounding error (uniform, up to half the distance to its neighbour in the other
+file's dtype), and the model is run again. Two models are the same where neither the largest
 difference of a logit nor the root mean square of all is more than `SLACK` times what that makes.
 
-What this proves is as sharp as the dtype. In bfloat16 a change smaller than rounding to 8 bits cannot be told from it;
-the same transform written as float32 is held to float32's rounding, some 5000 times closer.
+The proof is as sharp as the dtype. In bfloat16 a change smaller than rounding to 8 bits cannot be told from it; the
+same transform written as float32 is compared with float32's rounding, which is some 5000 times smaller.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SameFunction:
         tolerance, typical_tolerance: how large `largest` and `typical` may be for rounding to explain them.
         same: whether both are that small.
         positions: places of the text at which all logits were compared.
-        dtype: whose rounding is meant, that of the other model's file.
+        dtype: the other model's dtype, whose rounding the tolerances allow for.
     """
 
     largest: float
@@ -58,7 +58,7 @@ class SameFunction:
 
 
 def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenMap | None = None) -> SameFunction:
-    """Compare all logits of two models on the reference's text; of tokens that one of them lacks there are none.
+    """Compare all logits of two models on the reference's text, except those of tokens that one of them lacks.
 
     Arguments and errors as `irwm.running.compare`.
     """
@@ -72,7 +72,7 @@ def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenM
         scale=difference.scale,
         tolerance=tolerance,
         typical_tolerance=typical_tolerance,
-        # A difference that is no number is not small, whatever it is held against.
+        # NaN and infinite differences are not small.
         same=math.isfinite(difference.largest)
         and difference.largest <= tolerance
         and difference.typical <= typical_tolerance,

@@ -27,7 +27,7 @@ class Score:
 
     Attributes:
         task: its name.
-        metric: "acc", "word_perplexity" and the like; with the filter's name behind a comma where there is one.
+        metric: "acc", "word_perplexity" and the like; after a comma the filter's name where there is one.
         value: the figure.
         error: its standard error, as the harness estimates it; None where it does not.
         samples: questions asked; None where the harness does not say.
@@ -53,8 +53,8 @@ def evaluate(
 ) -> tuple[Score, ...]:
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
-    The harness looks for a task's data where the task says; whoever wants nothing to leave the machine sets
-    HF_HUB_OFFLINE=1 before Python starts, as `python -m irwm.running benchmark` does.
+    The harness looks for a task's data where the task says. To keep it off the network, set HF_HUB_OFFLINE=1 before
+    Python starts, as `python -m irwm.running benchmark` does.
 
     Args:
         model_dir: a model folder that transformers opens.
@@ -72,7 +72,7 @@ def evaluate(
         HarnessMissingError: lm-eval is not installed.
         HarnessError: it failed; the message says with what.
         ParameterError: no task is named.
-        NotACheckpointError: `model_dir` is no folder.
+        NotACheckpointError: `model_dir` is not a folder.
     """
     if not tasks:
         raise ParameterError("no task is named", expected="at least one")
@@ -104,7 +104,7 @@ def evaluate(
             torch_random_seed=seed,
             fewshot_random_seed=seed,
         )
-    except Exception as error:  # a library of many hands, whose errors are of every class
+    except Exception as error:  # the harness raises errors of any class
         raise HarnessError(
             "lm-evaluation-harness could not run this",
             file=folder,

@@ -26,7 +26,7 @@ class Utility:
 
     Every standard error is of the mean over the text's tokens, from the sums of blocks of 32 neighbouring ones, and
     None where there are fewer than 2 blocks. It says how far another text of this kind would move the figure, and
-    nothing about texts of other kinds.
+    nothing about other kinds of texts.
 
     Attributes:
         tokens: predicted tokens behind the perplexities; of an encoder, hidden states compared.
@@ -83,7 +83,7 @@ def compare(
     Raises:
         UnsupportedCheckpointError: transformers cannot run it, it is of another kind, or its tokens cannot be matched.
         ParameterError: `token_ids` does not fit, or nothing is left of the text.
-        CheckpointError: it is no checkpoint that is read.
+        CheckpointError: it is not a checkpoint that is read.
     """
     pair = pair_of(reference, Path(other_dir), token_ids)
     if reference.headless:
@@ -99,7 +99,7 @@ def compare(
 
 def _distance(expected: torch.Tensor, outputs: torch.Tensor, matched: Match) -> tuple[torch.Tensor, torch.Tensor]:
     """KL divergence, float64 (m,), and whether the likeliest token is the same, bool (m,), of two tables of logits
-    (m, columns). A row with a logit that is no number diverges infinitely and agrees with nothing."""
+    (m, columns). A row with a NaN or infinite logit diverges infinitely and agrees with nothing."""
     there = (matched.new >= 0).nonzero().flatten()
     ours = slice(None) if matched.plain else there
     theirs = slice(None) if matched.plain else matched.new[there]
@@ -110,7 +110,7 @@ def _distance(expected: torch.Tensor, outputs: torch.Tensor, matched: Match) -> 
         p = log_p.exp()
         each = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dim=1)
         sound = torch.isfinite(outputs[rows]).all(dim=1) & torch.isfinite(expected[rows]).all(dim=1)
-        # The divergence of equal distributions comes out as some -1e-17.
+        # For equal distributions the sum is some -1e-17.
         divergence.append(torch.where(sound, each.clamp(min=0.0), torch.inf))
         equal.append(sound & (matched.new[expected[rows].argmax(dim=1)] == outputs[rows].argmax(dim=1)))
     return torch.cat(divergence), torch.cat(equal)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
-# Nothing is downloaded, and code in a model's folder is never run: without a word transformers asks on standard input.
+# Nothing is downloaded, and code in a model's folder is never run; by default transformers asks on standard input.
 OURS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -87,7 +87,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
             file=folder,
             tensor=(body or missing)[0],
             found=f"{len(missing)} tensors missing",
-            advice="A model whose tensors were renamed runs only after they have their names back",
+            advice="A model whose tensors were renamed runs only under their original names",
         )
     return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
 
@@ -101,7 +101,7 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside the weights, or in the GGUF file.
 
     Raises:
-        UnsupportedCheckpointError: there is none, or transformers cannot open it.
+        UnsupportedCheckpointError: it is missing, or transformers cannot open it.
     """
     from transformers import AutoTokenizer
 
@@ -162,20 +162,20 @@ def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
 
 @contextmanager
 def typed(file: Path, problem: str) -> Iterator[None]:
-    """What a library says of a file that it cannot use, as an error of ours."""
+    """Turns a library's error about a file into a typed one."""
     try:
         yield
     except (json.JSONDecodeError, SafetensorError) as error:
         raise CorruptCheckpointError(problem, file=file, found=str(error)[:300]) from error
     except (IrwmError, MemoryError):
         raise
-    except Exception as error:  # tokenizers raises bare ones, and hostile configs bring out any other
+    except Exception as error:  # tokenizers raises bare Exceptions, and hostile configs cause any other
         raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and load reports on the terminal: what is missing is said in errors."""
+    """No progress bars and load reports on the terminal; errors name what is missing."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

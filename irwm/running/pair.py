@@ -29,7 +29,7 @@ class Match:
 
     Attributes:
         new: int64 (the reference's rows,), -1 where the token is gone or not known.
-        plain: every token has the id it had, and there are no others.
+        plain: every token has the same id in both, and the other model has no further tokens.
     """
 
     new: torch.Tensor
@@ -71,7 +71,7 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
     theirs = token_ids(open_checkpoint(other))
     if not theirs:
         raise UnsupportedCheckpointError(
-            "no tokenizer beside the weights, so that nobody can tell which token is which",
+            "no tokenizer beside the weights, so the tokens cannot be matched",
             file=other,
             advice="Copy the original's tokenizer files into the folder, or say where each token went",
         )

@@ -1,4 +1,4 @@
-"""A model run once over a text, so that many others can be held against it."""
+"""A model run once over a text, so that many others can be compared with it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Reference:
         masked, headless: as `irwm.running.Opened`.
         dtype: in which the weights are stored.
         window, seed, device: with which it was read.
-        roundings: what `irwm.running.function` found rounding to do to this model, by dtype, so that it is asked once.
+        roundings: the effect of rounding on this model, by dtype, as `irwm.running.function` measured it once.
     """
 
     folder: Path
@@ -104,7 +104,7 @@ def reference(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Reference:
-    """Run a model over the beginning of a text and keep what it says.
+    """Run a model over the beginning of a text and keep its outputs.
 
     The arithmetic is float32 on the weights as stored. A causal model is read in windows of 256 tokens, each beginning
     with the last token of the one before. A masked one (BERT) has every token hidden once, a seventh of each window at
@@ -120,7 +120,7 @@ def reference(
     Raises:
         ParameterError: fewer than 2 tokens asked for or in the text, or a token that the model has no row for.
         UnsupportedCheckpointError: transformers cannot run the model.
-        CheckpointError: it is no checkpoint that is read.
+        CheckpointError: it is not a checkpoint that is read.
     """
     if tokens < 2:
         raise ParameterError("too few tokens to measure a model on", expected="2 or more", found=str(tokens))
@@ -131,7 +131,7 @@ def reference(
 
 
 def restricted(reference: Reference, kept: torch.Tensor) -> Reference:
-    """The same model run over what is left of the same text when only some tokens exist.
+    """The same model run over the tokens of the same text that exist in another model.
 
     Args:
         kept: bool (ids,), whether each id of the vocabulary is one of them.
@@ -193,8 +193,8 @@ def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: in
 
 @torch.no_grad()
 def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
-    """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`,
-    which without a word is what the model is.
+    """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`;
+    None means as the model is.
 
     Raises:
         ParameterError: a token that the model has no row for.
@@ -219,7 +219,7 @@ def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = N
 
 def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Negative log-likelihood, float64 (m,), of the tokens `wanted` (m,) under logits (m, vocabulary); infinite where
-    a logit is no number."""
+    a logit is NaN or infinite."""
     found = []
     for rows in blocks(len(wanted), outputs.shape[1]):
         logits = outputs[rows].double()

@@ -16,13 +16,13 @@ from irwm.running.opened import typed
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Tokens a model sees at once. Every figure of this repository is measured with it; a shorter context is taken whole.
+# Tokens that a model sees at once, in every figure of this repository; a model with a shorter context sees all of it.
 WINDOW = 256
 # Each token of a masked model's window is hidden once, in one of so many readings: a seventh, as BERT's own 15 %.
 READINGS = 7
 # No tokenizer writes so many characters as one token, so this much text is enough for the tokens asked for.
 _CHARACTERS = 100
-# exp of more overflows; a model that bad is simply infinitely surprised.
+# exp of more overflows, and counts as infinite.
 _LARGEST = 700.0
 _DEFAULT = Path(__file__).with_name("heldout.txt")
 
@@ -77,7 +77,7 @@ def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, maske
 
 
 def exp_mean(loss: float) -> float:
-    """exp of a mean loss in nats; infinite past what a float holds, and of what is no number."""
+    """exp of a mean loss in nats; infinite where that overflows or the loss is NaN."""
     return math.exp(loss) if loss < _LARGEST else math.inf
 
 

@@ -117,7 +117,7 @@ def test_21_a_faulty_header_is_refused_at_once_and_in_words(name: str, tmp_path:
     with in_time(SECONDS), pytest.raises(CorruptCheckpointError, match=words) as caught:
         open_checkpoint(path)
     assert caught.value.file == str(path)
-    assert "cannot be made sense of" not in str(caught.value)
+    assert "cannot be understood" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [4, 5, 31, 36, 99, 2**32 - 1])
@@ -319,7 +319,7 @@ def read_all(model: Checkpoint) -> None:
 def in_process(parser: str, path: Path, what: str) -> dict[str, object]:
     """The child's work without a child, which takes a tenth of a second: its own code for answers and refusals."""
     answer = confined.answer_of({"parse": gguf_parser.parse}, str(path))
-    assert "cannot be made sense of" not in answer  # what it says of errors that are none of ours
+    assert "cannot be understood" not in answer  # what it says of errors other than our own
     return child.checked_answer(answer.encode("ascii"), path, what, "")
 
 
@@ -353,4 +353,4 @@ def test_21_the_child_process_does_the_same(sound: bytes, tmp_path: Path) -> Non
             except CheckpointError as error:
                 refused.append(error)
     assert 3 < len(refused) < 25
-    assert not any("cannot be made sense of" in str(error) for error in refused)
+    assert not any("cannot be understood" in str(error) for error in refused)

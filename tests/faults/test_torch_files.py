@@ -172,11 +172,11 @@ def test_fault_19_a_zip_renamed_to_bin_is_told_from_a_pytorch_file(folder: Path)
         archive.writestr("model/config.json", "{}")
         archive.writestr("model/model.safetensors", bytes(100))
     error = refused(folder, NotACheckpointError)
-    assert "none that PyTorch wrote" in str(error)
+    assert "that PyTorch did not write" in str(error)
     assert "Unpack it" in str(error)
     with zipfile.ZipFile(folder / WHOLE, "w") as archive:
         archive.writestr("arr_0.npy", b"\x93NUMPY")
-    assert "none that PyTorch wrote" in str(refused(folder, NotACheckpointError))
+    assert "that PyTorch did not write" in str(refused(folder, NotACheckpointError))
     (folder / WHOLE).write_bytes(b"PK\x03\x04" + bytes(60))
     refused(folder, CorruptCheckpointError)
 

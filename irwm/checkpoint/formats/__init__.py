@@ -1,4 +1,4 @@
-"""The file formats of weights: each reader says which bytes of a file are which tensor, and reads no weight.
+"""The file formats of weights: each reader finds which bytes of a file are which tensor, and reads no weight.
 
     content            what a reader answers, and the checks that all readers make
     safetensors_file   the format that releases are written in; our own strict parser
@@ -8,7 +8,7 @@
     child              a parser run in a process of its own, under limits of time, memory and output
     confined           what that process runs: first the limits, then torch_parser or gguf_parser
 
-A file is told by its name's suffix and must then be what it says by its first bytes.
+A file's format follows from its name's suffix, and its first bytes must agree.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Format:
     Attributes:
         name: as shown: "safetensors", "PyTorch", "GGUF".
         suffixes: of its files' names, in lower case.
-        whole: the name of a model's only file; None where there is no usual one.
+        whole: the usual name of a model's only file; None without one.
         index: the name of the file that says which tensor is in which shard, None where the format has none.
         read: reads and checks a file's header.
     """

@@ -1,13 +1,13 @@
 """A parser run in a process of its own, under limits of time, memory and output.
 
-Libraries that read headers were not written against people who mean harm: a length of 2^60 in a GGUF file keeps its
-reader busy for years, and unpickling is a small programming language. In a child process the worst of it is an error
-here. The child reads one header and answers with one JSON object; it is believed as little as the file itself.
+Libraries that read headers were not written for hostile files: a length of 2^60 in a GGUF file keeps its reader busy
+for years, and a pickle is a program. In a child process the worst result is an error here. The child reads one header
+and answers with one JSON object, which is trusted as little as the file itself.
 
 A parser is a module in this folder that is never imported by the app. It has a function `parse(path: str) -> dict`,
 whose answer must go through JSON (NaN and Infinity do). To refuse a file it raises an error of `irwm.errors` (without
 its `file`, which is filled in here). It may import from the packages above it what needs no more than itself, such as
-`irwm.errors` and `irwm.checkpoint.dtypes`.
+`irwm.errors`, `irwm.checkpoint.dtypes` and `irwm.checkpoint.magic`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": 
 _FLAGS = ("-E", "-P", "-B")
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 _STDERR_BYTES = 2048
-# Seconds in which a process that was ended, or has said all, is gone.
+# Seconds to wait for a process that was killed, or has given its answer, to end.
 _PARTING = 5
 _KINDS: dict[str, type[CheckpointError]] = {
     "corrupt": CorruptCheckpointError,
@@ -73,7 +73,7 @@ LIMITS = Limits()
 
 
 class _Drain(Thread):
-    """Reads a stream to its end, so that its writer never waits, and keeps only so much of it."""
+    """Reads a stream to its end, so that its writer never waits, and keeps a bounded part of it."""
 
     def __init__(self, stream: IO[bytes], most: int, *, last: bool) -> None:
         """`last`: keep the end of a longer stream; otherwise its beginning, and stop reading."""
@@ -83,7 +83,7 @@ class _Drain(Thread):
         self._stream, self._most, self._last = stream, most, last
 
     def run(self) -> None:
-        # read1 and not read: what has come, without waiting for more.
+        # read1 returns what is there, without waiting for more.
         with contextlib.suppress(OSError, ValueError):  # the stream was closed: the process is dead
             while piece := self._stream.read1(65536):  # type: ignore[attr-defined]
                 self.content += piece
@@ -105,7 +105,7 @@ def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> d
     Raises:
         CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: as the parser says.
         CorruptCheckpointError: the parser crashed, took more than it may, or gave no answer.
-        CheckpointError: the process or the parser could not be started, which is no fault of the file.
+        CheckpointError: the process or the parser could not be started; the file may be sound.
     """
     command = [sys.executable, *_FLAGS, str(_CONFINED)]
     command += [f"{limits.seconds},{limits.cpu_seconds},{limits.memory}", str(FOLDER / f"{parser}.py")]
@@ -134,7 +134,7 @@ def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> d
         if not late and not answer.overflowed:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_PARTING)
-    finally:  # also where this thread is interrupted; and what the parser may have started goes with it
+    finally:  # also where this thread is interrupted; processes that the parser started are ended too
         _end(process)
         said.join(_PARTING)
         answer.join(_PARTING)
@@ -164,7 +164,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _excess(status: int | None, late: bool, overflowed: bool, limits: Limits) -> str | None:
-    """How a parser failed that has no answer, as the end of "The file's header ..."; None where it ended well."""
+    """How a parser without an answer failed, as the end of "The file's header ..."; None where it succeeded."""
     if late:
         return f"kept its reader busy for more than {limits.seconds} seconds"
     if overflowed:
@@ -176,7 +176,7 @@ def _excess(status: int | None, late: bool, overflowed: bool, limits: Limits) ->
     if -status == getattr(signal, "SIGXCPU", None):
         return f"kept its reader computing for more than {limits.cpu_seconds} seconds"
     if -status == getattr(signal, "SIGKILL", None):
-        return "made its reader use up what it may, or the system ended it, as a rule for want of memory"
+        return "made its reader exceed its limits, or the system ended it, usually because memory ran out"
     try:
         return f"crashed its reader ({signal.Signals(-status).name})"
     except ValueError:
@@ -193,7 +193,7 @@ def _not_started(path: Path, what: str, found: str) -> CheckpointError:
 
 
 def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[str, Any]:
-    """The answer as an object; where it is a refusal, the error it stands for."""
+    """The answer as an object; if it is a refusal, its error is raised."""
     if not content:
         raise CorruptCheckpointError(f"The {what}'s reader gave no answer", file=path, found=words[-300:] or None)
     value = parse_json(content, path, f"answer of the {what}'s reader", strict=False)

@@ -1,4 +1,4 @@
-"""The process in which a parser reads a stranger's file: limits first, then one file, then one answer.
+"""The process in which a parser reads an untrusted file: limits first, then one file, then one answer.
 
 Started by `child` as `python confined.py LIMITS PARSER FILE`; never imported by the app. PARSER is a module with a
 function `parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it
@@ -22,17 +22,17 @@ try:
 except ImportError:  # Windows has no such limits; the parent's clock still ends this process
     resource = None  # type: ignore[assignment]
 
-# Exit status that says that the parser itself could not be loaded, which is no fault of the file.
+# Exit status for a parser that could not be loaded; the file may be sound.
 NOT_LOADED = 3
-# Seconds that the parent's clock is ahead of this process's own, which matters only once the parent is dead.
+# Seconds after the parent's time limit at which this process ends itself; matters only if the parent is dead.
 _GRACE = 5
 # Standard streams, the file itself, and what a library opens beside it.
 _OPEN_FILES = 32
 
 
 def limit(name: str, value: int, more: int = 0) -> None:
-    """Sets a resource limit that cannot be raised by more than `more`; one that the system does not know or refuses is
-    left out."""
+    """Sets a resource limit that cannot be raised by more than `more`; does nothing where the system does not know the
+    limit or refuses it."""
     if resource is not None and hasattr(resource, name):
         with contextlib.suppress(ValueError, OSError):
             kind = getattr(resource, name)
@@ -51,8 +51,8 @@ def address_space() -> int | None:
 
 
 def stand_in_packages() -> None:
-    """Lets `irwm.errors` and its like be imported without the front doors of the packages they are in, which would
-    load the whole of IRWM Studio into this process."""
+    """Lets `irwm.errors` and the like be imported without their packages' `__init__`, which would load much of IRWM
+    Studio into this process."""
     root = Path(__file__).resolve().parents[2]
     for name, folder in (("irwm", root), ("irwm.checkpoint", root / "checkpoint")):
         module = ModuleType(name)
@@ -80,7 +80,7 @@ def answer_of(parser: dict[str, Any], path: str) -> str:
         return json.dumps(refusal("The file is nested deeper than any real one"))
     except Exception as error:
         found = printable(f"{type(error).__name__}: {error}")
-        return json.dumps(refusal("The file's header cannot be made sense of", found=found))
+        return json.dumps(refusal("The file's header cannot be understood", found=found))
 
 
 def main(limits: str, script: str, path: str) -> None:
@@ -90,7 +90,7 @@ def main(limits: str, script: str, path: str) -> None:
     limit("RLIMIT_CPU", cpu_seconds, more=1)  # at the lower one the system says why it ends the process
     if hasattr(signal, "alarm"):
         signal.alarm(seconds + _GRACE)
-    # The answer has a stream of its own, so that nothing a library prints can get into it.
+    # The answer has a separate stream, so that a library's output cannot get into it.
     answers = os.dup(1)
     os.dup2(2, 1)
     stand_in_packages()
@@ -99,7 +99,7 @@ def main(limits: str, script: str, path: str) -> None:
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}")
         sys.exit(NOT_LOADED)
-    # Only now: what its libraries take, a GPU's above all, differs widely and is not the file's doing.
+    # Set only now: the libraries' own address space, a GPU's above all, differs widely and does not depend on the file.
     taken = address_space()
     if taken is not None:
         limit("RLIMIT_AS", taken + memory)

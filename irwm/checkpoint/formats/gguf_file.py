@@ -1,7 +1,7 @@
 """llama.cpp's GGUF files: their beginning checked here, their header parsed in a child process and checked again.
 
-What the child says is judged as if the file itself said it: every range must lie in the file, fit its tensor's shape
-and type, and be nobody else's. Names are the file's author's to choose; they are dictionary keys and nothing else.
+The child's answer is trusted as little as the file: every range must lie in the file, fit its tensor's shape and type,
+and overlap no other. The file's author chose the names; they are dictionary keys and nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_gguf(path: Path) -> Content:
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
     if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):
-        raise CorruptCheckpointError("The header was read into something that is none", file=path)
+        raise CorruptCheckpointError("The GGUF file's reader gave no usable answer", file=path)
     entries = sorted((_entry(path, item, seen) for item in listed), key=lambda entry: (entry.start, entry.stop))
     _require_in_line(path, entries, data, max(alignment, 1))
     tensors = {entry.name: entry for entry in entries}
@@ -95,7 +95,7 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
         )
     _, version, tensors, settings = _HEAD.unpack_from(start)
     if version not in (2, 3):
-        # A version is a small number, so that one with its low bytes zero was written the other way round.
+        # A version is a small number. If its low bytes are zero, it was written in the other byte order.
         swapped = version & 0xFFFF == 0 and version != 0
         raise UnsupportedCheckpointError(
             "The file was written for a big-endian machine" if swapped else "This version of GGUF is not read",
@@ -121,7 +121,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     """One tensor's entry from the child's answer, checked by itself; how they fit together is checked afterwards."""
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
     if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
-        raise CorruptCheckpointError("A tensor's entry was read into something that is none", file=path)
+        raise CorruptCheckpointError("The GGUF file's reader gave no usable answer about a tensor", file=path)
     corrupt = partial(broken_tensor, path, name)
     require_unicode(path, name)
     try:
@@ -151,8 +151,8 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
 def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignment: int) -> None:
     """Each tensor begins at the first multiple of the alignment after the one before; GGML accepts nothing else.
 
-    `entries` are sorted by range, `data` is where the first one belongs. Bytes after the last tensor are nobody's;
-    GGML does not look at them.
+    `entries` are sorted by range, `data` is where the first one belongs. Bytes after the last tensor belong to none;
+    GGML ignores them.
     """
     reached = data
     for entry in entries:

@@ -1,14 +1,13 @@
-"""Run in a child process: a GGUF file's header, that is its settings, its vocabulary and where its tensors lie.
+"""Run in a child process: reads a GGUF file's header, which holds settings, vocabulary and the tensors' places.
 
 The format, all of it little-endian: "GGUF", a version, how many tensors and how many settings; the settings, each a
 name, a type and a value; the tensors' entries, each a name, a shape with its fastest dimension first, the number of a
 GGML type and an offset; and from the next multiple of the alignment on, the tensors' bytes. A text is its length in
 eight bytes and its UTF-8.
 
-Read by hand, as safetensors headers are, because the gguf package's reader makes several NumPy arrays of each entry of
-each list: a vocabulary of 128 000 tokens and 280 000 merges took it 9 s and 750 MB, and takes 0.7 s and 25 MB here.
-It also maps the whole file into memory, which no limit on memory would allow. What is read must be the same;
-`tests/checkpoint/test_gguf_file.py` holds the two against each other.
+Why not the gguf package's reader: it makes several NumPy arrays of each entry of each list, so that a vocabulary of
+128 000 tokens and 280 000 merges took it 9 s and 750 MB; here it takes 0.7 s and 25 MB. It also maps the whole file
+into memory, which a memory limit would forbid. `tests/checkpoint/test_gguf_file.py` compares the results of both.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ def parse(path: str) -> dict[str, Any]:
         "data": where the tensors' bytes begin.
 
     Raises:
-        CorruptCheckpointError, UnsupportedCheckpointError: it is no sound GGUF header.
+        CorruptCheckpointError, UnsupportedCheckpointError: it is not a valid GGUF header of version 2 or 3.
     """
     with open(path, "rb") as stream:
         header = _Header(stream, os.fstat(stream.fileno()).st_size)
         magic, version, tensor_count, setting_count = struct.unpack("<4sIQQ", header.take(24))
         if magic != b"GGUF" or version not in (2, 3):
-            raise UnsupportedCheckpointError("The header is none of GGUF's versions 2 and 3", found=f"{version}")
+            raise UnsupportedCheckpointError("The header is not GGUF version 2 or 3", found=f"{version}")
         header.require_room("settings", setting_count, LEAST_SETTING_BYTES)
         metadata: dict[str, Any] = {}
         kinds: dict[str, int] = {}
@@ -136,7 +135,7 @@ class _Header:
             return self._list(name)
         if kind == _TEXT:
             content = self.text()
-            # Some vocabularies hold bytes that are no text by themselves.
+            # Some vocabularies hold bytes that are not valid text alone.
             return content.decode("utf-8", "replace") if len(content) <= _MAX_TEXT else None
         if kind == _FLOAT32:
             return _shortest(self.take(4))

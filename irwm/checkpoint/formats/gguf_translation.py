@@ -1,15 +1,15 @@
 """GGUF's names and settings as those of transformers, and llama.cpp's rearrangements undone.
 
-GGUF has one name for each role a tensor can play, whatever the family: "blk.0.attn_norm.weight". So has a family's
-data file here, which is all this module goes by: each role is given the name, and q and k the arrangement, that the
-family's own checkpoints have. Only what the layout needs is translated, the embedding and layer 0; everything else
-keeps its GGUF name. gguf's own get_tensor_name_map does not serve here: it leads from all spellings of a role to GGUF's
-name and not back. What writes GGUF files goes by it (`irwm.attacks.quantisers.converter`).
+GGUF has one name for each role of a tensor, whatever the family: "blk.0.attn_norm.weight". A family's data file here
+says which name the role has in the family's own checkpoints, and how q and k are arranged there. Only what the layout
+needs is translated, the embedding and layer 0; everything else keeps its GGUF name. gguf's own get_tensor_name_map does
+not serve here: it leads from all spellings of a role to GGUF's name and not back. Writing GGUF files uses it
+(`irwm.attacks.quantisers.converter`).
 
 llama.cpp's converter also does this to the weights:
 
 * a head's rows of q and k are paired in some architectures (`families.family.Architecture`);
-* a fused q, k and v always becomes all of q, all of k, all of v, and a transposed matrix is turned round;
+* a fused q, k and v always becomes all of q, all of k, all of v, and a transposed matrix is transposed back;
 * a norm whose gain is one plus what is stored (Gemma, Nemotron) has that one added in the file.
 """
 
@@ -27,7 +27,7 @@ from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameter
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 from irwm.families.family import Architecture, Family, NormRole, Projections, Sign, families
 
-# Files that go with a model and are none, by their own word.
+# By `general.type`: files that belong to a model but are not one.
 _COMPANIONS = {
     "adapter": ("an adapter", "Merge it into its base model, with llama.cpp's export-lora, and give the result"),
     "mmproj": ("the part of a multimodal model that sees or hears", "Give the file of the language model"),
@@ -53,7 +53,7 @@ def translated(
         metadata: its settings.
 
     Raises:
-        UnsupportedCheckpointError: the file is no model but something that goes with one.
+        UnsupportedCheckpointError: the file is not a model but belongs to one.
         CorruptCheckpointError: its settings and tensors contradict each other.
     """
     stored = {name: entry for name, entry in tensors.items() if isinstance(entry, TensorEntry)}
@@ -93,7 +93,7 @@ def _require_model(stored: Mapping[str, TensorEntry], metadata: Mapping[str, Any
 
 
 def _family(settings: Settings) -> tuple[Family, Architecture] | None:
-    """The family of a file, and how it is stored there; where several share an architecture, one that is told apart."""
+    """The family of a file and how it is stored. Of families that share an architecture, one with a sign wins."""
     fitting = [
         (family, row)
         for family in families()
@@ -112,7 +112,7 @@ def _tied(settings: Settings, stored_as: Architecture) -> bool | None:
 
 
 def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    """Names as they are, but for the embedding's, which every architecture has."""
+    """All names stay except the embedding's, which every architecture has."""
     tensors: dict[str, Tensor] = dict(settings.stored)
     name = "embed_tokens.weight"
     if "token_embd.weight" in tensors and name not in tensors:
@@ -122,7 +122,7 @@ def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str
 
 
 class _Translation:
-    """Collects the tensors of one file; an object only so that family and settings need not be passed around."""
+    """Collects the translated tensors of one file."""
 
     def __init__(self, family: Family, settings: Settings, *, paired: bool) -> None:
         self.family = family
@@ -178,7 +178,7 @@ class _Translation:
         entry = self.left.pop(name, None)
         if entry is None:
             return
-        if name == "token_types.weight" and len(entry.shape) == 1:  # of a single type, squeezed by older converters
+        if name == "token_types.weight" and len(entry.shape) == 1:  # older converters squeezed it
             entry = replace(entry, shape=(1, *entry.shape))
         self._put(target, entry)
 
@@ -237,7 +237,7 @@ class Settings:
         return cls(architecture if isinstance(architecture, str) else "", metadata, stored, layer)
 
     def value(self, key: str) -> Any:
-        """The architecture's setting; of one per layer that of the first. None where there is none."""
+        """The architecture's setting; the first layer's where there is one per layer. None where it is missing."""
         value = self.metadata.get(f"{self.architecture}.{key}")
         return (value[0] if value else None) if isinstance(value, list) else value
 
@@ -283,7 +283,7 @@ class Settings:
                 return self.count("expert_count") != 128
 
     def config(self, family: Family, model_type: str, *, tied: bool | None) -> dict[str, Any]:
-        """What recognition reads, and little more. What the file does not say is left out and means the default.
+        """What recognition reads, and little more. Settings that the file lacks are left out, which means the default.
 
         Args:
             family: under its switches.
@@ -305,7 +305,7 @@ class Settings:
         return config
 
     def _of_family(self, family: Family) -> dict[str, Any]:
-        """The settings whose names the family chooses."""
+        """The settings whose names depend on the family."""
         found: dict[str, Any] = {}
         if family.kv_heads is not None:
             found[family.kv_heads] = self.kv_heads
@@ -353,14 +353,14 @@ def _less(values: Mapping[str, torch.Tensor], *, offset: float) -> torch.Tensor:
 def projections(
     settings: Settings, spec: Projections, *, paired: bool
 ) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
-    """Name, tensor and what was undone for each of the family's tensors that hold q and k, weights and biases.
+    """Yields name, tensor and undone rearrangements of each of the family's tensors that hold q and k, with biases.
 
     Args:
         spec: how the family stores them.
         paired: whether llama.cpp stores each head's rows i and i + head_dim / 2 of q and k side by side.
 
     Raises:
-        CorruptCheckpointError: the rows are not those of so many heads.
+        CorruptCheckpointError: the number of rows does not fit the number of heads.
     """
     for kind, q, k in (("weight", spec.q, spec.k), ("bias", spec.q_bias, spec.k_bias)):
         stored = _stored(settings, kind)
@@ -425,7 +425,7 @@ class _Rows:
 def _single(
     stored: Mapping[str, TensorEntry], rows: _Rows, part: str, name: str, *, paired: bool
 ) -> tuple[str, Tensor, tuple[str, ...]]:
-    """q or k as a tensor of its own, perhaps cut out of a fused one."""
+    """q or k as a separate tensor, perhaps cut out of a fused one."""
     entry = stored[part] if part in stored else _cut(stored["qkv"], rows.start(part), rows.count(part))
     if not paired:
         return name, entry, () if part in stored else (_ORDER,)

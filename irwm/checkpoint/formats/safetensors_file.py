@@ -1,14 +1,14 @@
 """One safetensors file: its header, read by our own strict parser.
 
 The format is eight bytes with the header's length N as a little-endian integer, N bytes of JSON that map each tensor's
-name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts none of it: lengths are
+name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts nothing in it: lengths are
 capped before anything is allocated, and the ranges must cover the data exactly once.
 
 Why not `safetensors.safe_open(backend="pread")`: it does not say where a tensor's bytes lie, which is what is hashed,
-cloned and patched here. Version 0.8.0 also accepts a name that stands twice, unknown fields, a shape whose strides
+cloned and patched here. Version 0.8.0 also accepts a duplicate name, unknown fields, a shape whose strides
 overflow, a file without tensors, and a million tensors (in 5 s and 0.4 GB).
 
-Names of tensors are the file's author's to choose. They are dictionary keys here and nothing else.
+The file's author chose the tensors' names. They are dictionary keys here and nothing else.
 """
 
 from __future__ import annotations

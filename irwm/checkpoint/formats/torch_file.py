@@ -1,7 +1,7 @@
 """PyTorch's .bin, .pt and .pth files: which bytes of the archive are which tensor.
 
-Nothing is unpickled and nothing is mapped into memory here: `torch_parser` does the one in a child process, and bytes
-are read by position like any other format's. What the child says is checked as if a stranger had said it.
+Nothing is unpickled here and no file is mapped into memory: `torch_parser` unpickles in a child process, and bytes are
+read by position as in every other format. The child's answer is checked like untrusted input.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_torch(path: Path) -> Content:
         raise _no_archive(path, start)
     try:
         answer = run_parser("torch_parser", path, "PyTorch file")
-    finally:  # whatever it said of a file that is no longer the same is worth nothing
+    finally:  # its answer counts only for an unchanged file
         with open_seen(path, seen):
             pass
     found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
@@ -85,7 +85,7 @@ def _notes(under: str | None, ignored: int) -> Iterator[str]:
 
 
 def _no_archive(path: Path, start: bytes) -> CheckpointError:
-    """What to say of a file that is not the archive torch.save writes, by its first bytes."""
+    """The error for a file that is not an archive of torch.save, by its first bytes."""
     if not start:
         return another_format(path, start, "PyTorch")
     foreign = recognise_magic(start)

@@ -1,6 +1,6 @@
-"""Weights stored as codes and scales, put together by the names that quantisation tools give their pieces.
+"""Weights stored as codes and scales, assembled by the names that quantisation tools give their pieces.
 
-    parts          the pieces of one weight, checked; what several schemes compute alike
+    parts          checks of a weight's pieces, and the arithmetic that several schemes share
     settings       what the config says about quantisation
     gptq, awq      codes of 2 to 8 bits in words along the input, of 4 bits along the output
     compressed     compressed-tensors' packed whole numbers
@@ -46,11 +46,11 @@ _SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (
     bitsandbytes.rows,
     grids.weight,
 )
-# Pieces that only a quantised weight has, and that no scheme has known what to do with.
+# Pieces that only quantised weights have, also of schemes that are not known here.
 _TELLING = frozenset({"qweight", "weight_packed", "SCB", "W_q", "trellis", "_data"})
 _STATE_STEM = ".quant_state"
-# In front of a weight's name where it is made of codes that stand beside a plain weight of that name. It ends as the
-# plain one's does, so that an embedding of this kind is found as one that may be the model's.
+# Stands in front of the name of a weight made of codes beside a plain weight of that name. The name's end stays, so
+# that such an embedding is found among those that may be the model's.
 BESIDE = "quantised."
 
 
@@ -70,15 +70,15 @@ class Assembled:
 
 
 def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assembled:
-    """The same tensors with every quantised weight put together.
+    """The same tensors with every quantised weight assembled.
 
-    Pieces that are of no kind known here stay what they are, and so do those that contradict each other: a few of them
-    beside a sound model are no reason not to read it. Where a plain weight stands beside codes, both are kept, the one
-    made of the codes with `BESIDE` in front of its name.
+    Pieces of an unknown kind stay as they are, and so do pieces that contradict each other: a sound model is read even
+    with a few of them. Where a plain weight stands beside codes, both are kept, and the one made of the codes has
+    `BESIDE` in front of its name.
 
     Args:
         tensors: as the files hold them.
-        config: config.json's content; {} where there is none.
+        config: config.json's content; {} without one.
 
     Raises:
         CheckpointChangedError: a file is not what it was when its header was read.
@@ -146,7 +146,7 @@ def _schemes(
             if module not in odd:
                 odd[module] = _not_codes(module, stems)
             pieces = {"": codes, **stems.get(weight, {}), **parts}
-            # The scheme is asked of the weight's own pieces; what stands beside the weight is looked at afterwards.
+            # The scheme sees the weight's own pieces only; what stands beside the weight is checked afterwards.
             yield weight, {**odd[module], **pieces}, partial(bitsandbytes.blocks, weight, pieces, settings)
             continue
         weight = f"{stem}.weight" if stem else "weight"
@@ -183,7 +183,7 @@ def _crosswise(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _turned(weight: PackedTensor) -> PackedTensor:
-    """The same as (in, out): quantisation tools know linear layers only, and store even GPT-2's weights like theirs."""
+    """The weight as (in, out): quantisation tools store GPT-2's weights like those of linear layers, as (out, in)."""
 
     def decode(values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return weight.decode(values).T.contiguous()
@@ -198,7 +198,7 @@ def _turned(weight: PackedTensor) -> PackedTensor:
 
 
 class _Found:
-    """What is counted on the way; an object only so that the counts need not be passed around one by one."""
+    """Counts of what was found, for the notes."""
 
     def __init__(self) -> None:
         self.known: Counter[str] = Counter()
@@ -207,7 +207,7 @@ class _Found:
         self.refused: dict[str, CheckpointError] = {}
 
     def notes(self, settings: Settings) -> Iterator[str]:
-        yield from (f"{_weights(n)} stored as {kind}; worked out when read." for kind, n in sorted(self.known.items()))
+        yield from (f"{_weights(n)} stored as {kind}; computed when read." for kind, n in sorted(self.known.items()))
         for kind, n in sorted(self.unread.items()):
             done = "read as the numbers they are" if kind == bitsandbytes.NO_CODES else "not read"
             yield f"{_weights(n)} stored as {kind}; {done}."

@@ -5,8 +5,8 @@
             weight.quant_state.bitsandbytes__nf4         a JSON text in bytes: shape, block size, dtype
 
 With double quantisation the blocks' numbers are codes themselves, to be looked up in `weight.nested_quant_map` and
-scaled by `weight.nested_absmax`. bitsandbytes works with the tables of NF4 and FP4 that it was built with and not with
-the copy in `weight.quant_map`, so that copy is not used here either.
+scaled by `weight.nested_absmax`. Like bitsandbytes, this uses the built-in tables of NF4 and FP4 and not the copy in
+`weight.quant_map`.
 
 Dettmers et al., "LLM.int8()", 2022, and "QLoRA", 2023.
 """
@@ -40,26 +40,14 @@ from irwm.families.configvalues import LARGEST_COUNT, shown
 MAX_STATE_BYTES = 4096
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STATE = "bitsandbytes__"
-# What is said of a text on 4-bit codes beside a tensor that is none.
+# The note on a tensor that is not 4-bit codes but has a text beside it that says so.
 NO_CODES = "plain numbers beside a text that calls them 4-bit codes"
 # QLoRA's appendix E: quantiles of the normal distribution with a 0, scaled to [-1, 1].
 NF4 = (
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
 # A sign, two bits of exponent and one of mantissa, in twelfths of the largest; the denormal is 1/192.
 _FP4_POSITIVE = (0.0, 0.0052083334885537624, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
@@ -113,7 +101,7 @@ class _State:
 
 
 def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
-    """A 4-bit weight; `parts` by the last word of their names, the codes under "". None where it is none."""
+    """A 4-bit weight, else None; `parts` by the last word of their names, the codes under ""."""
     text = next((part for part in parts if part.startswith(STATE)), None)
     if text is None or "" not in parts or "absmax" not in parts:
         return None
@@ -126,7 +114,7 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
         problem = "The codes of a quantised weight do not fit the shape that is stated for it"
         raise contradiction(packed, problem, f"{(count + 1) // 2} bytes", f"{packed.nbytes} bytes")
     number = math.ceil(count / state.block)
-    # Whatever they are declared as (training in shards wants them as floats), they are bytes.
+    # Whatever they are declared as (sharded training needs floats), they are bytes.
     stored = {"codes": replace(packed, dtype="U8", shape=(packed.nbytes,)), "scales": largest, "state": parts[text]}
     if "quant_map" in parts:
         stored["table"] = parts["quant_map"]
@@ -149,8 +137,8 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
 def _is_column_of_codes(entry: TensorEntry, settings: Settings) -> bool:
     """Whether a tensor can be 4-bit codes: one column of bytes.
 
-    Training in shards wants the bytes declared as floats, and then only the config tells them from plain numbers. A
-    plain weight with such a text beside it is what transformers reads as a plain weight.
+    Sharded training needs the bytes declared as floats, and then only the config tells them from plain numbers.
+    transformers reads a plain weight with such a text beside it as a plain weight.
     """
     column = len(entry.shape) == 2 and entry.shape[1] == 1
     return column and (entry.dtype == "U8" or (entry.dtype in FLOATS and settings.method == "bitsandbytes"))
@@ -177,11 +165,11 @@ def _state(entry: TensorEntry, kind: str) -> _State:
     """The text beside a 4-bit weight; `kind` is the end of its name.
 
     Raises:
-        CorruptCheckpointError: it is no such text, or states what no weight has.
+        CorruptCheckpointError: it is not such a text, or states what no weight has.
     """
     require_dtype(entry, ("U8",), "words on its state")
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:
-        problem = "What is stored on the state of a quantised weight is nothing that bitsandbytes writes"
+        problem = "The state of a quantised weight is not one that bitsandbytes writes"
         raise contradiction(entry, problem, f"nf4 or fp4, in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")
     found = parse_json(read_tensor(entry).numpy().tobytes(), entry.file, "state of a quantised weight", strict=False)
     if not isinstance(found, dict):

@@ -4,9 +4,9 @@
     weight_scale   a number for the whole weight, each row, or each group of a row
     weight_zero_point, weight_g_idx               where the scheme has them
 
-Codes are stored plus half their range. Bits and group size follow from the shapes, layer by layer, as the config's
-groups of layers need not be understood. Zero points are packed down the columns, so that their words hold those of
-several rows. The library's own reader loads all of transformers for this; the tests compare with it.
+Half their range is added to the codes. Bits and group size follow from each layer's shapes, so that the config's groups
+of layers need not be understood. Zero points are packed down the columns: each word holds the zero points of several
+rows. The library's own reader loads all of transformers for this; the tests compare with it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from irwm.checkpoint.quantised.parts import (
     Parts,
     contradiction,
     require_dtype,
+    require_groups,
     require_shape,
     scaled,
     unpacked,
@@ -77,7 +78,7 @@ def _shape(entry: TensorEntry, codes: TensorEntry) -> tuple[int, int]:
     """The two numbers stored as the weight's shape.
 
     Raises:
-        CorruptCheckpointError: not two numbers, or none that the codes could have.
+        CorruptCheckpointError: not two numbers, or numbers that do not fit the codes.
     """
     require_dtype(entry, ("I64", "I32"), "two numbers on the shape")
     require_shape(entry, (2,), "two numbers on the shape")
@@ -99,8 +100,5 @@ def _decoded(order: TensorEntry | None, bits: int, inputs: int, values: Mapping[
         groups = values["groups"].long()
         if bool((groups == -1).all()):  # written before the order was known, and then it is the natural one
             groups = torch.arange(inputs) // math.ceil(inputs / scales.shape[1])
-        low, high = int(groups.min()), int(groups.max())
-        if low < 0 or high >= scales.shape[1]:
-            problem = "A group number of a quantised weight is of no group"
-            raise contradiction(order, problem, f"0 to {scales.shape[1] - 1}", str(low if low < 0 else high))
+        require_groups(order, groups, scales.shape[1])
     return scaled(codes, scales, zeros, groups)

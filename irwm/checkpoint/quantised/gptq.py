@@ -3,9 +3,9 @@
     qweight  (in · bits / 32, out) words     scales  (groups, out)
     qzeros   (groups, out · bits / 32) words g_idx   (in,) the group of each input; in any order after desc_act
 
-The first version of the format stores every zero less one. A checkpoint says which it is in `checkpoint_format`,
-AutoRound's in `packing_format`; all else follows from the shapes, which is why the config's number of bits is checked
-for sense but not relied upon.
+The first version of the format stores every zero minus one. A checkpoint states its version in `checkpoint_format`,
+AutoRound's in `packing_format`. Everything else follows from the shapes, so the config's number of bits is checked but
+not relied on.
 
 Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers", 2023.
 """
@@ -26,6 +26,7 @@ from irwm.checkpoint.quantised.parts import (
     Parts,
     contradiction,
     require_dtype,
+    require_groups,
     require_matrix,
     require_shape,
     scaled,
@@ -36,7 +37,7 @@ from irwm.checkpoint.quantised.settings import Settings
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 
 BITS = (2, 3, 4, 8)
-# AutoRound's names for packings without the one less; its "auto_round:auto_gptq" is the first version.
+# AutoRound's names for packings without the minus one; its "auto_round:auto_gptq" is the first version.
 _AUTOROUND_WHOLE = ("auto_round", "auto_round:gptqmodel")
 _EMBEDDING = re.compile(r"(embed\w*|wte)\.weight$")
 
@@ -86,7 +87,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
 
 
 def _zeros_are_whole(settings: Settings) -> bool:
-    """Whether zeros are stored as they are: in the second version, and where AutoRound packs in its own way."""
+    """Whether zeros are stored as they are: in the second version, and in AutoRound's own packings."""
     if settings.text("checkpoint_format") == "gptq_v2":
         return True
     return "auto-round" in settings.method and settings.text("packing_format") in _AUTOROUND_WHOLE
@@ -103,9 +104,9 @@ def _decoded(
     """(out, in) float32.
 
     Args:
-        order: where the group numbers are stored, for messages; None where there are none.
+        order: where the group numbers are stored, for messages; None without them.
         shape: (out, in).
-        missing: what the stored zeros lack, 1 or 0.
+        missing: what has to be added to the stored zeros, 1 or 0.
         size: inputs per group, where there are no group numbers and the config states it.
     """
     out, inputs = shape
@@ -118,10 +119,7 @@ def _decoded(
     zeros = (unpacked(zeros, bits, out) + missing) & ((1 << bits) - 1)
     if order is not None:
         groups = values["groups"].long()
-        low, high = int(groups.min()), int(groups.max())
-        if low < 0 or high >= len(scales):
-            problem = "A group number of a quantised weight is of no group"
-            raise contradiction(order, problem, f"0 to {len(scales) - 1}", str(low if low < 0 else high))
+        require_groups(order, groups, len(scales))
     else:
         groups = torch.arange(inputs) // (size or math.ceil(inputs / len(scales)))
     return scaled(unpacked(values["codes"].T.contiguous(), bits, inputs), scales.T, zeros.T, groups)

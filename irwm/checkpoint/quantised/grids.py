@@ -2,9 +2,9 @@
 
     weight  (out, in), F8 or I8     weight_scale or weight_scale_inv     weight_zero_point, where the scheme has one
 
-So write transformers' FP8 and FBGEMM, DeepSeek (blocks of 128 by 128, as "scale_inv" though they are multiplied),
-compressed-tensors ("float-quantized", "int-quantized", "naive-quantized", "mxfp8-quantized"), Quark and ModelOpt. All
-are one case: a grid of scales, each of which covers a block of numbers.
+transformers' FP8 and FBGEMM, DeepSeek (blocks of 128 by 128, as "scale_inv" though they are multiplied),
+compressed-tensors ("float-quantized", "int-quantized", "naive-quantized", "mxfp8-quantized"), Quark and ModelOpt write
+this. All are one case: a grid of scales, where each scale covers a block of numbers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if "weight_zero_point" in parts:
         zeros = grid(require_dtype(parts["weight_zero_point"], ("I8", *FLOATS), "zeros"), codes.shape)
         stored["zeros"] = require_shape(zeros, scales.shape, "zeros")
-    # A row needs its own scales, or those of all; blocks of several rows cannot be told apart without the others.
+    # A row can be read alone if it has its own scales, or all rows have the same; not if blocks span several rows.
     by_rows = {1: {"codes"}, codes.shape[0]: set(stored)}.get(scales.shape[0], set())
     decode = partial(_decoded, block)
     parameters = parameters_of(block=block)
@@ -97,7 +97,7 @@ def exponentiated(exponents: torch.Tensor) -> torch.Tensor:
 
 
 def _block(entry: TensorEntry, size: int, cells: int, stated: int) -> int:
-    """How many of `size` rows or columns each of `cells` scales covers; the config's word counts where it fits."""
+    """How many of `size` rows or columns each of `cells` scales covers; as the config states it where that fits."""
     for block in (stated, size if cells == 1 else 0, _USUAL_BLOCK):
         if block and math.ceil(size / block) == cells:
             return block
@@ -123,7 +123,7 @@ def _decoded(block: tuple[int, int], values: Mapping[str, torch.Tensor]) -> torc
 
 
 def _spread(cells: torch.Tensor, block: tuple[int, int], numbers: torch.Tensor) -> torch.Tensor:
-    """A grid's cells, repeated over their blocks as far as broadcasting does not do it by itself."""
+    """A grid's cells, repeated over their blocks where broadcasting does not do that."""
     for axis, size in enumerate(numbers.shape):
         if 1 < cells.shape[axis] < size:
             cells = cells.repeat_interleave(block[axis], dim=axis).narrow(axis, 0, size)

@@ -1,7 +1,7 @@
-"""The stored pieces of one quantised weight, checked before anything is worked out from them.
+"""The stored pieces of one quantised weight, checked before anything is computed from them.
 
-Names and shapes in a file are a stranger's: every piece's number format and shape is compared with the others' here,
-so that the arithmetic behind it meets only what it was written for.
+Names and shapes in a file are untrusted: every piece's number format and shape is compared with the others' here, so
+that the arithmetic gets only what it was written for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FLOATS = ("F32", "F16", "BF16")
 WORDS = ("I32", "U32")
 # Parts of one weight by the last word of their names: "qweight", "scales".
 Parts = Mapping[str, TensorEntry]
-# What a scheme answers: the weight; the name of a packing that it knows and does not read; None: not its kind.
+# A scheme's answer: the weight; the name of a packing that it knows and does not read; None where it is not its kind.
 Answer = PackedTensor | str | None
 _ADVICE = "Download or copy the model again, or quantise it anew"
 
@@ -31,11 +31,7 @@ def contradiction(entry: TensorEntry, problem: str, expected: str, found: str) -
 
 
 def require_dtype(entry: TensorEntry, dtypes: Collection[str], role: str) -> TensorEntry:
-    """The piece itself.
-
-    Raises:
-        CorruptCheckpointError: it is in a number format that its role never has.
-    """
+    """The piece itself; CorruptCheckpointError if its role never has its number format."""
     if entry.dtype not in dtypes:
         problem = f"The {role} of a quantised weight are in a number format they never have"
         raise contradiction(entry, problem, ", ".join(dtypes), entry.dtype)
@@ -43,11 +39,7 @@ def require_dtype(entry: TensorEntry, dtypes: Collection[str], role: str) -> Ten
 
 
 def require_shape(entry: TensorEntry, shape: tuple[int, ...], role: str) -> TensorEntry:
-    """The piece itself.
-
-    Raises:
-        CorruptCheckpointError: it has another shape than the weight's other pieces ask for.
-    """
+    """The piece itself; CorruptCheckpointError if its shape does not fit the weight's other pieces."""
     if entry.shape != shape:
         problem = f"The {role} of a quantised weight do not fit its other pieces"
         raise contradiction(entry, problem, str(shape), str(entry.shape))
@@ -55,11 +47,7 @@ def require_shape(entry: TensorEntry, shape: tuple[int, ...], role: str) -> Tens
 
 
 def require_matrix(entry: TensorEntry, role: str) -> TensorEntry:
-    """The piece itself.
-
-    Raises:
-        CorruptCheckpointError: it is no matrix, or an empty one.
-    """
+    """The piece itself; CorruptCheckpointError if it is not a matrix, or an empty one."""
     if len(entry.shape) != 2 or min(entry.shape) < 1:
         raise contradiction(
             entry, f"The {role} of a quantised weight are not a matrix", "two dimensions", str(entry.shape)
@@ -67,12 +55,17 @@ def require_matrix(entry: TensorEntry, role: str) -> TensorEntry:
     return entry
 
 
-def words(entry: TensorEntry, role: str) -> TensorEntry:
-    """A matrix of 32-bit words that codes are packed into, seen as int32, which torch can shift.
+def require_groups(entry: TensorEntry, numbers: torch.Tensor, groups: int) -> None:
+    """CorruptCheckpointError if one of the columns' group numbers is not from 0 to `groups` - 1."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= groups:
+        problem = "A group number of a quantised weight is of no group"
+        raise contradiction(entry, problem, f"0 to {groups - 1}", str(low if low < 0 else high))
 
-    Raises:
-        CorruptCheckpointError: it is nothing of the kind.
-    """
+
+def words(entry: TensorEntry, role: str) -> TensorEntry:
+    """A matrix of 32-bit words that codes are packed into, seen as int32, which torch can shift; CorruptCheckpointError
+    if it is not such a matrix."""
     return replace(require_matrix(require_dtype(entry, WORDS, role), role), dtype="I32")
 
 

@@ -1,4 +1,4 @@
-"""What a config says about quantisation, under the keys that tools use for it; as untrusted as the rest of it."""
+"""What a config says about quantisation, under the keys that tools use for it; untrusted like the rest of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ MOST_BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The sections of a config that speak of quantisation.
+    """The sections of a config about quantisation.
+
+    A method that returns numbers raises CorruptCheckpointError where the config states other values.
 
     Attributes:
         sections: most telling first; () where the config says nothing.
@@ -31,7 +33,7 @@ class Settings:
     file: Path
 
     def get(self, key: str) -> Any:
-        """The first value stated for a key, None where there is none."""
+        """The first value stated for a key, else None."""
         return next((section[key] for section in self.sections if section.get(key) is not None), None)
 
     @property
@@ -45,15 +47,15 @@ class Settings:
         return "mlx" if self.get("bits") is not None and self.get("group_size") is not None else ""
 
     def text(self, key: str) -> str:
-        """The text stated for a key, in lower case; "" where there is none."""
+        """The text stated for a key, in lower case; else ""."""
         value = self.get(key)
         return value.lower() if isinstance(value, str) else ""
 
     def within(self, name: str) -> Settings:
-        """The same with what the config states for one layer of this name in front.
+        """These settings, with those that the config states for the layer of this name in front.
 
-        MLX states it beside the settings for all layers, AutoRound in a section of its own. AutoRound's may also name
-        layers by regular expressions; a stranger's could run for ever, and those are not followed.
+        MLX states them beside the settings for all layers, AutoRound in a separate section. AutoRound may also name
+        layers by regular expressions, which are not followed: a hostile one could run forever.
         """
         extra = self.get("extra_config")
         own = [self.get(name), extra.get(name) if isinstance(extra, Mapping) else None]
@@ -61,27 +63,15 @@ class Settings:
         return Settings((*own, *self.sections), self.file) if own else self
 
     def bits(self) -> int | None:
-        """Bits of a code, None where the config does not say.
-
-        Raises:
-            CorruptCheckpointError: not a whole number from 1 to 8.
-        """
+        """Bits of a code, from 1 to 8; None where the config does not say."""
         return self._count("bits", MOST_BITS)
 
     def group_size(self) -> int | None:
-        """Columns that share a scale; None where the config does not say, or says "all of a row" (-1).
-
-        Raises:
-            CorruptCheckpointError: not a whole number above 0.
-        """
+        """Columns that share a scale, above 0; None where the config does not say, or says "all of a row" (-1)."""
         return None if self.get("group_size") == -1 else self._count("group_size", LARGEST_COUNT)
 
     def block(self) -> tuple[int, int] | None:
-        """Rows and columns that share a scale, None where the config does not say.
-
-        Raises:
-            CorruptCheckpointError: not two whole numbers above 0.
-        """
+        """Rows and columns that share a scale, each above 0; None where the config does not say."""
         value = self.get("weight_block_size")
         if value is None:
             return None

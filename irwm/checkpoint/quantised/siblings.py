@@ -1,6 +1,6 @@
-"""What else stands under a quantised weight's name, since it may change what the weight is.
+"""Other tensors under a quantised weight's name, since they may change what the weight is.
 
-Biases and what belongs to inputs and outputs leave the weight as it is. NVIDIA's ModelOpt may keep the factors of its
+Biases and tensors about inputs and outputs leave the weight as it is. NVIDIA's ModelOpt may keep the factors of its
 inputs' columns apart (AWQ, SmoothQuant); the weight that meets a plain input is the stored one with each column times
 its factor. Anything else is unknown, and a weight with an unknown piece is not read: LoRA parts, corrections of low
 rank, factors of a scheme not known here.
@@ -33,7 +33,7 @@ _WITHIN = "codes/"
 
 
 def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> PackedTensor:
-    """The weight with ModelOpt's factors of its columns worked in, where it has some.
+    """The weight multiplied by ModelOpt's factors of its columns, where it has some.
 
     Raises:
         CorruptCheckpointError: they are not one number for each column.
@@ -54,23 +54,23 @@ def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> Pack
 
 
 def unknown_piece(weight: PackedTensor, parts: Parts, deeper: Iterable[TensorEntry]) -> TensorEntry | None:
-    """A piece under the weight's name of which nobody here knows what it does; None where there is none.
+    """A piece under the weight's name whose meaning is not known here; None without one.
 
     Args:
         parts: the pieces beside the weight's own, by the last word of their names.
         deeper: what stands one name further down.
     """
-    used = {weight.name, *(part.name for part in weight.parts)}  # a plain weight beside the codes is its own affair
+    used = {weight.name, *(part.name for part in weight.parts)}  # a plain weight beside the codes is another weight
     beside = (entry for part, entry in parts.items() if part not in HARMLESS)
     below = (entry for entry in deeper if entry.name.rpartition(".")[2] not in _CALIBRATION)
     return next((entry for entry in (*beside, *below) if entry.name not in used), None)
 
 
 def unread(weight: PackedTensor, piece: TensorEntry) -> PackedTensor:
-    """The weight as one that is known to be there and refuses to be read, because of a piece of unknown meaning.
+    """The weight as one that raises an error when it is read, because of a piece of unknown meaning.
 
-    An embedding stays what it is: its rows are looked up and meet no input that a tool could have prepared, while any
-    scrap beside it would hide it.
+    An embedding stays readable: its rows are looked up, so that no tool can have transformed their input, and otherwise
+    any tensor beside it would hide it.
     """
     return weight if _is_embedding(weight.name) else replace(weight, decode=partial(_refused, weight.name, piece))
 

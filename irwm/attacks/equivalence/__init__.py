@@ -15,13 +15,13 @@
 """
 
 from irwm.attacks.equivalence.catalogue import TRANSFORMS, Step, apply
-from irwm.attacks.equivalence.folders import Attack, applicable, disguise
+from irwm.attacks.equivalence.folders import FolderTransform, applicable, disguise
 from irwm.attacks.equivalence.naming import rename_map
 from irwm.attacks.equivalence.state import State, read_state, write_state
 
 __all__ = [
     "TRANSFORMS",
-    "Attack",
+    "FolderTransform",
     "State",
     "Step",
     "applicable",
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Attack:
+def __getattr__(name: str) -> FolderTransform:
     """Each of `TRANSFORMS` as an attack on folders: `equivalence.rotate(model_dir, out_dir, seed=3)`."""
     if name not in TRANSFORMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return Attack(name)
+    return FolderTransform(name)
 
 
 def __dir__() -> list[str]:

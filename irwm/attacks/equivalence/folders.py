@@ -47,7 +47,7 @@ def applicable(model_dir: Folder) -> dict[str, str | None]:
     return {name: transform.obstacle(state) for name, transform in TRANSFORMS.items()}
 
 
-class Attack:
+class FolderTransform:
     """One transform on folders; called with `model_dir`, `out_dir`, the transform's options, and `dtype`."""
 
     def __init__(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """The file formats of weights: each reader finds which bytes of a file are which tensor, and reads no weight.
 
-    content            what a reader answers, and the checks that all readers make
+    content            what a reader returns, and the checks that all readers make
     safetensors_file   the format that releases are written in; our own strict parser
     torch_file         PyTorch's .bin and .pt; torch's own restricted unpickler, in a child process
     gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process

@@ -2,7 +2,7 @@
 
 Started by `child` as `python confined.py LIMITS PARSER FILE`; never imported by the app. PARSER is a module with a
 function `parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it
-raises goes out as {"error": {...}}, and so does whatever else goes wrong in it.
+raises goes out as {"error": {...}}, and so does any other error in it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def refusal(problem: str, kind: str = "corrupt", **details: str | None) -> dict[
 
 
 def answer_of(parser: dict[str, Any], path: str) -> str:
-    """The parser's answer as JSON text, whatever happens in it."""
+    """The parser's answer as JSON text, or the error that it raised."""
     from irwm.errors import CheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
     kinds = {UnsupportedCheckpointError: "unsupported", NotACheckpointError: "no checkpoint"}

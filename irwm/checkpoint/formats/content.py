@@ -1,4 +1,4 @@
-"""What a format's reader answers, and the checks that all readers make."""
+"""What a format's reader returns, and the checks that all readers make."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def another_format(path: Path, start: bytes, wanted: str) -> CheckpointError:
     )
 
 
-def broken_tensor(
-    path: Path, name: str, problem: str, expected: str | None = None, found: Any = None
+def broken(
+    path: Path, tensor: str | None, problem: str, expected: str | None = None, found: Any = None
 ) -> CorruptCheckpointError:
-    """The error for a tensor whose entry breaks the format's rules."""
+    """The error for a file, or one tensor's entry in it, that breaks the format's rules."""
     shown = None if found is None else printable(str(found), 120)
     return CorruptCheckpointError(
-        problem, file=path, tensor=name, expected=expected, found=shown, advice=DOWNLOAD_AGAIN
+        problem, file=path, tensor=tensor, expected=expected, found=shown, advice=DOWNLOAD_AGAIN
     )
 
 
@@ -87,7 +87,7 @@ def require_unicode(path: Path, name: str) -> None:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise broken_tensor(path, name, "The tensor's name is not Unicode text") from error
+        raise broken(path, name, "The tensor's name is not Unicode text") from error
 
 
 def is_count(value: Any) -> TypeGuard[int]:

@@ -21,12 +21,11 @@ from irwm.checkpoint.formats.content import (
     MAX_TENSORS,
     Content,
     another_format,
-    broken_tensor,
+    broken,
     first_bytes,
     is_count,
     require_unicode,
 )
-from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 
@@ -62,7 +61,7 @@ def read_gguf(path: Path) -> Content:
     if len(tensors) < len(entries):
         names = sorted(entry.name for entry in entries)
         twice = next(name for name, following in pairwise(names) if name == following)
-        raise CorruptCheckpointError("Two tensors have one name", file=path, tensor=twice, advice=DOWNLOAD_AGAIN)
+        raise broken(path, twice, "Two tensors have one name")
     pieces = metadata.get(_COUNT)
     # llama.cpp can split a model so that the first file has the settings and no tensor.
     if not tensors and not (type(pieces) is int and pieces > 1):
@@ -82,17 +81,11 @@ def read_gguf(path: Path) -> Content:
 
 
 def _require_plausible(path: Path, start: bytes, size: int) -> None:
-    """What can be told from the first bytes, before a process is started for the rest."""
+    """The checks of the first bytes, before a process is started for the rest."""
     if not start.startswith(b"GGUF"):
         raise another_format(path, start, "GGUF")
     if size < _HEAD.size:
-        raise CorruptCheckpointError(
-            "The file is too short to be GGUF",
-            file=path,
-            expected=f"at least {_HEAD.size} bytes",
-            found=f"{size} bytes",
-            advice=DOWNLOAD_AGAIN,
-        )
+        raise broken(path, None, "The file is too short to be GGUF", f"at least {_HEAD.size} bytes", f"{size} bytes")
     _, version, tensors, settings = _HEAD.unpack_from(start)
     if version not in (2, 3):
         # A version is a small number. If its low bytes are zero, it was written in the other byte order.
@@ -102,19 +95,14 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
             file=path,
             expected="version 2 or 3, little-endian",
             found=f"version {int.from_bytes(start[4:8], 'big') if swapped else version}",
-            advice="Convert the model anew with a current llama.cpp, without its option for big-endian machines"
+            advice="Convert the model again with a current llama.cpp, without its option for big-endian machines"
             if swapped
-            else "Convert the model anew with a current llama.cpp",
+            else "Convert the model again with a current llama.cpp",
         )
     for what, count, most in (("tensors", tensors, MAX_TENSORS), ("settings", settings, MAX_SETTINGS)):
         if count > most:
-            raise CorruptCheckpointError(
-                f"The header claims more {what} than any real model has",
-                file=path,
-                expected=f"at most {most}",
-                found=f"{count} in a file of {size} bytes",
-                advice=DOWNLOAD_AGAIN,
-            )
+            problem = f"The header claims more {what} than any real model has"
+            raise broken(path, None, problem, f"at most {most}", f"{count} in a file of {size} bytes")
 
 
 def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
@@ -122,7 +110,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
     if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
         raise CorruptCheckpointError("The GGUF file's reader gave no usable answer about a tensor", file=path)
-    corrupt = partial(broken_tensor, path, name)
+    corrupt = partial(broken, path, name)
     require_unicode(path, name)
     try:
         dtype, block, block_bytes = stored_as(number)
@@ -158,14 +146,8 @@ def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignmen
     for entry in entries:
         expected = data + -(-(reached - data) // alignment) * alignment
         if entry.start != expected:
-            raise CorruptCheckpointError(
-                "Two tensors overlap" if entry.start < reached else "A tensor does not follow the one before it",
-                file=path,
-                tensor=entry.name,
-                expected=f"its first byte at {expected}",
-                found=f"at {entry.start}",
-                advice=DOWNLOAD_AGAIN,
-            )
+            problem = "Two tensors overlap" if entry.start < reached else "A tensor does not follow the one before it"
+            raise broken(path, entry.name, problem, f"its first byte at {expected}", f"at {entry.start}")
         reached = entry.stop
 
 

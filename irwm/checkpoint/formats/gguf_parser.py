@@ -24,11 +24,11 @@ from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 # The shortest setting is an empty name (8), a type (4) and one byte; the shortest tensor has no dimension and no name.
 LEAST_SETTING_BYTES, LEAST_TENSOR_BYTES = 13, 24
-# Lists that are handed on: those with one entry per token, and the short ones (head counts per layer).
+# Lists that are returned: those with one entry per token, and short ones (head counts per layer).
 VOCABULARY = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type")
 _MAX_TOKENS = 1 << 22
 _MAX_SHORT = 4096
-# The longest text handed on; chat templates reach some 20 000 characters.
+# The longest text that is returned; chat templates reach some 20 000 characters.
 _MAX_TEXT = 1 << 16
 # GGML itself allows 63 bytes and 4 dimensions.
 _MAX_NAME_BYTES = 1024
@@ -47,7 +47,7 @@ def parse(path: str) -> dict[str, Any]:
         "metadata": settings by name; long lists other than the vocabulary's, and very long texts, are left out.
         "tensors": for each its name, the number of its GGML type, its shape with the slowest dimension first, and its
         first byte's place in the file. Whether these places are in the file is for the caller to judge.
-        "alignment": what the places of the tensors are multiples of, counted from "data".
+        "alignment": the tensors' places, counted from "data", are multiples of it.
         "data": where the tensors' bytes begin.
 
     Raises:
@@ -130,7 +130,7 @@ class _Header:
             raise _corrupt(f"The name of a {what} is not UTF-8 text", found=content[:40].hex(" ")) from error
 
     def value(self, name: str, kind: int) -> Any:
-        """A setting's value; None for one that is not handed on."""
+        """A setting's value; None for one that is not returned."""
         if kind == _LIST:
             return self._list(name)
         if kind == _TEXT:

@@ -46,7 +46,7 @@ _TURNED = "the transposition of q's, k's and v's common matrix"
 def translated(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    """Tensors under transformers' names, a config as transformers would write it, and what a person should know.
+    """Tensors under transformers' names, a config as transformers would write it, and notes for a person.
 
     Args:
         tensors: a GGUF file's tensors by their names in it.
@@ -222,7 +222,7 @@ class Settings:
             settings' names.
         metadata: all settings.
         stored: all tensors, by their names in the file.
-        layer: what the names of layer 0's tensors begin with; the encoder's, where there is one.
+        layer: the beginning of the names of layer 0's tensors; the encoder's, where there is one.
     """
 
     architecture: str

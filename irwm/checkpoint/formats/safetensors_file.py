@@ -4,7 +4,7 @@ The format is eight bytes with the header's length N as a little-endian integer,
 name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts nothing in it: lengths are
 capped before anything is allocated, and the ranges must cover the data exactly once.
 
-Why not `safetensors.safe_open(backend="pread")`: it does not say where a tensor's bytes lie, which is what is hashed,
+Why not `safetensors.safe_open(backend="pread")`: it does not say where a tensor's bytes lie, and these are hashed,
 cloned and patched here. Version 0.8.0 also accepts a duplicate name, unknown fields, a shape whose strides
 overflow, a file without tensors, and a million tensors (in 5 s and 0.4 GB).
 
@@ -25,7 +25,7 @@ from irwm.checkpoint.formats.content import (
     MAX_TENSORS,
     Content,
     another_format,
-    broken_tensor,
+    broken,
     is_count,
     require_unicode,
 )
@@ -84,28 +84,13 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
             advice=DOWNLOAD_AGAIN,
         )
     if length > MAX_HEADER_BYTES:
-        raise CorruptCheckpointError(
-            "The header claims to be larger than any real one",
-            file=path,
-            expected=f"at most {MAX_HEADER_BYTES} bytes",
-            found=f"{length} bytes in a file of {size}",
-            advice=DOWNLOAD_AGAIN,
-        )
+        problem = "The header claims to be larger than any real one"
+        raise broken(path, None, problem, f"at most {MAX_HEADER_BYTES} bytes", f"{length} bytes in a file of {size}")
     if length > size - _LENGTH_BYTES:
-        raise CorruptCheckpointError(
-            "The header reaches beyond the end of the file",
-            file=path,
-            expected=f"at most {size - _LENGTH_BYTES} bytes of header",
-            found=f"{length} bytes",
-            advice=DOWNLOAD_AGAIN,
-        )
-    raise CorruptCheckpointError(
-        "The header does not begin with a JSON object",
-        file=path,
-        expected="{",
-        found=f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}",
-        advice=DOWNLOAD_AGAIN,
-    )
+        problem = "The header reaches beyond the end of the file"
+        raise broken(path, None, problem, f"at most {size - _LENGTH_BYTES} bytes of header", f"{length} bytes")
+    problem = "The header does not begin with a JSON object"
+    raise broken(path, None, problem, "{", f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}")
 
 
 def _too_many(path: Path, found: str) -> CorruptCheckpointError:
@@ -145,7 +130,7 @@ def _metadata(path: Path, value: Any) -> dict[str, str]:
 
 def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) -> TensorEntry:
     """One tensor's entry, checked by itself; how the entries fit together is checked afterwards."""
-    corrupt = partial(broken_tensor, path, name)
+    corrupt = partial(broken, path, name)
     require_unicode(path, name)
     if not isinstance(value, dict) or set(value) != _ENTRY_FIELDS:
         found = sorted(value) if isinstance(value, dict) else type(value).__name__
@@ -184,33 +169,15 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
 def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int, size: int) -> None:
     """Every byte of the data belongs to exactly one tensor; `entries` are sorted by range."""
     if not entries:
-        raise CorruptCheckpointError("The file holds no tensor", file=path, advice=DOWNLOAD_AGAIN)
+        raise broken(path, None, "The file holds no tensor")
     reached = data_start
     for entry in entries:
         if entry.start != reached:
             problem = "Two tensors overlap" if entry.start < reached else "A hole lies between two tensors"
-            raise CorruptCheckpointError(
-                problem,
-                file=path,
-                tensor=entry.name,
-                expected=f"its first byte at {reached}",
-                found=f"at {entry.start}",
-                advice=DOWNLOAD_AGAIN,
-            )
+            raise broken(path, entry.name, problem, f"its first byte at {reached}", f"at {entry.start}")
         reached = entry.stop
     if reached > size:
-        raise CorruptCheckpointError(
-            "The file is cut short",
-            file=path,
-            expected=f"{reached} bytes",
-            found=f"{size} bytes",
-            advice=DOWNLOAD_AGAIN,
-        )
+        raise broken(path, None, "The file is cut short", f"{reached} bytes", f"{size} bytes")
     if reached < size:
-        raise CorruptCheckpointError(
-            "Bytes follow the last tensor that belong to none; an archive or other data may be hidden there",
-            file=path,
-            expected=f"{reached} bytes",
-            found=f"{size} bytes",
-            advice=DOWNLOAD_AGAIN,
-        )
+        problem = "Bytes follow the last tensor that belong to none; an archive or other data may be hidden there"
+        raise broken(path, None, problem, f"{reached} bytes", f"{size} bytes")

@@ -23,7 +23,7 @@ from irwm.checkpoint.formats.content import (
     MAX_TENSORS,
     Content,
     another_format,
-    broken_tensor,
+    broken,
     first_bytes,
     is_count,
     require_unicode,
@@ -73,7 +73,7 @@ def read_torch(path: Path) -> Content:
         )
     tensors = {tensor.name: tensor for tensor in (_tensor(path, item, seen) for item in found)}
     if not tensors or len(tensors) < len(found):
-        raise CorruptCheckpointError("The file holds no tensor, or one name twice", file=path, advice=DOWNLOAD_AGAIN)
+        raise broken(path, None, "The file holds no tensor, or one name twice")
     return Content(tensors, {}, tuple(_notes(under, ignored)))
 
 
@@ -110,7 +110,7 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
     if name is None:
         raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
     _, dtype, shape, strides, first, start, stop = item
-    corrupt = partial(broken_tensor, path, name)
+    corrupt = partial(broken, path, name)
     require_unicode(path, name)
     if not isinstance(dtype, str) or dtype not in BITS or BITS[dtype] % 8:
         raise corrupt("The tensor's number format is not known", ", ".join(BITS), dtype)

@@ -91,7 +91,7 @@ def _combined(parts: Sequence[TensorEntry], begin: Begin) -> torch.Tensor:
     for place in places:
         values = read(place)
         if all(torch.equal(values[0], other) for other in values[1:]):
-            result[place] = values[0]  # rounding of the combination must not touch what is equal
+            result[place] = values[0]  # equal numbers must not be changed by rounding
         else:
             result[place] = combine(torch.stack([value.to(precise) for value in values])).to(dtype)
     return result

@@ -69,7 +69,7 @@ def finetune(
     ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
     if len(ids) <= length:
         raise ParameterError("the text is too short", expected=f"over {length} tokens", found=f"{len(ids)} tokens")
-    with torch.random.fork_rng():  # fresh adapters and dropout draw from the global state, which is put back
+    with torch.random.fork_rng():  # fresh adapters and dropout draw from the global state, which is restored
         torch.manual_seed(seed)
         trained = _prepared(opened.model, what, lora_rank).to(device).train()
         _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)

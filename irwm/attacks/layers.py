@@ -1,4 +1,4 @@
-"""Dropping transformer layers ("depth pruning", Men et al., arXiv:2403.03853): a smaller model of what is left."""
+"""Dropping transformer layers ("depth pruning", Men et al., arXiv:2403.03853): a smaller model of the other layers."""
 
 from __future__ import annotations
 

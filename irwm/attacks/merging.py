@@ -14,7 +14,7 @@ from irwm.errors import ParameterError
 METHODS = ("linear", "slerp", "task arithmetic", "ties", "dare")
 # Those that add differences to a base.
 _BASED = ("task arithmetic", "ties", "dare")
-# Two tensors whose directions differ by less are interpolated along the straight line, which is then the same.
+# Two tensors whose directions differ by less are interpolated linearly, which then gives the same.
 _PARALLEL = 1e-6
 
 
@@ -38,8 +38,8 @@ def merge(
         method: "linear": sum of w_i theta_i over the sum of the w_i (Wortsman et al., arXiv:2203.05482). "slerp": each
             tensor along the great circle between two, at the share w_2 / (w_1 + w_2) (Shoemake 1985). "task
             arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089). "ties": of each
-            difference only the share `density` of the largest numbers, and of these only the ones whose sign is that
-            of their weighted sum (Yadav et al., arXiv:2306.01708). "dare": the same with numbers drawn at random and
+            difference only the share `density` of the largest numbers, and of these only those with the sign of their
+            weighted sum (Yadav et al., arXiv:2306.01708). "dare": the same with numbers drawn at random and
             divided by `density` (Yu et al., arXiv:2311.03099).
         weights: one number for each model; equal ones that add up to 1 when None. Those of the methods with a base are
             not divided by their sum, and may be negative.

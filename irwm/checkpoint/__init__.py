@@ -1,7 +1,7 @@
 """Checkpoints as files, opened without trusting them: from a path to rows of numbers.
 
     files              regular files only, read by position, compared with the state seen first
-    magic, dtypes      what a file is instead of safetensors; the number formats, also GGML's
+    magic, dtypes      file formats by their first bytes; the number formats, also GGML's
     formats            which bytes of a safetensors, PyTorch or GGUF file are which tensor
     tensors            a piece of a file, or a weight that several pieces make up
     rows               a tensor or some of its rows, reading only their bytes, each once
@@ -9,7 +9,7 @@
     layout             its tensors, its config
     quantised          weights stored as codes and scales, as one weight each
     adapter, lora      a low-rank adapter on its base model, and one weight's change
-    card               what a person should know of a checkpoint, from its headers
+    card               facts about a checkpoint for a person, from its headers
     remembered         fingerprints of large originals, for as long as their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
     tokens             which string has which id, and which ids no text is made of

@@ -105,7 +105,7 @@ class Card:
         heads, kv_heads, head_dim: of layer 0's attention; 0 where it is not known.
         scores: "attention" where they are layer 0's q·k, "embedding" where similarities between embeddings serve in
             their place, "" where neither is known.
-        score: what is done to an embedding until it is q or k, step by step; () where `scores` is not "attention".
+        score: the steps from an embedding to q and k; () where `scores` is not "attention".
         roles: the tensors that the scheme uses.
         fused: q and k are parts of one tensor.
         tied: the embedding serves as output head.

@@ -1,8 +1,8 @@
 """Opening and reading untrusted files, without hanging, crashing or believing them.
 
 Every read of the package goes through here. Three habits keep the process alive: only regular files are opened (a
-FIFO would block forever), bytes are fetched by position (a truncated memory map kills Python with SIGBUS), and what
-was seen at first is compared with what is there later.
+FIFO would block forever), bytes are read by position (a truncated memory map kills Python with SIGBUS), and the state
+of a file is compared with its state when it was opened.
 """
 
 from __future__ import annotations

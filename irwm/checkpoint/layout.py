@@ -37,7 +37,7 @@ class CheckpointFiles:
         tensors: every tensor of every shard by name.
         config: the JSON object in config.json; {} without one.
         notes: sentences a person should see.
-        format: what the weight files are.
+        format: the weight files' format.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         refused: by name, why a quantised weight could not be put together.
         rivals: the tensors of a whole file that lies beside an index's shards; {} without one.

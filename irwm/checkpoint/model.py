@@ -28,7 +28,7 @@ from irwm.families import Layout, TensorRef
 EMBEDDING_DTYPES = ("F32", "F16", "BF16")
 # What may be read as plain numbers. Narrower formats mean nothing without their scales.
 EXAMINED_DTYPES = (*EMBEDDING_DTYPES, "F64")
-# Bytes of float32 made at a time, which bounds what a read needs beside its result.
+# Bytes of float32 made at a time, which bounds the memory that a read needs besides its result.
 _BLOCK = 64 * 1024 * 1024
 _FINGERPRINT_DOMAIN = b"irwm-embedding-v1"
 
@@ -46,7 +46,7 @@ class Checkpoint:
         notes: sentences a person should see, such as code in the model that was not run.
         layout: where the embedding and layer 0's q and k are, and the conventions of the family.
         bytes_total: size of the weight files.
-        format: what the weight files are.
+        format: the weight files' format.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         base: the model that an adapter was applied to; None for a model without an adapter.
     """
@@ -95,14 +95,14 @@ class Checkpoint:
         """SHA-256, in hex, that identifies the embedding. It is computed on first use, which reads the embedding once;
         that of a large one is remembered until the file changes (`irwm.checkpoint.remembered`).
 
-        Hashed are, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
+        The hash covers, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by
-        row, little-endian). Of an embedding that several stored tensors make up, hashed are the length of its
+        row, little-endian). If several stored tensors make up the embedding, the bytes hashed are the length of its
         `PackedTensor.recipe` and that text, then the bytes of its parts, in the order of their roles' names. Lengths
         and sizes are unsigned 64-bit little-endian integers.
 
         Raises:
-            CheckpointChangedError: the file is not what it was when it was opened.
+            CheckpointChangedError: the file changed after it was opened.
         """
         if "fingerprint" not in self._cache:
             tensor = self.tensors[self.layout.embedding.name]
@@ -164,7 +164,7 @@ class Checkpoint:
 
         Raises:
             RowIndexError: an id outside 0 to vocab_size - 1.
-            CheckpointChangedError: the file is not what it was when it was opened.
+            CheckpointChangedError: the file changed after it was opened.
         """
         return self.read(self.layout.embedding, rows, device)
 
@@ -183,7 +183,7 @@ class Checkpoint:
             RowIndexError: a row the role does not have.
             UnsupportedCheckpointError: a quantised weight.
             CorruptCheckpointError: no such tensor, or it is too small for `ref`.
-            CheckpointChangedError: the file is not what it was when it was opened.
+            CheckpointChangedError: the file changed after it was opened.
             CheckpointError: the machine has too little memory for it.
         """
         entry = self._entry(ref)

@@ -92,7 +92,7 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
 
 
 def _recognise(files: CheckpointFiles) -> Layout:
-    """The family's layout; an error on the way is raised with the file that it is about."""
+    """The family's layout; errors are raised with the file that they are about."""
     try:
         try:
             # A weight that could not be assembled has the shape (), which fits no role.

@@ -1,6 +1,6 @@
 """What POSIX and Windows do differently with files: flags of `os.open`, reading by position, folders.
 
-The system is told by what Python's modules offer and not by its name: Python without `fcntl` is Python on Windows.
+The modules that Python has tell the system, not its name: Python without `fcntl` is Python on Windows.
 """
 
 from __future__ import annotations

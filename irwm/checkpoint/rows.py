@@ -79,7 +79,7 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
     Raises:
         RowIndexError: a row that the tensor lacks.
         UnsupportedCheckpointError: a number format that is not read.
-        CheckpointChangedError: the file is not what it was when its header was read.
+        CheckpointChangedError: the file changed after its header was read.
         CheckpointError: the machine has too little memory for it.
         DeviceMemoryError: the GPU has too little memory for it.
     """

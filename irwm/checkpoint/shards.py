@@ -44,7 +44,7 @@ class Shards:
     """The weight files of a checkpoint.
 
     Attributes:
-        format: what they are.
+        format: of the files.
         files: in the order of their names.
         weight_map: which tensor the index expects in which file; None where there is no index.
         rival: a whole model's file beside the index that names others; transformers would load this one.
@@ -317,7 +317,7 @@ def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointEr
 
 
 def _contents(shards: Shards) -> Iterator[Content]:
-    """What each file holds, as it is read; the first refusal, in the files' order, ends it."""
+    """The content of each file, in order; the first error ends the reading."""
     readers = ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1))
     try:
         yield from readers.map(shards.format.read, shards.files)

@@ -111,7 +111,7 @@ def same_bytes(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are the same numbers by their bytes; read only as far as they agree.
 
     Raises:
-        CheckpointChangedError: a file is not what it was when its header was read.
+        CheckpointChangedError: a file changed after its header was read.
     """
     if (one.dtype, one.shape, one.nbytes) != (other.dtype, other.shape, other.nbytes):
         return False
@@ -131,7 +131,7 @@ def stream_tensor(tensor: Tensor) -> Iterator[memoryview]:
     """The tensor's bytes as the files hold them, in pieces of at most 8 MiB that are valid until the next one.
 
     Raises:
-        CheckpointChangedError: a file is not what it was when its header was read.
+        CheckpointChangedError: a file changed after its header was read.
     """
     for entry in tensor.parts:
         buffer = memoryview(bytearray(min(CHUNK, entry.nbytes)))

@@ -45,7 +45,7 @@ _ORDINARY, _CONTROL = 1, 3
 def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
     """Ids, within the vocabulary, of special, added, unused and byte-fallback tokens.
 
-    Read are config.json's ..._token_id entries and, where they exist beside the weights, tokenizer.json,
+    The ids come from config.json's ..._token_id entries and, where they exist beside the weights, tokenizer.json,
     tokenizer_config.json, added_tokens.json and vocab.txt. Without any tokenizer file only the config's ids are known.
 
     Raises:

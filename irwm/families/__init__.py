@@ -1,4 +1,4 @@
-"""Model families as data, and what a checkpoint's config and shapes say by that data.
+"""Model families as data, and how a checkpoint's config and shapes are read with them.
 
 family         what each JSON file in `data/`, one per family, means
 recognition    which family a checkpoint belongs to; at least its embedding where the tensors' names are unknown

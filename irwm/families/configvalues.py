@@ -111,7 +111,7 @@ class Config:
         return None
 
     def dtype(self) -> str | None:
-        """The dtype the model is meant to run in, under either of the two names transformers has given the key."""
+        """The dtype to run the model in, under either of transformers' two names for the key."""
         for section in (self.values, self.outer):
             for key in ("dtype", "torch_dtype"):
                 value = section.get(key)

@@ -190,7 +190,7 @@ class Gguf:
 class Anatomy:
     """What all the tensors of a family's models do to the residual stream, beyond what `Family` says of layer 0.
 
-    Names are modules, in a layer unless it is said otherwise; their tensors are the module's name plus ".weight" and,
+    Names are modules, in a layer unless stated otherwise; their tensors are the module's name plus ".weight" and,
     where the file has it, ".bias".
 
     Attributes:
@@ -242,7 +242,7 @@ class Family:
     Attributes:
         name: the family's name, also its file's.
         title: what people call the models.
-        about: a sentence on what is particular to it, "" for nothing.
+        about: a sentence about its peculiarities, "" without any.
         model_types: for each `model_type` served, the values transformers uses for keys the config leaves out.
         prefixes: tried in order.
         embedding: tensor names after `Prefix.body`, first found wins; another one present is a copy.
@@ -265,7 +265,7 @@ class Family:
         layer_names: every tensor of layer 0, after `layer`, if this set alone tells the family's conventions; else ().
             Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute differently, so
             those families are never recognised by names.
-        variants: every one whose condition holds is laid over the family, in order.
+        variants: the changes of every variant whose condition holds are applied, in order.
         gguf: how llama.cpp stores the family.
         anatomy: the whole model, None where only layer 0 is known.
     """
@@ -361,7 +361,7 @@ def dissected() -> list[str]:
 
 
 def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """A file's content with what it takes over from the family it is like."""
+    """A file's content with the fields that it takes over from the family it is like."""
     if "like" not in data:
         return data
     inherited = _whole(read[data["like"]], read)

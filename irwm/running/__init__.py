@@ -1,11 +1,11 @@
-"""Models that are run and not only read: what an attack, or a mark, costs the model.
+"""Models that are run: what an attack, or a mark, costs the model.
 
 This package alone opens models with transformers; a verdict never runs one.
 
     opened      a model folder opened with transformers, and its tokenizer
     text        how a text is given to a model
     reference   a model run once over a text, with its outputs
-    pair        another model shown the same text, whatever became of its token ids
+    pair        another model shown the same text, also under other token ids
     measure     another model against the reference: perplexity, divergence, agreement
     function    whether two models compute the same function
     certificate what a mark cost, for the release receipt

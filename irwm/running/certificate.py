@@ -25,7 +25,7 @@ class Certificate:
 
     Attributes:
         changed_rows: of the embedding.
-        text: what the text is called.
+        text: the text's name.
         text_sha256: of its UTF-8 bytes, hex.
         utility: None where it was not measured.
         why: why it was not measured; "" otherwise.

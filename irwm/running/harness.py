@@ -48,8 +48,6 @@ def evaluate(
     device: str = "cpu",
     limit: int | None = None,
     batch: int = 1,
-    shots: int | None = None,
-    seed: int = 0,
 ) -> tuple[Score, ...]:
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
@@ -62,8 +60,6 @@ def evaluate(
         task_folder: tasks of your own.
         limit: so many questions of each task only.
         batch: questions at once.
-        shots: examples before each question; None as the task says.
-        seed: of everything that the harness draws.
 
     Returns:
         Every figure of every task, in the order of their names.
@@ -97,12 +93,8 @@ def evaluate(
             device=device,
             limit=limit,
             batch_size=batch,
-            num_fewshot=shots,
             log_samples=False,
-            random_seed=seed,
-            numpy_random_seed=seed,
-            torch_random_seed=seed,
-            fewshot_random_seed=seed,
+            **dict.fromkeys(("random_seed", "numpy_random_seed", "torch_random_seed", "fewshot_random_seed"), 0),
         )
     except Exception as error:  # the harness raises errors of any class
         raise HarnessError(

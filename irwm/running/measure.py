@@ -70,9 +70,9 @@ def compare(
     """Measure another model on the reference's text.
 
     Where the other model's vocabulary was reordered or padded, its tokens are found by their texts or by `token_ids`.
-    Where tokens of the text are gone, both models are run on what is left of it, for divergence and agreement; for the
-    perplexity the other model's own tokenizer writes the text anew, and its loss is divided by the reference's number
-    of tokens, so that both speak of the same text. Without a tokenizer the perplexities are of what is left, too.
+    Where tokens of the text are gone, divergence and agreement are measured on the other tokens. For the perplexity the
+    other model's own tokenizer writes the whole text, and its loss is divided by the reference's number of tokens, so
+    that both figures are about the same text. Without a tokenizer the perplexities, too, are about the other tokens.
 
     Args:
         reference: what `irwm.running.reference` found.
@@ -164,7 +164,7 @@ def _encoder(pair: Pair, progress: Progress | None) -> Utility:
     order = common_order(ours, theirs)
     if order is not None:
         theirs = theirs[:, order]
-        reason.append("their coordinates had been reordered and were put back")
+        reason.append("their coordinates had been reordered and were restored")
     if pair.gone:
         reason.append(f"{pair.gone} tokens of the text are gone and were left out")
     cosines = torch.nn.functional.cosine_similarity(ours, theirs, dim=1)

@@ -153,7 +153,7 @@ def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:
 
 
 def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
-    """The dtype that the config names; of a GGUF file, its embedding's, and float16 for blocks, whose scales are."""
+    """The dtype that the config names; of a GGUF file the embedding's, and float16 for blocks, as their scales are."""
     if gguf:
         kept = getattr(torch, open_checkpoint(path).dtype, None)
         return kept if isinstance(kept, torch.dtype) else torch.float16

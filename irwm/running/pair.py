@@ -94,7 +94,7 @@ class Pair:
 
     Attributes:
         asked: the reference as it was given.
-        reference: the same, or, where tokens of its text are gone, its model run over what is left.
+        reference: the same; where tokens of its text are gone, its model run over the others.
         other, weights: the other model.
         match: which token is which.
         gone: how many tokens of the text, each counted once, are gone.

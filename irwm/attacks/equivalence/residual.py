@@ -140,7 +140,7 @@ def _scale_rms_stream(state: State, c: float) -> State:
 
 
 def _scale_layer_norm_stream(state: State, c: float) -> State:
-    """A post-norm stream times c, which may be negative: every norm but the last puts out c times what it did."""
+    """A post-norm stream times c, which may be negative: the output of every norm but the last is multiplied by c."""
     structure, draft = structure_of(state), Draft(state)
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
     sign = 1.0 if c > 0 else -1.0  # what is left of the input's factor behind a norm

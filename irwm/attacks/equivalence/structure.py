@@ -46,7 +46,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class StreamNorm:
-    """A norm of the stream: its gain (d,), bias (d,) or None, and the weights (out, d) that read what it puts out."""
+    """A norm of the stream: its gain (d,), bias (d,) or None, and the weights (out, d) that read its output."""
 
     gain: str
     bias: str | None
@@ -67,15 +67,15 @@ class Structure:
         rotary_dim: leading entries of each head that are rotated by position; entry i pairs with i + rotary_dim / 2.
         eps: the norms' eps, `eps_key` its config key; one value serves every norm of these families.
         embedding: W_e, (s, d).
-        tables: embedding and whatever is added to it, each (n, d).
+        tables: the embedding and the tables that are added to it, each (n, d).
         head: the output head (s, d) where it is a tensor of its own, else None.
-        head_name: what the head is called, or would be.
+        head_name: the head's name, also where it is not stored.
         tied: the model has a head and uses W_e for it, since the files hold no other.
         config_ties: the config says so, or leaves it out and its default says so.
         head_biases: vectors (s,).
         layers: from the first to the last.
         norms: of the stream, in the order they run.
-        post_norms: gains (d,) of norms on what a layer adds to the stream.
+        post_norms: gains (d,) of norms on a layer's outputs before they are added to the stream.
         final_readers: weights (out, d) besides the head that read the stream's end.
     """
 
@@ -258,7 +258,7 @@ class _Surveyor:
         return stated if stated is not None else self.config.switch("tie_word_embeddings") or not stored
 
     def _head(self, vocab_size: int, hidden_size: int) -> tuple[str | None, str, bool]:
-        """The stored head if any, what a head is called, and whether the model has one at all."""
+        """The stored head if any, the head's name, and whether the model has a head."""
         family, behind = self.family, self.plan.head_behind
         stored = self._ending(family.head[0])
         if stored:

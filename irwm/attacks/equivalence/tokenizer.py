@@ -180,7 +180,7 @@ def _filled(table: Mapping[str, int]) -> list[str]:
 
 
 def _merge_holds(merge: Any, tokens: set[str]) -> bool:
-    """Whether both parts of a merge and what it makes are still in the vocabulary; other lines of the file are kept."""
+    """Whether both parts of a merge and its result are still in the vocabulary; true for other lines of the file."""
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if len(parts) != 2 or parts[0].startswith("#version"):
         return True

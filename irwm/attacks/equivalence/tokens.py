@@ -41,7 +41,7 @@ def trim_tokens(
     fraction: float = 0.1,
     tokenizer: Tokenizer = "keep",
 ) -> State:
-    """Drops rows: all but `keep` (present ids) and the special tokens, or a random `fraction` of what is not special.
+    """Drops rows: all but `keep` (present ids) and the special tokens, or a random `fraction` of the others.
 
     A tokenizer that is kept also keeps its single characters, and loses the merges that need a dropped token. The
     model is unchanged for texts of kept tokens: same logits for each of them, up to the softmax's sum.
@@ -126,6 +126,6 @@ def _picked(table: torch.Tensor, rows: torch.Tensor, source: torch.Generator | N
 
 
 def _composed(state: State, structure: Structure, new_ids: torch.Tensor) -> torch.Tensor:
-    """Where the tokens of the model as it was read are now."""
+    """The present row of each token that the model was read with."""
     before = state.token_ids if state.token_ids is not None else torch.arange(structure.vocab_size)
     return torch.where(before >= 0, new_ids[before.clamp(min=0)], -1)

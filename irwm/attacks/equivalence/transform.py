@@ -68,7 +68,7 @@ def transform(*conditions: Condition) -> Callable[[Callable[Concatenate[State, P
 
 
 def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
-    """Makes a transform of a function that works whatever the tensors mean."""
+    """Makes a transform of a function that needs no knowledge of the tensors' roles."""
     return Transform(run, (), structural=False)
 
 

@@ -1,4 +1,4 @@
-"""A quantised copy of a model as a folder of plain numbers, so that what the rounding cost it can be measured."""
+"""A quantised copy of a model as a folder of plain numbers, so that the cost of its rounding can be measured."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _NO_SCORE = -1000.0
 def write_vocabulary(
     writer: gguf.GGUFWriter, rules: Writing, folder: Path, config: Mapping[str, Any], rows: int
 ) -> None:
-    """Write the tokens' texts, kinds and merges, as far as a tokenizer.json tells them.
+    """Write the tokens' texts, kinds and merges, as far as a tokenizer.json has them.
 
     Args:
         rules: of the model's family.

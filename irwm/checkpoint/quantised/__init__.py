@@ -81,7 +81,7 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
         config: config.json's content; {} without one.
 
     Raises:
-        CheckpointChangedError: a file is not what it was when its header was read.
+        CheckpointChangedError: a file changed after its header was read.
     """
     folder = next((tensor.file.parent for tensor in tensors.values()), Path())
     settings = settings_of(config, folder / "config.json")
@@ -136,7 +136,7 @@ def _stems(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, TensorEntry]]:
 def _schemes(
     tensors: Mapping[str, Tensor], stems: Mapping[str, Parts], settings: Settings
 ) -> Iterator[tuple[str, Parts, Callable[[], Answer]]]:
-    """For each beginning that names share: the plain weight's name, the pieces, and how to ask what they are."""
+    """For each beginning that names share: the plain weight's name, the pieces, and a function that recognises them."""
     odd: dict[str, Parts] = {}
     for stem, parts in stems.items():
         weight = stem.removesuffix(_STATE_STEM)

@@ -20,7 +20,7 @@ WORDS = ("I32", "U32")
 Parts = Mapping[str, TensorEntry]
 # A scheme's answer: the weight; the name of a packing that it knows and does not read; None where it is not its kind.
 Answer = PackedTensor | str | None
-_ADVICE = "Download or copy the model again, or quantise it anew"
+_ADVICE = "Download or copy the model again, or quantise it again"
 
 
 def contradiction(entry: TensorEntry, problem: str, expected: str, found: str) -> CorruptCheckpointError:

@@ -6,7 +6,7 @@ The rooms, from the ground up; each imports only those above it in this list:
     families     where each model family keeps its weights
     checkpoint   opens files
     running      runs models, to measure what a mark or an attack costs
-    scheme       the paper: invariant (Algorithm 1), condition and equations (Algorithm 2), statistic (Algorithm 3),
+    scheme       the paper: invariant (Algorithm 1), equations (Algorithm 2), statistic (Algorithm 3),
                  noise and basis (Algorithm 4), odds (equations 1 to 3), and how choices are derived from a secret
     keys         a key, and the check that it belongs to its original
     alignment    brings a suspect back into the original's coordinates (Permutation_Recover, rotations, moved rows)

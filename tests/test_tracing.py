@@ -126,7 +126,7 @@ def test_z_is_what_it_is_said_to_be(model, keys, anns) -> None:
     change = theirs - model.embedding().double().numpy()
     difference = np.stack([row @ basis.dense(64, token) for token, row in enumerate(change)])
     for key, trace in zip(keys, irwm.trace(anns, model, keys), strict=True):
-        positions, turns = places(key.derivation.noise_key(), 0, 2500, 2, 64)
+        positions, turns = places(key.derivation.noise_key(), np.arange(2500), 2, 64)
         centred = difference - difference.mean(axis=0)
         units = np.linalg.norm(model.embedding().double().numpy(), axis=1)
         terms = (np.take_along_axis(centred, positions, axis=1) * signs_in_turn(turns, 2)).sum(axis=1)

@@ -1,22 +1,22 @@
 """Error rates measured on the suspect itself: thousands of wrong keys, read on its aligned rows as the right one was.
 
-A wrong key names other rows, other orders and other equations than were ever written. Making whole keys by the ten
-thousand would take hours on a large model, so what is dear is shared and what makes ranks independent is not:
+A wrong key names rows, orders and equations that nobody has written. Making ten thousand whole keys would take hours on
+a large model. So the decoys share what is expensive, and have of their own what makes ranks independent:
 
-* a *bank* of the suspect's rows in the original's coordinates (and, for a key with noise, in its bases), the marked
-  rows of the right key left out;
-* some fifty *maps*, each from constraint permutations of its own over the original's A, with the condition limit of the
-  key (Algorithm 2) and the statistic of the verdict (`joint`);
-* on each map some hundred *decoys* of as many positions as the key has, each with rows of its own from the bank and an
-  order of its own for each of them.
+* a *bank* of the suspect's rows in the original's coordinates (and, for a key with noise, in its bases), without the
+  marked rows of the right key;
+* some fifty *maps*, each from its own constraint permutations of the original's A, with the key's condition limit
+  (Algorithm 2) and the statistic of the verdict (`joint`);
+* on each map two hundred *decoys* with as many positions as the key has; each decoy has its own rows from the bank and
+  its own order for each of them.
 
-All decoys of a map are ranked among the same N random orders, as all positions of a key are. Each row of the bank has
-been shuffled before, so that the effective orders differ from row to row; what a decoy does to it is shuffle it once
-more. The N + 1 orders that a rank compares are therefore independent and uniform, and the rank of a position is exactly
-uniform, if nothing of this key's kind is in the suspect.
+All decoys of a map are ranked among the same N random orders, as all positions of a key are. Each row of the bank is
+shuffled first, so that the effective orders differ from row to row; a decoy shuffles it once more. The N + 1 orders
+that a rank compares are therefore independent and uniform, and the rank of a position is exactly uniform if the suspect
+holds no mark of this kind.
 
-Every choice follows from a public seed, and comparisons too close for float32 are made again in float64: the same seed
-gives the same ranks on every machine.
+Every choice follows from a public seed, and comparisons that are too close for float32 are made again in float64, so
+the same seed gives the same ranks on every machine.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from irwm.evidence.examination import Examination, restored_rows
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS
 from irwm.keys.key import Key
-from irwm.scheme import keystream
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
-from irwm.scheme.condition import well_conditioned
+from irwm.scheme.equations import well_conditioned
+from irwm.scheme.keystream import derive, permutations, public_key, words
 from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 
 Progress = Callable[[int, int, str], None]
 
 NUMBER = 10_000
-# Decoys that share a map and its null orders. More would be cheaper still, and depend on each other more.
+# Decoys that share a map and its null orders. With more, each would cost less and they would depend on each other more.
 PER_MAP = 200
-# Rows of the suspect that decoys draw from, in all and on one map.
+# Rows of the suspect that all decoys draw from, and those of one map.
 BANK_ROWS, MAP_ROWS = 2048, 512
-# Bounds on what one run costs where a key's own settings are far above the paper's; both are stated in the result.
+# Limits on the cost of a run where a key's settings are far above the paper's; the result states both numbers.
 MOST_POSITIONS, MOST_PERMUTATIONS = 500, 1000
 DOING = "Ranking decoy keys on the suspect"
 _CHUNK_FLOATS = 16 << 20
-# Close comparisons made again at once.
+# How many close comparisons are repeated at a time.
 _PAIRS = 256
 # Rounding of a float32 dot product in units of eps |W| |e|; far above what sums of a few thousand numbers show.
 _ROUNDING = 8.0
@@ -98,18 +98,18 @@ def decoys(
     progress: Progress | None = None,
     per_map: int = PER_MAP,
 ) -> Decoys | None:
-    """Rank `number` wrong keys on the suspect, as aligned for `finding`.
+    """Rank `number` wrong keys on the suspect, aligned as in `finding`.
 
     Args:
         examination, key: what the finding was made from.
         finding: gives the alignment; its own numbers are not used.
         number: decoys; rounded up to whole maps.
-        per_map: decoys that share a map and its null; part of what a seed means.
+        per_map: decoys that share a map and its null; another number gives other decoys for the same seed.
         progress: called with decoys done, decoys in all and what is being done.
 
     Returns:
-        The decoys, or None where none can be made: the suspect cannot be judged, too few of its rows are left, the key
-        has too few permutations, or its condition limit is met too seldom.
+        The decoys, or None where there can be none: the suspect cannot be judged, too few of its rows are left, the key
+        has too few permutations, or too few draws meet its condition limit.
     """
     params = key.parameters
     if not finding.judgeable or params.permutations < FEWEST_PERMUTATIONS:
@@ -120,13 +120,13 @@ def decoys(
     suspect = with_embedding(examination.suspect, finding.alignment.embedding)
     usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
     usable = usable[finding.alignment.rows[usable] >= 0]
-    picked = np.argsort(keystream.words(_stream(seed, "bank"), usable.size), kind="stable")[:BANK_ROWS]
+    picked = np.argsort(words(public_key(seed, "irwm/v2/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
     rows, _ = restored_rows(suspect, model, finding.alignment, tokens)
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
         return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)
-    except ConditionError:  # the key met it on its own A; other draws over it need not
+    except ConditionError:  # the key's own draw met the limit; others may not
         return None
 
 
@@ -150,7 +150,7 @@ def ranked(
         tokens: (n,) their tokens, which choose their bases.
         a_m: (t, d) standardised invariant of the original.
         scale: scale_wm as a number.
-        basis: of a key with noise.
+        basis: the release's, for a key with noise.
 
     Raises:
         ConditionError: condition_limit was not reached.
@@ -163,14 +163,14 @@ def ranked(
     positions, size = min(params.positions, MOST_POSITIONS), min(params.permutations, MOST_PERMUTATIONS)
     if n < max(positions, 1):
         return None
-    shuffles = keystream.permutations(_stream(seed, "shuffles"), n, d)
+    shuffles = permutations(public_key(seed, "irwm/v2/decoys/shuffles"), n, d)
     shuffled = torch.as_tensor(np.take_along_axis(bank, shuffles, axis=1), device=device)
     maps = -(-number // per_map)
     ranks = np.empty((maps, per_map, positions))
     for m in range(maps):
         if progress is not None:
             progress(m * per_map, maps * per_map, DOING)
-        one = _Map(_stream(seed, f"map/{m}"), a_m, params.condition_limit, scale, device)
+        one = _Map(public_key(seed, f"irwm/v2/decoys/map/{m}"), a_m, params.condition_limit, scale, device)
         ranks[m] = one.ranks(shuffled, per_map, positions, size)
     if progress is not None:
         progress(maps * per_map, maps * per_map, DOING)
@@ -187,31 +187,31 @@ class _Map:
     scale: float
     device: str
 
-    def ranks(self, bank: torch.Tensor, number: int, positions: int, permutations: int) -> NDArray[np.float64]:
-        """(number, positions) ranks of the decoys' rows among `permutations` orders."""
+    def ranks(self, bank: torch.Tensor, number: int, positions: int, orders: int) -> NDArray[np.float64]:
+        """(number, positions) ranks of the decoys' rows among `orders` random orders."""
         t, d = self.a_m.shape
-        draw = lambda attempt: keystream.permutations(self._key(f"constraints/{attempt}"), t, d)  # noqa: E731
+        draw = lambda attempt: permutations(self._key(f"constraints/{attempt}"), t, d)  # noqa: E731
         _, permuted = well_conditioned(self.a_m, draw, self.limit)
         weights = torch.as_tensor(stat.joint_map(permuted, self.scale), device=self.device)
         here = _first(self._key("rows"), 1, len(bank), max(MAP_ROWS, positions))[0]
         bank = bank[torch.as_tensor(here, device=self.device)]
         chosen = torch.as_tensor(_first(self._key("positions"), number, len(bank), positions), device=self.device)
         observed = self._observed(weights, bank, chosen, positions)
-        null = torch.as_tensor(keystream.permutations(self._key("null"), permutations, d), device=self.device)
+        null = torch.as_tensor(permutations(self._key("null"), orders, d), device=self.device)
         below = _below(weights, bank, chosen.reshape(-1), observed.reshape(-1), null)
-        return ((1 + below) / (1 + permutations)).reshape(observed.shape).cpu().numpy()
+        return ((1 + below) / (1 + orders)).reshape(observed.shape).cpu().numpy()
 
     def _observed(
         self, weights: torch.Tensor, bank: torch.Tensor, chosen: torch.Tensor, positions: int
     ) -> torch.Tensor:
         """(number, positions) float64 statistic of each decoy's rows in its own orders.
 
-        The order of a decoy's i-th row is that of the decoy followed by that of the place i: given the decoy's, those
-        of its rows are independent and uniform, for a fraction of the sorting.
+        A decoy's i-th row is ordered by the decoy's own order and then by that of place i. Given the decoy's order, the
+        orders of its rows are independent and uniform, and little has to be sorted.
         """
         d = bank.shape[1]
-        of_decoy = torch.as_tensor(keystream.permutations(self._key("decoys"), len(chosen), d), device=self.device)
-        of_place = torch.as_tensor(keystream.permutations(self._key("places"), positions, d), device=self.device)
+        of_decoy = torch.as_tensor(permutations(self._key("decoys"), len(chosen), d), device=self.device)
+        of_place = torch.as_tensor(permutations(self._key("places"), positions, d), device=self.device)
         found = torch.empty(chosen.shape, dtype=torch.float64, device=self.device)
         step = max(1, _CHUNK_FLOATS // (positions * d))
         for start in range(0, len(chosen), step):
@@ -222,7 +222,7 @@ class _Map:
         return found
 
     def _key(self, purpose: str) -> bytes:
-        return keystream.derive(self.stream, b"irwm", f"irwm/v2/decoys/{purpose}".encode("ascii"))
+        return derive(self.stream, b"irwm", f"irwm/v2/decoys/{purpose}".encode("ascii"))
 
 
 def _below(
@@ -233,7 +233,7 @@ def _below(
     Args:
         weights: (t, d) float64 map.
         bank: (b, d) float64 rows.
-        null: (N, d) orders; as the map's columns are gathered by them, their inverses act on the rows.
+        null: (N, d) orders; the map's columns are gathered by them, so their inverses act on the rows.
     """
     t, d = weights.shape
     fast, columns = weights.float(), bank.float().T.contiguous()
@@ -252,7 +252,7 @@ def _below(
         asked = torch.zeros((len(bank), int(seen.max()) + 1), dtype=torch.float32, device=observed.device)
         asked[chosen, place] = bound.float()
         counts.copy_(torch.searchsorted(ascending, asked, right=True)[chosen, place])
-    # What lies within rounding of the observed value is computed again.
+    # Null values within rounding of the observed one are computed again.
     whose = torch.repeat_interleave(torch.arange(len(chosen), device=chosen.device), upto - below)
     first = torch.cumsum(upto - below, 0) - (upto - below)
     at = below[whose] + torch.arange(len(whose), device=chosen.device) - first[whose]
@@ -265,7 +265,7 @@ def _below(
 
 
 def _by_row(chosen: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n,) the how-manieth reading of its row each one is, and (rows,) how many readings a row has."""
+    """(n,) the number of earlier readings of the same row, and (rows,) how many readings each row has."""
     seen = torch.bincount(chosen, minlength=rows)
     by_row = torch.sort(chosen, stable=True).indices
     starts = torch.cumsum(seen, 0) - seen
@@ -282,7 +282,7 @@ def _combined(
     counts = (ranks < params.rank_threshold).sum(axis=1)
     with np.errstate(divide="ignore"):
         combined = np.log10(gammaincc(positions, -np.log(ranks).sum(axis=1)))
-    for i in np.flatnonzero(combined < -250.0):  # scipy's tail ends where doubles do
+    for i in np.flatnonzero(combined < -250.0):  # scipy's tail ends with the range of doubles
         combined[i] = fisher_log10(ranks[i])
     chance = chance_of_counting(replace(params, permutations=permutations))
     tails = [binomial_tail_log(count, positions, chance) / LN10 for count in range(positions + 1)]
@@ -300,9 +300,4 @@ def _combined(
 
 def _first(stream_key: bytes, count: int, size: int, most: int) -> NDArray[np.int64]:
     """(count, min(most, size)) distinct places below `size` in each row."""
-    return keystream.permutations(stream_key, count, size)[:, :most]
-
-
-def _stream(seed: int, purpose: str) -> bytes:
-    info = f"irwm/v2/decoys/{purpose}".encode("ascii")
-    return keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", info)
+    return permutations(stream_key, count, size)[:, :most]

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import Checkpoint
-from irwm.scheme import keystream
+from irwm.scheme.keystream import permutations, public_key, words
 
 # Rows of the neutral model. The search for an alignment takes longer with more; of a wide original they are too few to
 # look for a rotation in.
@@ -34,19 +34,14 @@ def write_neutral(model: Checkpoint, folder: Path, seed: int = 0, most_rows: int
         OSError: the folder is there already or cannot be written.
     """
     d = model.hidden_size
-    order = np.argsort(keystream.words(_key(seed, "rows"), model.vocab_size), kind="stable")[:most_rows]
+    order = np.argsort(words(public_key(seed, "irwm/v2/neutral/rows"), model.vocab_size), kind="stable")[:most_rows]
     rows = torch.empty((order.size, d), dtype=torch.bfloat16)
     for start in range(0, order.size, _ROWS_AT_ONCE):
         tokens = order[start : start + _ROWS_AT_ONCE]
-        orders = keystream.permutations(_key(seed, f"entries/{start}"), tokens.size, d)
+        orders = permutations(public_key(seed, f"irwm/v2/neutral/entries/{start}"), tokens.size, d)
         rows[start : start + tokens.size] = model.embedding(tokens).gather(1, torch.from_numpy(orders)).bfloat16()
     folder.mkdir(parents=True)
     save_file({"backbone.embeddings.weight": rows}, folder / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "mamba", "vocab_size": int(order.size), "hidden_size": d}
     (folder / "config.json").write_text(json.dumps(config), encoding="ascii")
     return folder
-
-
-def _key(seed: int, purpose: str) -> bytes:
-    info = f"irwm/v2/neutral/{purpose}".encode("ascii")
-    return keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", info)

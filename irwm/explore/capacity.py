@@ -28,8 +28,8 @@ from scipy.special import ndtri
 
 from irwm.errors import ParameterError
 from irwm.scheme.basis import Basis
-from irwm.scheme.keystream import derive
-from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places_of, signs_in_turn
+from irwm.scheme.keystream import derive, public_key
+from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places, signs_in_turn
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import NOISE_LEVELS
 
@@ -129,8 +129,7 @@ def simulated(
         seed: of keys and noise.
     """
     d, m = case.hidden_size, case.noise_coordinates
-    keys = [derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/explore/noise/%d" % i)
-            for i in range(case.colluders)]  # fmt: skip
+    keys = [public_key(seed, f"irwm/explore/noise/{i}") for i in range(case.colluders)]
     basis = Basis.derive(derive(keys[0], b"irwm", b"irwm/explore/basis"), d)
     deviation = float(rows.std()) if case.noise_level == "global" else None
     none = np.empty(0, dtype=np.int64)
@@ -146,7 +145,7 @@ def simulated(
     weights = units / np.maximum(variance, LEAST_VARIANCE * float(np.median(variance)))
     z = np.empty(case.colluders)
     for i, key in enumerate(keys):
-        positions, turns = places_of(key, tokens, m, d)
+        positions, turns = places(key, tokens, m, d)
         terms = (np.take_along_axis(inside, positions, axis=1) * signs_in_turn(turns, m)).sum(axis=1) * weights
         z[i] = terms.sum() / np.sqrt(np.square(terms).sum())
     return np.asarray(z * math.sqrt(case.rows / len(rows)))

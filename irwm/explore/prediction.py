@@ -28,10 +28,9 @@ from irwm.checkpoint import Checkpoint, special_token_ids
 from irwm.errors import ParameterError
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
-from irwm.scheme.condition import permute_rows, well_conditioned
-from irwm.scheme.equations import marked_values, natural_scale, solved_entries
+from irwm.scheme.equations import marked_values, natural_scale, permute_rows, solved_entries, well_conditioned
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import derive, null_permutations, permutations
+from irwm.scheme.keystream import null_permutations, permutations, public_key
 from irwm.scheme.noise import Noise
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
 
@@ -118,7 +117,7 @@ class Sample:
 
     def orders(self, purpose: str, count: int) -> NDArray[np.int64]:
         """(count, d) public orders of a row's entries; another purpose, another draw."""
-        return permutations(_stream(self.seed, purpose), count, self.hidden_size)
+        return permutations(public_key(self.seed, f"irwm/explore/{purpose}"), count, self.hidden_size)
 
     def constraint_orders(self, attempt: int, constraints: int) -> NDArray[np.int64]:
         """(t, d) constraint permutations of one try of Algorithm 2."""
@@ -158,7 +157,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     wanted = np.setdiff1d(wanted, np.array(sorted(special_token_ids(model)), dtype=np.int64))
     wanted = wanted[_usable(model, wanted)]
     require(wanted.size, d + constraints + 2, "picture of it", "Choose a model with more tokens")
-    order = permutations(_stream(seed, "tokens"), 1, wanted.size)[0]
+    order = permutations(public_key(seed, "irwm/explore/tokens"), 1, wanted.size)[0]
     query, reference = order[:constraints], order[constraints : constraints + d]
     kept = wanted[np.sort(order[constraints + d :][:rows])]
     a_m = invariant(model, wanted[query], wanted[reference], device=device).cpu().numpy()
@@ -277,12 +276,8 @@ class Rehearsal:
         rows, tokens = self.sample.rows, self.sample.tokens
         deviation = float(rows.std()) if noise_level == "global" else None
         none = np.empty(0, dtype=np.int64)
-        one, other = (
-            Noise(Basis(), noise_coordinates, _stream(self.sample.seed, f"copy/{i}"), deviation, none).over(
-                rows, tokens
-            )
-            for i in (1, 2)
-        )
+        keys = [public_key(self.sample.seed, f"irwm/explore/copy/{i}") for i in (1, 2)]
+        one, other = (Noise(Basis(), noise_coordinates, key, deviation, none).over(rows, tokens) for key in keys)
         marked = marked_values(rows, self.permuted, self.row_orders, self.scale_used)
         lengths = np.concatenate([np.square(each - other).sum(axis=1) for each in (marked, one)])
         # Ties, as between rows that do not differ at all, count half: ranks by their mean.
@@ -309,7 +304,3 @@ def tries(sample: Sample, constraints: int, count: int, sized: int) -> tuple[NDA
         if i < sizes.size:
             sizes[i] = natural_scale(rows, permuted, row_orders)
     return found, sizes
-
-
-def _stream(seed: int, purpose: str) -> bytes:
-    return derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/explore/" + purpose.encode("ascii"))

@@ -12,7 +12,7 @@ from irwm.errors import KeyMismatchError
 from irwm.keys.key import Choices, Key, resolved_scale
 from irwm.keys.layer0 import layer0_digest
 from irwm.keys.rows_digest import rows_digest
-from irwm.scheme.condition import well_conditioned
+from irwm.scheme.equations import well_conditioned
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:

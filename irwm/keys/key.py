@@ -19,11 +19,10 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyFormatError, ParameterError
 from irwm.keys.layer0 import layer0_digest
 from irwm.keys.rows_digest import rows_digest
-from irwm.scheme import keystream
-from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
-from irwm.scheme.equations import natural_scale
+from irwm.scheme.equations import natural_scale, well_conditioned
 from irwm.scheme.invariant import Layer0
+from irwm.scheme.keystream import public_key
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
@@ -236,7 +235,7 @@ def decoy_key(
     Its secret is public and follows from `seed` and `number`, so that anyone can run the same control again. Errors
     as `generate_key`.
     """
-    secret = keystream.derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v2/decoy/%d" % number)
+    secret = public_key(seed, f"irwm/v2/decoy/{number}")
     return generate_key(model, params, secret, owner, f"decoy {number}", device, layer0)
 
 

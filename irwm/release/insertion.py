@@ -28,8 +28,7 @@ from irwm.release.embedding_bytes import NoisyRows, row_patches
 from irwm.release.manifest import Manifest
 from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
-from irwm.scheme.condition import permute_rows
-from irwm.scheme.equations import marked_values
+from irwm.scheme.equations import marked_values, permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS

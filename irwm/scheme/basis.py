@@ -1,14 +1,15 @@
 """The orthogonal basis of the many-recipients scheme (Algorithms 4 to 6), a different one for every row.
 
 Marks and noise are written in coordinates of e_i B_i, so that nobody without the key can see which numbers of a row
-were set. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in one and
-the same basis, and thousands of sparse vectors give their basis away: maximising the sum of fourth powers finds B from
-two copies within a minute, and with B the marks (`python -m benchmarks.hiding` does it). Rows of different bases cannot
-be pooled.
+were set. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in the same
+basis, and thousands of sparse vectors reveal their basis: maximising the sum of fourth powers finds B from two copies
+within a minute, and with B the marks (`python -m benchmarks.hiding` does it). Rows with different bases cannot be
+pooled in this way.
 
-Each must be secret, orthogonal and cheap at d = 4096; none needs to be dense in memory. Ours is B_i = D_i C P D'_i C of
-the row's own random signs D_i and D'_i, a random order P and the orthonormal cosine transform C: O(d log d) a row. All
-of it belongs to the release and not to the recipient: a suspect is brought into it once for all recipients.
+Each basis must be secret, orthogonal and cheap at d = 4096; none needs to be dense in memory. Ours is
+B_i = D_i C P D'_i C, with the row's own random signs D_i and D'_i, a random order P and the orthonormal cosine
+transform C: O(d log d) a row. It belongs to the release and not to the recipient, so a suspect is brought into it once
+for all recipients (Algorithm 6).
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ class Basis:
 
     @classmethod
     def derive(cls, stream_key: bytes, d: int) -> Basis:
-        """The basis that a purpose key leads to (docs/key-format.md)."""
+        """The basis that follows from a purpose key (docs/key-format.md)."""
         order = np.argsort(keystream.words(stream_key, d), kind="stable")
         return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v2/row-signs"))
 
     def into(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite stays so."""
+        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite gives one that is not."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        from scipy.fft import dct  # a quarter of a second that keys for one owner do not need
+        from scipy.fft import dct  # takes a quarter of a second to import, and keys for one owner do not need it
 
         mixed = dct(rows * outer, norm="ortho", axis=1)
         return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
@@ -64,9 +65,9 @@ class Basis:
         """(n, d) 1 or -1 twice, the diagonals of D_i and D'_i of the tokens i (n,)."""
         assert self.order is not None
         d = self.order.size
-        each = -(-d // 32)  # words of a diagonal; a row's two stand one behind the other
+        each = -(-d // 32)  # words of a diagonal; a row's second diagonal follows its first
         words = np.empty((tokens.size, 2 * each), dtype="<u4")
-        # A stream is cheapest read in runs.
+        # Consecutive tokens are read together: that is the fastest way through a stream.
         ends = np.flatnonzero(np.diff(tokens, append=-1) != 1) + 1
         for start, stop in zip(np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=False):
             count = (stop - start) * 2 * each
@@ -77,7 +78,7 @@ class Basis:
         return signs[:, 0, :d], signs[:, 1, :d]
 
     def dense(self, d: int, token: int) -> NDArray[np.float64]:
-        """B_i itself, (d, d), from the formulas and not from `into`: what the fast form is tested against."""
+        """B_i itself, (d, d), from the formulas and not from `into`, to test the fast form against."""
         if self.order is None:
             return np.eye(d)
         j, k = np.arange(d)[:, None], np.arange(d)[None, :]

@@ -1,4 +1,4 @@
-"""From one secret to every choice of a mark (docs/key-format.md): HKDF per purpose, bound to all that a key says."""
+"""From one secret to every choice of a mark (docs/key-format.md): HKDF per purpose, bound to all else in the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irwm.scheme.row_pool import RowPool, require
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """HKDF with one purpose per choice; the recipient enters only what is the recipient's own."""
+    """HKDF with one purpose per choice; only the choices of a recipient's own depend on the recipient."""
 
     secret: bytes
     fingerprint: str
@@ -34,7 +34,7 @@ class Derivation:
         return keystream.derive(self.secret, bytes.fromhex(self.fingerprint), info)
 
     def tokens(self, pool: RowPool, t: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Query (t,) and reference (d,) tokens: of the owner's key of this model, whoever the recipient is."""
+        """Query (t,) and reference (d,) tokens, the same for all recipients of the owner's release."""
         frequent = pool.frequent(t + d)
         require(frequent.size, t + d, "invariant's tokens", "Use fewer constraints or a model with more tokens")
         order = keystream.permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
@@ -44,6 +44,7 @@ class Derivation:
     def marked_rows(
         self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
+        """(count,) L_W, none of them a token of the invariant."""
         rest = pool.usable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
         order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
@@ -54,7 +55,7 @@ class Derivation:
         return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
 
     def basis_key(self) -> bytes:
-        """Purpose key of B, which belongs to the release: one for all recipients."""
+        """Purpose key of B, one for all recipients of a release."""
         return self._key("basis", recipient=False)
 
     def noise_key(self) -> bytes:
@@ -62,7 +63,7 @@ class Derivation:
         return self._key("noise", recipient=True)
 
     def decoy_noise_key(self, number: int) -> bytes:
-        """Purpose key of the noise of a decoy: a recipient who was never issued a copy, whatever anybody's name is."""
+        """Purpose key of a decoy's noise: a recipient who never got a copy. No recipient's name can give the same."""
         return self._key(f"decoy-noise/{number}", recipient=False)
 
     def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
@@ -71,10 +72,10 @@ class Derivation:
 
 @lru_cache(maxsize=16)  # the same for all recipients of a release
 def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str) -> bytes:
-    """32 bytes that tie a derivation to everything about a key that is not its secret.
+    """32 bytes that bind a derivation to everything in a key but its secret.
 
-    Without it the pool of usable rows, or layer 0's q and k, could be bent until every marked row happens to rank low;
-    with it any change re-derives all choices, so that a key can only be searched as a whole.
+    Without it somebody could change the pool of usable rows, or layer 0's q and k, until every marked row happens to
+    rank low. With it any change leads to new choices, so that a key can only be searched as a whole.
     """
     facts = {
         "parameters": params.to_dict(),
@@ -87,5 +88,6 @@ def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: 
 
 
 def canonical(values: dict[str, Any]) -> bytes:
+    """JSON in UTF-8 with sorted names and no spaces, so that equal values give equal bytes."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8")

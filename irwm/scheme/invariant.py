@@ -5,14 +5,14 @@ The paper's `e_i W_q (e_i W_k)^T` is read as METHOD.md section 1 says: t query t
     A[i, k] = sum over heads h of  q_h(m_i) . k_g(h)(r_k)                                            (t, d)
 
 before rotary embedding, with q and k as the model itself computes them for a token at position 0. Every row is then
-standardised. A is unchanged by every function-preserving change of the residual stream, by gain folding, by any
-invertible map between q and k, and by head order.
+standardised. No function-preserving change of the residual stream, no gain folding, no invertible map between q and k
+and no order of the heads changes A.
 
 Where layer 0 has no such q and k (`Layout.scores` is "embedding": state-space models, compressed queries and keys),
 
     A[i, k] = cosine of the embedding rows of m_i and r_k                                            (t, d)
 
-stands in, which rotations and scalings of the residual stream leave unchanged too.
+takes its place. Rotations and scalings of the residual stream leave it unchanged too.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ REFERENCE_BLOCK = 256
 # A deviation below this share of the largest entry is what float32 rounding makes of a constant row (its unit is
 # 6e-8, times the square root of a few thousand terms). Rows of trained models lie near 1/20.
 CONSTANT_ROW = 1e-6
-# Below the norm of any float32 row but that of zeros.
+# Smaller than the norm of any float32 row that is not zero.
 SMALLEST_NORM = 1e-50
-# Tokens spelt out in a message.
+# How many tokens a message lists.
 TOKENS_NAMED = 20
 
 Tokens = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
@@ -50,7 +50,7 @@ class InvariantError(CheckpointError):
     """The invariant cannot be computed from these weights or for these tokens.
 
     Attributes:
-        query_tokens, reference_tokens: the token ids at fault, () where none of that kind is.
+        query_tokens, reference_tokens: the token ids at fault, () where there are none of that kind.
     """
 
     def __init__(
@@ -102,19 +102,8 @@ def invariant(
     return Layer0(model, device).invariant(query_tokens, reference_tokens, added)
 
 
-def layer0_scores(
-    model: Weights,
-    query_tokens: Tokens,
-    reference_tokens: Tokens,
-    device: Device = "cpu",
-    added: Added | None = None,
-) -> torch.Tensor:
-    """A_m of one model before standardising, see `Layer0.scores`."""
-    return Layer0(model, device).scores(query_tokens, reference_tokens, added)
-
-
 class Layer0:
-    """What a model's layer 0 scores with. Its q, k and norms are read once, for all tokens that are asked for.
+    """A model's layer 0. Its q, k and norms are read once and serve all tokens that are asked for.
 
     Args:
         model: the checkpoint.
@@ -141,7 +130,7 @@ class Layer0:
         scores = self.scores(queries, references, added)
         finite = torch.isfinite(scores)
         if not finite.all():
-            # A column that is bad throughout convicts its reference token; what is left is the query tokens' fault.
+            # A reference token is at fault if its whole column is bad; a query token is at fault for what is left.
             columns = ~finite.any(dim=0)
             rows = ~finite[:, ~columns].all(dim=1)
             if columns.all():
@@ -156,20 +145,20 @@ class Layer0:
         return standardise(scores, queries.tolist())
 
     def scores(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
-        """A_m before standardising, (t, d) float64 on the CPU; of cosines where the layout says so.
+        """A_m before standardising, (t, d) float64 on the CPU; cosines where the layout says so.
 
         Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
-        and a report can be reproduced. That is affordable because q is needed for the t query tokens only, queries that
-        share a key head are summed first, and W_k is then applied to these t sums instead of to the d reference tokens
-        (all exact, because the score is linear in q and k). Only a norm or a limit on k forces k itself to be computed.
+        and a report can be reproduced. Little has to be computed: q only of the t query tokens, whose queries are
+        summed where they share a key head, and W_k is then applied to these t sums instead of to the d reference
+        tokens. All this is exact because the score is linear in q and k. Only a norm or a limit on k needs k itself.
 
         Args:
             added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
                 stored embedding rows; None adds nothing.
 
         Raises:
-            InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite pass through
-                to the result.
+            InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite appear in
+                the result.
         """
         layout = self._model.layout
         queries, references = _ids(query_tokens), _ids(reference_tokens)
@@ -214,15 +203,11 @@ class Layer0:
         return _Projection(self._model, weight, bias, norm, layout.clip, heads, self._device)
 
 
-def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Tensor:
-    """Each row with mean 0 and population deviation 1.
+def standardise(scores: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:
+    """(t, d) float64: each row of `scores` (t, d) with mean 0 and population deviation 1.
 
     Args:
-        scores: (t, d) real.
-        tokens: the query tokens of the rows, for the error; its message numbers the rows where they are not given.
-
-    Returns:
-        (t, d) float64.
+        tokens: the query tokens of the rows, for the error.
 
     Raises:
         InvariantError: rows that are constant (to float32 rounding) or not finite have no standard form.
@@ -237,8 +222,7 @@ def standardise(scores: torch.Tensor, tokens: Tokens | None = None) -> torch.Ten
         bad = (~good[:, 0]).nonzero()[:, 0].tolist()
         raise InvariantError(
             "rows of the invariant are constant or not finite",
-            query_tokens=[int(tokens[i]) for i in bad] if tokens is not None else (),
-            found=f"rows {_named(bad)}" if tokens is None else None,
+            query_tokens=[tokens[i] for i in bad],
             expected="scores that differ between the reference tokens",
             advice="The embedding rows or layer 0's q and k are constant, zero or damaged",
         )
@@ -328,7 +312,7 @@ class _Projection:
         return y.view(len(x), self._heads, -1)
 
     def products(self, q: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What makes of x (n, width) the (t, n) products of q (t, heads * head_dim) with this projection of x."""
+        """A function from x (n, width) to (t, n), the products of q (t, heads * head_dim) with this projection of x."""
         if self._norm is not None or self._clip is not None:
             return lambda x: q @ self(x).flatten(1).T
         turned = q @ self._weight

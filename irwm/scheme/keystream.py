@@ -1,8 +1,8 @@
-"""Everything secret is derived: HKDF-SHA256 and a ChaCha20 keystream turn one secret into a mark's choices.
+"""Random choices that can be repeated: HKDF-SHA256 and a ChaCha20 keystream, from a secret or from a public seed.
 
 A key that could be chosen freely could be searched position by position until an unmarked row "passes"; a derived
-one can only be searched as a whole. ChaCha20 (RFC 8439) and HKDF (RFC 5869) are fixed standards, so that a key made
-today re-derives bit for bit in ten years; a library's random generator makes no such promise.
+one can only be searched as a whole. ChaCha20 (RFC 8439) and HKDF (RFC 5869) are fixed standards, so a key made today
+gives the same choices bit for bit in ten years; a library's random generator makes no such promise.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 
 # A ChaCha20 block has 64 bytes; the first bytes of what the library calls the nonce are the block's number.
 _WORDS_IN_BLOCK = 16
-# Words that are sorted at once: few enough to stay in the cache.
+# Words sorted at once, few enough to stay in the cache.
 _WORDS_AT_ONCE = 1 << 18
 
 
 def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
     """32 bytes of HKDF-SHA256 (RFC 5869) over `secret`."""
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=info).derive(secret)
+
+
+def public_key(seed: int, info: str) -> bytes:
+    """The key of a stream that anybody can draw again: 32 bytes of HKDF over a public seed of up to 127 bits."""
+    return derive(seed.to_bytes(16, "little", signed=True), b"irwm", info.encode("ascii"))
 
 
 def words(stream_key: bytes, count: int, first: int = 0) -> NDArray[np.uint64]:
@@ -33,7 +38,7 @@ def words(stream_key: bytes, count: int, first: int = 0) -> NDArray[np.uint64]:
 
 
 def words32(stream_key: bytes, first: int, count: int) -> NDArray[np.uint32]:
-    """`count` little-endian uint32 words of the same keystream from word `first` on, without making those before."""
+    """`count` little-endian uint32 words of the same keystream from word `first` on; earlier ones are not computed."""
     block, skipped = divmod(first, _WORDS_IN_BLOCK)
     encryptor = Cipher(algorithms.ChaCha20(stream_key, block.to_bytes(16, "little")), mode=None).encryptor()
     return np.frombuffer(encryptor.update(bytes(4 * (skipped + count))), dtype="<u4")[skipped:]
@@ -56,8 +61,8 @@ def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:
 def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     """(n, d) the stable argsort of every row of `numbers` (n, d), in a quarter of the time of `np.argsort`.
 
-    Each number's lowest bits make room for its own place, so that sorting the numbers themselves, for which processors
-    have instructions, sorts the places too. Where two agree in all other bits the row is sorted again the long way.
+    Each number's lowest bits are replaced by its place, so that sorting the numbers themselves, for which processors
+    have instructions, sorts the places too. Where two numbers agree in all other bits, `np.argsort` sorts the row.
     """
     size = numbers.shape[1]
     bits = np.uint64(max(size - 1, 1).bit_length())
@@ -72,6 +77,5 @@ def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def null_permutations(seed: int, count: int, size: int) -> NDArray[np.int64]:
-    """(count, size) public permutations behind every rank (Algorithm 3); the same for a seed on every machine."""
-    stream_key = derive(seed.to_bytes(16, "little", signed=True), b"irwm", b"irwm/v1/null-permutations")
-    return permutations(stream_key, count, size)
+    """(count, size) public permutations of every rank's null (Algorithm 3); the same for a seed on every machine."""
+    return permutations(public_key(seed, "irwm/v1/null-permutations"), count, size)

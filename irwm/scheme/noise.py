@@ -1,12 +1,12 @@
 """Noise addition (Algorithm 4): what hides one recipient's mark from the others, and names who leaked a copy.
 
 In the basis B every row outside the recipient's L_W gets `noise_coordinates` entries set to plus and minus one size in
-turn. Where, with which sign the turn begins and how large it is, follows from the recipient's own key: equal noise for
-all would cancel in the difference of two copies and leave the mark standing alone.
+turn. Their places, the first sign and the size follow from the recipient's own key: noise that is equal for all would
+cancel in the difference of two copies and leave only the mark.
 
-The paper's size is one number, sigma_E. Solved entries are not so even: they come out of A2^-1, whose few weakest
-directions make some marked rows' entries large and others' small, and without B their length is what an observer still
-sees. So the default size varies from row to row as theirs does (docs/collusion.md has both measured).
+The paper's size is one number, sigma_E. Solved entries are less even: they come from A2^-1, whose few weakest
+directions make the entries of some marked rows large and of others small, and an observer without B still sees their
+length. So by default the size varies from row to row as theirs does (docs/collusion.md measures both).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from irwm.scheme.derivation import Derivation
 from irwm.scheme.invariant import Added
 from irwm.scheme.parameters import Parameters
 
-# Rows behind the embedding's one deviation sigma_E: of some million numbers, it is known to a thousandth.
+# Rows that give the embedding's one deviation sigma_E: with a million numbers it is exact to a thousandth.
 DEVIATION_ROWS = 4096
-# Mean of `sizes`: a sign pattern's sum over noise is by so much smaller than over noise of size 1.
+# Mean of `sizes_of`: the factor between a sign pattern's sum over this noise and its sum over noise of size 1.
 MEAN_SIZE = math.sqrt(math.pi) / 2
 # Where noise is read again, a row whose difference varies less than a hundredth of the usual weighs no more for it:
 # rounding is not certainty.
@@ -43,9 +43,9 @@ class Noise:
     Attributes:
         basis: B_i of every row; the identity where there is no noise.
         coordinates: num_noise, 0 for a single owner.
-        stream_key: the purpose key behind the places.
-        deviation: sigma_E where that is what is written, as the paper does; None for each row's own deviation
-            ||row|| / sqrt(d) times the row's `sizes`.
+        stream_key: the purpose key that the places follow from.
+        deviation: sigma_E where that is the size, as in the paper; None for each row's own deviation
+            ||row|| / sqrt(d) times the row's `sizes_of`.
         untouched: (l,) ascending L_W, the rows that carry the mark and no noise.
     """
 
@@ -58,7 +58,7 @@ class Noise:
     def over(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, d) noisy rows of W_e, for the original rows (n, d) of these tokens (n,).
 
-        A row of zeros stays one: its own deviation is none, and sigma_E would turn padding into words.
+        A row of zeros stays zero: its own deviation is 0, and sigma_E would turn padding into words.
         """
         noisy = rows.copy()
         lengths = np.linalg.norm(rows, axis=1)
@@ -66,7 +66,7 @@ class Noise:
         if not self.coordinates or not chosen.size:
             return noisy
         d = rows.shape[1]
-        positions, turns = places_of(self.stream_key, tokens[chosen], self.coordinates, d)
+        positions, turns = places(self.stream_key, tokens[chosen], self.coordinates, d)
         if self.deviation is not None:
             size = np.full(chosen.size, self.deviation)
         else:
@@ -77,7 +77,7 @@ class Noise:
         return noisy
 
     def added(self, model: Checkpoint) -> Added | None:
-        """What the noise adds to the rows of `model`, in the form that the invariant takes; None for no noise."""
+        """What the noise adds to the rows of `model`, as the invariant takes it; None without noise."""
         if not self.coordinates:
             return None
 
@@ -89,7 +89,7 @@ class Noise:
 
 
 def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:
-    """The noise that a recipient's derivation leads to on `model`."""
+    """The noise of a recipient's copy of `model`."""
     if not params.noise_coordinates:
         return Noise(Basis(), 0, b"", None, np.empty(0, dtype=np.int64))
     return Noise(
@@ -102,27 +102,30 @@ def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, mark
 
 
 def places(
-    stream_key: bytes, first: int, count: int, coordinates: int, d: int
+    stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Where the noise of `count` rows from row `first` on stands in the basis (docs/key-format.md).
+    """Where the noise of the rows of `tokens` (n,) stands in the basis (docs/key-format.md).
 
-    The d coordinates are cut into as many stretches of near-equal length as there are noise coordinates; each gets one,
-    so that they never meet. A random turn of the whole keeps a stretch from always meeting the same sign.
+    The d coordinates are cut into as many stretches of near-equal length as there are noise coordinates; each stretch
+    gets one, so no two fall on the same coordinate. A random rotation of all places keeps a stretch from always
+    getting the same sign.
 
     Returns:
-        (count, coordinates) int64 positions, and (count,) the sign that a row begins with, 1 or -1.
+        (n, coordinates) int64 positions, and (n,) the sign that a row begins with, 1 or -1.
     """
-    return placed(place_words(stream_key, first, count, coordinates), coordinates, d)
+    first = int(tokens.min())
+    words = place_words(stream_key, first, int(tokens.max()) + 1 - first, coordinates)
+    return placed(words[tokens - first], coordinates, d)
 
 
 def place_words(stream_key: bytes, first: int, count: int, coordinates: int) -> NDArray[np.uint32]:
-    """(count, coordinates + 1) words of the stream, those of `count` rows from row `first` on."""
+    """(count, coordinates + 1) words of the stream, for `count` rows from row `first` on."""
     each = coordinates + 1
     return keystream.words32(stream_key, first * each, count * each).reshape(count, each)
 
 
 def placed(words: NDArray[np.uint32], coordinates: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`places` of words (n, coordinates + 1), whose rows may be of several recipients."""
+    """`places` from `place_words` (n, coordinates + 1), whose rows may belong to several recipients."""
     words = words.astype(np.int64)
     edges = np.arange(coordinates + 1) * d // coordinates
     positions = (words[:, 1:] * np.diff(edges)) >> 32
@@ -132,20 +135,11 @@ def placed(words: NDArray[np.uint32], coordinates: int, d: int) -> tuple[NDArray
     return positions, cast("NDArray[np.float64]", 1.0 - 2.0 * (words[:, 0] & 1))
 
 
-def places_of(
-    stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`places` of any tokens (n,)."""
-    first = int(tokens.min())
-    positions, turns = places(stream_key, first, int(tokens.max()) + 1 - first, coordinates, d)
-    return positions[tokens - first], turns[tokens - first]
-
-
 def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n,) sizes of the noise of tokens (n,), in units of the row's deviation; of mean square 1 (docs/key-format.md).
+    """(n,) sizes of the noise of tokens (n,), in units of the row's deviation, with mean square 1 (docs/key-format.md).
 
-    Rayleigh's law, the length of two normal numbers: with cond(A2) below 30 two directions carry nearly all of what the
-    solved entries of a row add up to, whatever t is.
+    They follow Rayleigh's law, the length of two normal numbers: with cond(A2) below 30 two directions carry nearly all
+    of the length of a row's solved entries, for every t.
     """
     first = int(tokens.min())
     own_key = keystream.derive(stream_key, b"irwm", b"irwm/v2/noise-size")
@@ -155,7 +149,7 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
 
 
 def signs_in_turn(turns: NDArray[np.float64], coordinates: int) -> NDArray[np.float64]:
-    """(n, coordinates) signs of the noise, plus and minus in turn from each row's own beginning."""
+    """(n, coordinates) signs of the noise, plus and minus in turn, each row beginning with its own of `turns` (n,)."""
     return turns[:, None] * (1.0 - 2.0 * (np.arange(coordinates) % 2))
 
 

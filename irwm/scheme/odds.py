@@ -1,9 +1,9 @@
 """Odds: equations 1 to 3 of the paper, exact tails and combinations of p-values, all in log space.
 
-A p-value of this scheme is often below the smallest double (1e-308); every function has a form that returns log10
-and stays finite there. Why not scipy: its tails end at 1e-300 or so, and the logsumexp and gammaln that remain differ
-in the last digit (5e-16) from what reports hold, take four times as long and 0.2 s to load. Where thousands of values
-above that are wanted at once, `explore.planning` and `evidence.decoys` use it.
+A p-value of this scheme is often below the smallest double (1e-308). Every function has a form that returns log10 and
+stays finite there. scipy's tails end near 1e-300; its logsumexp and gammaln differ in the last digit (5e-16) from what
+reports hold, take four times as long and 0.2 s to load. `explore.planning` and `evidence.decoys` use scipy where they
+need thousands of larger values at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _log_factorial(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _times(numbers: NDArray[np.int64], logarithm: float) -> NDArray[np.float64]:
-    """Each number times a logarithm, 0 for 0 whatever that is."""
+    """Each number times a logarithm; 0 times an infinite one is 0."""
     with np.errstate(invalid="ignore"):
         return np.where(numbers == 0, 0.0, numbers * logarithm)
 
@@ -48,7 +48,7 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
         return -math.inf
     tail = np.arange(least, trials + 1)
     total = _logsumexp(_binomial_log_mass(tail, trials, p))
-    if total > -0.5:  # near certainty the complement keeps the digits that 1 - small would lose
+    if total > -0.5:  # near certainty the complement has more digits
         head = np.arange(0, least)
         rest = min(1.0, math.exp(_logsumexp(_binomial_log_mass(head, trials, p))))
         return math.log1p(-rest) if rest < 1.0 else -math.inf
@@ -124,11 +124,11 @@ def fisher_log10(ranks: ArrayLike) -> float:
 
 
 def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
-    """log10 of a bound on P(S >= z sqrt(sum a²)) for S = sum e_i a_i with fair random signs e_i, whatever the a_i are.
+    """log10 of a bound on P(S >= z sqrt(sum a²)) for S = sum e_i a_i with fair random signs e_i and any numbers a_i.
 
     The smaller of Hoeffding's exp(-z² / 2) and Bentkus and Dzindzalieta's c P(Z >= z), Z normal and
-    c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Neither assumes anything of the a_i, however many or however
-    unequal they are; so z needs no calibration. NaN gives 0, no evidence.
+    c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Neither assumes anything about the number or the sizes of the a_i,
+    so z needs no calibration. NaN gives 0, no evidence.
     """
     from scipy.special import log_ndtr
 

@@ -1,4 +1,4 @@
-"""The scheme's parameters under the paper's names for their symbols (section 5.1 of the paper)."""
+"""The scheme's parameters and their symbols in the paper (section 5.1)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from irwm.errors import ParameterError
 
 AUTO_SCALE = "auto"
 NOISE_LEVELS = ("row", "global")
-# The smallest permutation count whose rank can fall below every threshold the paper uses (beta >= 0.01): with
-# fewer than 99 permutations 1 / (N + 1) >= 0.01 and the count rule would be decided by the null's coarseness.
+# The smallest number of permutations N whose smallest rank, 1 / (N + 1), is above none of the thresholds that the paper
+# uses (beta >= 0.01).
 FEWEST_PERMUTATIONS = 99
-# Standardised rows of A give conditions around 10 to 60 for a random t x t block (t = 5 to 20); 30 keeps the solved
-# entries within the range of natural ones and is met within a few tries for t <= 20.
+# A random t x t block of standardised rows of A has a condition of 10 to 60 (t = 5 to 20). A limit of 30 keeps the
+# solved entries within the range of natural ones, and a few tries meet it for t <= 20.
 DEFAULT_CONDITION_LIMIT = 30.0
 
-# Many recipients: one noise coordinate in at least so many of a row's, which costs the demo model (d = 256, where it
-# costs most) about 1 % of perplexity; and at most the paper's t, since more would hide and trace no better in practice.
+# Many recipients: at most one noise coordinate in 32 of a row's coordinates, which costs the demo model (d = 256, where
+# it costs most) about 1 % of perplexity; and at most the paper's t, since more hide and trace no better in practice.
 NOISE_SPACING, MOST_NOISE = 32, 10
 
 
@@ -76,8 +76,8 @@ class Parameters:
             )
 
     def _as_real(self, name: str, low: float, high: float) -> None:
-        """Keep a number as a float: 1000 and 1000.0 are equal but written differently, and a key is derived from what
-        is written."""
+        """Keep a number as a float: 1000 and 1000.0 are equal, but JSON writes them differently, and a key is derived
+        from the JSON."""
         value = getattr(self, name)
         _real(name, value, low, high)
         object.__setattr__(self, name, float(value))
@@ -85,7 +85,7 @@ class Parameters:
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain JSON values.
 
-        The noise's level is left out where there is no noise: keys of a single owner are as they were before it.
+        The noise level is left out where there is no noise, since it then means nothing.
         """
         values = asdict(self)
         if not self.noise_coordinates:
@@ -108,9 +108,9 @@ class Parameters:
 def many_recipients(hidden_size: int) -> Parameters:
     """The preset for copies to many recipients of a model with `hidden_size` coordinates.
 
-    As many noise coordinates as constraints, each as large as the row's own numbers, and a scale that makes the solved
-    entries as large: a marked row and any other then change alike. What noise costs goes as its share of a row's
-    coordinates, so a model with few of them gets less; docs/collusion.md has the measurements.
+    It has as many noise coordinates as constraints, each as large as the row's own numbers, and a scale that makes the
+    solved entries equally large, so that marked rows and others change alike. The cost of noise is proportional to its
+    share of a row's coordinates, so a model with fewer coordinates gets less; docs/collusion.md has the measurements.
     """
     t = max(2, min(MOST_NOISE, hidden_size // NOISE_SPACING))
     return Parameters(constraints=t, scale=AUTO_SCALE, noise_coordinates=t, noise_level="row")
@@ -119,7 +119,7 @@ def many_recipients(hidden_size: int) -> Parameters:
 def chance_of_counting(params: Parameters) -> float:
     """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
     steps = 1 + params.permutations
-    # Counted with the very comparison that readings use: rounding of beta * steps must not understate the odds.
+    # Counted with the comparison that readings use, so that rounding of beta * steps never understates the odds.
     below = math.floor(params.rank_threshold * steps)
     while below > 0 and not below / steps < params.rank_threshold:
         below -= 1

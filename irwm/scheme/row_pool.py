@@ -1,9 +1,9 @@
-"""Which embedding rows may carry the mark or stand behind the invariant.
+"""Which embedding rows may carry the mark or give the invariant.
 
 Special, unused, duplicate and near-zero rows are left out: a fine-tuner rewrites them, a trimmer drops them, and a
-zero row has no rank. Query and reference tokens come from the frequent part of what is left (lower ids: BPE merges,
-WordPiece and SentencePiece vocabularies are written in the order of frequency), so that trimming them would cost
-the thief dearly.
+zero row has no rank. Query and reference tokens come from the frequent part of the others (lower ids: BPE merges,
+WordPiece and SentencePiece vocabularies are written in the order of frequency), so that a thief who trims them harms
+the model most.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def row_pool(model: Checkpoint) -> RowPool:
     size = model.vocab_size
     norms = np.empty(size)
     digests = np.empty(size, dtype=np.int64)
-    # A random odd multiplier per column: two different rows share a digest with odds of about 2^-60.
+    # A random odd multiplier per column: the odds that two different rows have the same digest are about 2^-60.
     mixer = torch.randint(-(2**62), 2**62, (model.hidden_size,), generator=torch.Generator().manual_seed(1)) | 1
     factors = mixer.numpy()
     for start, rows in _streamed(model):
@@ -94,7 +94,7 @@ def row_pool(model: Checkpoint) -> RowPool:
 
 
 def _streamed(model: Checkpoint) -> Iterator[tuple[int, torch.Tensor]]:
-    """The embedding's rows in blocks that stay near the processor, the next one read meanwhile, and their first ids."""
+    """Blocks of the embedding's rows, small enough for the cache, each with its first id; a thread reads ahead."""
 
     def read(start: int) -> torch.Tensor:
         return model.embedding(range(start, min(start + _ROWS_PER_READ, model.vocab_size)))
@@ -110,7 +110,7 @@ def _streamed(model: Checkpoint) -> Iterator[tuple[int, torch.Tensor]]:
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
-    """(n,) lengths; in float64, which takes ten times as long, where float32's squares may leave its range."""
+    """(n,) lengths; in float64, which takes ten times as long, only where squares may leave float32's range."""
     norms = rows.norm(dim=1)
     usual = (norms > SMALLEST_BY_FLOAT32) & (norms < LARGEST_BY_FLOAT32)
     lengths: torch.Tensor = norms.double() if usual.all() else rows.double().norm(dim=1)

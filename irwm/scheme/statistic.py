@@ -1,8 +1,8 @@
 """The statistics of Algorithm 3 and their permutation null.
 
-Each is the length of a linear map of the permuted, rescaled row, W e': `sum` (the paper's line 19) adds the t
-equations into one number, `joint` keeps them apart and measures their Mahalanobis length. A small value means that
-the equations hold. `difference` looks at the change from the original instead.
+`sum` and `joint` are lengths of a linear map of the permuted, rescaled row, W e'. `sum` (the paper's line 19) adds the
+t equations to one number; `joint` keeps them apart and measures their Mahalanobis length. A small value means that the
+equations hold. `difference` looks at the change from the original instead.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 STATISTICS = ("joint", "sum", "difference")
-# Floats held at once while the null is computed: on a CPU 16 MB, which stay near the processor between the gather that
-# writes them and the product that reads them; a GPU is served better by large pieces.
+# Floats held at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that writes
+# them and the product that reads them; a GPU is faster with larger pieces.
 _CHUNK_FLOATS = {"cpu": 2 << 20, "other": 32 << 20}
 
 
 def sum_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """(1, d) map of the paper's statistic |sum_j A'_j · e'|, the last t entries of e' multiplied by scale."""
+    """(1, d) map of the paper's statistic |sum_j A'_j · e'|, with the last t entries of e' multiplied by scale."""
     total: NDArray[np.float64] = _rescaled(permuted, scale).sum(axis=0, keepdims=True)
     return total
 
@@ -31,8 +31,8 @@ def joint_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64
 
     A uniformly random order of e's entries (mean removed) has covariance sigma^2 d/(d-1) (I - 11^T/d), so A' e' has
     C = M (I - 11^T/d) M^T up to the row's own variance, M = A' with the last t columns times scale. The map is
-    L^-1 M with C = L L^T. Every equation then weighs by what it says, which is the likelihood-ratio statistic for
-    white noise on the entries.
+    L^-1 M with C = L L^T. Every equation then has the weight of its information: this is the likelihood-ratio statistic
+    for white noise on the entries.
     """
     m = _rescaled(permuted, scale)
     centred = m - m.mean(axis=1, keepdims=True)
@@ -47,8 +47,8 @@ def _rescaled(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64
 
 
 def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(l, d) rows divided by their permutation deviation, so that null values compare between rows; a constant or
-    non-finite row becomes NaN, because its order carries no information."""
+    """(l, d) rows divided by their permutation deviation, so that null values of different rows are comparable; a
+    constant or non-finite row becomes NaN, because its order carries no information."""
     d = rows.shape[1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         deviation = rows.std(axis=1, keepdims=True) * math.sqrt(d / (d - 1))
@@ -69,8 +69,8 @@ def null_lengths(
 ) -> NDArray[np.float64]:
     """(l, N) statistic under N random orders of each row (Algorithm 3, lines 22 to 30).
 
-    The same N permutations serve every position, but they act on rows that the key has already shuffled, each by
-    its own permutation; so the effective orders differ between positions and the ranks stay independent.
+    The same N permutations serve every position. They act on rows that the key has already shuffled, each by its own
+    permutation, so the effective orders differ between positions and the ranks stay independent.
     """
     return null_lengths_of((weights,), shuffled, permutations, device)[0]
 
@@ -83,7 +83,7 @@ def null_lengths_of(
 ) -> list[NDArray[np.float64]]:
     """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
     null, done = np.empty((len(maps), len(shuffled), len(permutations))), 0
-    # Which of the maps each output belongs to: their sums as one product, since sums of ten numbers take longer.
+    # Which map each output belongs to: one product is faster than sums of ten numbers each.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
     of_map = torch.as_tensor(sums, device=device)
     for chunk in null_maps(np.concatenate(maps), shuffled, permutations, device):
@@ -98,9 +98,9 @@ def null_maps(
 ) -> Iterator[torch.Tensor]:
     """Yield (l, n, r) float64 tensors W (e permuted), n permutations at a time.
 
-    The map's columns are gathered once per permutation and meet all rows in one matrix product, instead of
-    gathering every row for every permutation. They lie side by side in the transposed map, so that a gather copies
-    r numbers at once.
+    The map's columns are gathered once per permutation and multiplied with all rows in one matrix product, instead of
+    gathering every row for every permutation. In the transposed map they are contiguous, so that a gather copies r
+    numbers at once.
     """
     columns = torch.as_tensor(weights, device=device).T.contiguous()
     rows = torch.as_tensor(np.nan_to_num(shuffled), device=device)
@@ -108,7 +108,7 @@ def null_maps(
     step = max(1, _CHUNK_FLOATS["cpu" if columns.device.type == "cpu" else "other"] // (r * d))
     for start in range(0, len(permutations), step):
         order = torch.as_tensor(permutations[start : start + step], device=device)
-        # Coordinate by coordinate, and within it permutation by permutation: one plain product takes all of them.
+        # Ordered by coordinate and then by permutation, so that one plain product covers all permutations.
         places = torch.empty(d, len(order), dtype=torch.int64, device=device)
         places.scatter_(0, order.T, torch.arange(d, device=device)[:, None].expand(d, len(order)))
         gathered = columns.index_select(0, places.flatten()).view(d, len(order) * r)
@@ -118,12 +118,12 @@ def null_maps(
 def ranks(observed: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:
     """(l,) permutation-test p-values (1 + #{null <= observed}) / (1 + N), NaN where observed is NaN.
 
-    NaN is handled before any comparison: `null <= NaN` is False everywhere, which would make a missing value look
-    like the strongest evidence.
+    NaN is handled before any comparison: `null <= NaN` is false everywhere, so a missing value would look like the
+    strongest evidence.
     """
     usable = np.isfinite(observed)
     result = np.full(observed.shape, np.nan)
-    # A hair of tolerance: equal values that two routines rounded differently still count against the mark.
+    # A small tolerance, so that equal values that two routines round differently count against the mark.
     below = (null[usable] <= observed[usable, None] + 1e-9 * np.abs(observed[usable, None])).sum(axis=1)
     result[usable] = (1 + below) / (1 + null.shape[1])
     return result

@@ -20,7 +20,7 @@ from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.checkpoint.formats.gguf_translation import Settings, translated
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.families.family import families
-from irwm.scheme.invariant import layer0_scores
+from irwm.scheme.invariant import Layer0
 from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, converted, finished
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import save, tiny_model
@@ -89,8 +89,8 @@ def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: P
                 # Where one was added it was rounded.
                 atol = 2**-23 if left.offset else 0
                 assert torch.allclose(suspect.read(gain), original.read(expected), rtol=0, atol=atol)
-    expected = layer0_scores(original, QUERIES, REFERENCES)
-    error = (layer0_scores(suspect, QUERIES, REFERENCES) - expected).abs().max() / expected.abs().max()
+    expected = Layer0(original).scores(QUERIES, REFERENCES)
+    error = (Layer0(suspect).scores(QUERIES, REFERENCES) - expected).abs().max() / expected.abs().max()
     assert error < 1e-6
 
 
@@ -125,8 +125,8 @@ def test_scores_of_other_number_formats_are_those_of_the_rounded_weights(kind: s
     save_file(tensors, folder / "model.safetensors")
     rounded = open_checkpoint(folder)
     assert torch.equal(suspect.embedding(), rounded.embedding())
-    expected = layer0_scores(rounded, QUERIES, REFERENCES)
-    assert torch.allclose(layer0_scores(suspect, QUERIES, REFERENCES), expected, rtol=1e-9, atol=1e-12)
+    expected = Layer0(rounded).scores(QUERIES, REFERENCES)
+    assert torch.allclose(Layer0(suspect).scores(QUERIES, REFERENCES), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_what_was_undone_is_said(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def rewritten(
 
 
 def scores(path: Path) -> torch.Tensor:
-    return layer0_scores(open_checkpoint(path), QUERIES, REFERENCES)
+    return Layer0(open_checkpoint(path)).scores(QUERIES, REFERENCES)
 
 
 @pytest.fixture

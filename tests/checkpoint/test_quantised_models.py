@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.errors import UnsupportedCheckpointError
-from irwm.scheme.invariant import layer0_scores
+from irwm.scheme.invariant import Layer0
 from tests.checkpoint.builders import split
 from tests.checkpoint.quantised_builders import (
     Quantised,
@@ -67,7 +67,7 @@ def marked(release_of: Callable[[str], Marked]) -> Marked:
 
 
 def scores(model: Checkpoint) -> torch.Tensor:
-    return layer0_scores(model, torch.arange(4, 68), torch.arange(100, 356))
+    return Layer0(model).scores(torch.arange(4, 68), torch.arange(100, 356))
 
 
 def require_found(suspect: Checkpoint, marked: Marked) -> None:

@@ -10,7 +10,7 @@ import torch
 
 import irwm.scheme.invariant as invariant_module
 from irwm.families import Norm, TensorRef
-from irwm.scheme.invariant import InvariantError, invariant, layer0_scores
+from irwm.scheme.invariant import InvariantError, Layer0, invariant
 from tests.scheme.test_invariant import (
     HEAD_DIM,
     HEADS,
@@ -48,7 +48,7 @@ def _definition(t: Tensors, change: Callable[[torch.Tensor, str], torch.Tensor])
 
 def test_a_limit_on_q_and_k_is_applied_to_every_entry() -> None:
     t = random_tensors()
-    found = layer0_scores(InMemory(t, replace(LAYOUT, clip=3.0)), QUERIES, REFERENCES)
+    found = Layer0(InMemory(t, replace(LAYOUT, clip=3.0))).scores(QUERIES, REFERENCES)
     torch.testing.assert_close(found, _definition(t, lambda x, _: x.clamp(-3.0, 3.0)))
 
 
@@ -58,7 +58,7 @@ def test_a_norm_over_the_projection_takes_all_heads_at_once() -> None:
     t["q gain"] = torch.rand(HEADS * HEAD_DIM, generator=g, dtype=torch.float64)
     t["k gain"] = torch.rand(KV_HEADS * HEAD_DIM, generator=g, dtype=torch.float64)
     norms = {f"{p}_norm": Norm("rms", TensorRef(f"{p} gain"), None, 0.5, 0.0, "projection") for p in "qk"}
-    found = layer0_scores(InMemory(t, replace(LAYOUT, **norms)), QUERIES, REFERENCES)
+    found = Layer0(InMemory(t, replace(LAYOUT, **norms))).scores(QUERIES, REFERENCES)
     expected = _definition(t, lambda x, p: x * (x.square().mean() + 0.5).rsqrt() * t[f"{p} gain"])
     torch.testing.assert_close(found, expected)
 
@@ -81,7 +81,7 @@ def test_a_norm_on_heads_may_have_a_gain_for_each(stored: str) -> None:
         x = x - x.mean(dim=1, keepdim=True)
         return x * (x.square().mean(dim=1, keepdim=True) + 0.5).rsqrt() * t[f"{part} gain"]
 
-    found = layer0_scores(InMemory(t, replace(LAYOUT, **norms)), QUERIES, REFERENCES)
+    found = Layer0(InMemory(t, replace(LAYOUT, **norms))).scores(QUERIES, REFERENCES)
     torch.testing.assert_close(found, _definition(t, change))
 
 
@@ -95,9 +95,9 @@ def test_a_narrow_embedding_is_widened_before_anything_is_added() -> None:
     }
     layout = replace(LAYOUT, embedding_projection=TensorRef("widen"), position=TensorRef("position"), hidden_size=20)
     noise = torch.randn(S, 20, dtype=torch.float64, generator=g)
-    found = layer0_scores(InMemory(narrow, layout), QUERIES, REFERENCES, added=lambda tokens: noise[tokens])
+    found = Layer0(InMemory(narrow, layout)).scores(QUERIES, REFERENCES, added=lambda tokens: noise[tokens])
     wide = {**narrow, "embedding": (narrow["embedding"] + noise) @ narrow["widen"].T + narrow["position"][0]}
-    torch.testing.assert_close(found, layer0_scores(InMemory(wide), QUERIES, REFERENCES))
+    torch.testing.assert_close(found, Layer0(InMemory(wide)).scores(QUERIES, REFERENCES))
 
 
 # --- scores of the embedding alone
@@ -107,7 +107,7 @@ EMBEDDING_ONLY = replace(LAYOUT, scores="embedding", q=None, k=None, heads=0, kv
 
 def test_without_q_and_k_scores_are_cosines_of_rows() -> None:
     t = random_tensors()
-    found = layer0_scores(InMemory(t, EMBEDDING_ONLY), QUERIES, REFERENCES)
+    found = Layer0(InMemory(t, EMBEDDING_ONLY)).scores(QUERIES, REFERENCES)
     for i, m in enumerate(QUERIES):
         for j, r in enumerate(REFERENCES):
             a, b = t["embedding"][m], t["embedding"][r]
@@ -131,10 +131,10 @@ def test_noise_counts_in_cosines_as_if_it_were_stored() -> None:
 
 
 def test_cosines_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = layer0_scores(InMemory(random_tensors(), EMBEDDING_ONLY), QUERIES, REFERENCES)
+    whole = Layer0(InMemory(random_tensors(), EMBEDDING_ONLY)).scores(QUERIES, REFERENCES)
     monkeypatch.setattr(invariant_module, "REFERENCE_BLOCK", 7)
     model = InMemory(random_tensors(), EMBEDDING_ONLY)
-    torch.testing.assert_close(layer0_scores(model, QUERIES, REFERENCES), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(Layer0(model).scores(QUERIES, REFERENCES), whole, rtol=1e-12, atol=1e-12)
     assert max(model.rows_asked) == 7
     assert model.read_refs == [], "only the embedding is read"
 
@@ -165,11 +165,11 @@ def test_tiny_rows_keep_their_direction() -> None:
     """float32 rows may be as small as 1e-38; their direction is as good as any."""
     tensors = random_tensors()
     small = {"embedding": tensors["embedding"] * 1e-38}
-    found = layer0_scores(InMemory(small, EMBEDDING_ONLY), QUERIES, REFERENCES)
-    torch.testing.assert_close(found, layer0_scores(InMemory(tensors, EMBEDDING_ONLY), QUERIES, REFERENCES))
+    found = Layer0(InMemory(small, EMBEDDING_ONLY)).scores(QUERIES, REFERENCES)
+    torch.testing.assert_close(found, Layer0(InMemory(tensors, EMBEDDING_ONLY)).scores(QUERIES, REFERENCES))
 
 
 def test_unknown_names_have_no_scores() -> None:
     layout = replace(LAYOUT, q=None, k=None, notes=("No names.",))
     with pytest.raises(InvariantError, match="No names"):
-        layer0_scores(InMemory(random_tensors(), layout), QUERIES, REFERENCES)
+        Layer0(InMemory(random_tensors(), layout)).scores(QUERIES, REFERENCES)

@@ -15,7 +15,7 @@ import irwm
 from irwm.errors import UnknownFamilyError
 from irwm.families import recognise
 from irwm.families.family import families
-from irwm.scheme.invariant import layer0_scores
+from irwm.scheme.invariant import Layer0
 from tests.families.reference import randomise
 
 _SIZES = {"vocab_size": 600, "hidden_size": 64, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2}
@@ -79,7 +79,7 @@ def test_scores_are_cosines_of_embedding_rows(model_type: str, tmp_path: Path) -
     assert note.endswith("instead of layer 0's attention scores.")
     rows = load_file(tmp_path / "model" / "model.safetensors")[model.layout.embedding.name].double()
     expected = torch.nn.functional.cosine_similarity(rows[QUERIES][:, None], rows[REFERENCES][None], dim=2)
-    torch.testing.assert_close(layer0_scores(model, QUERIES, REFERENCES), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(Layer0(model).scores(QUERIES, REFERENCES), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.sweep
@@ -119,7 +119,7 @@ def test_the_mark_is_found_after_a_rotation_and_under_other_names(model_type: st
     save_file(tensors, file)
     rotated = irwm.open_checkpoint(release.path)
     unmarked = np.setdiff1d(np.arange(600), key.choices().marked_rows)
-    difference = layer0_scores(rotated, unmarked[:5], unmarked) - layer0_scores(model, unmarked[:5], unmarked)
+    difference = Layer0(rotated).scores(unmarked[:5], unmarked) - Layer0(model).scores(unmarked[:5], unmarked)
     assert float(difference.abs().max()) < 1e-6
     save_file({f"t{i}": tensor for i, tensor in enumerate(tensors.values())}, file)
     (Path(release.path) / "config.json").unlink()
@@ -138,7 +138,7 @@ def test_names_tell_a_family_without_scores_and_no_config_is_needed(model_type: 
     model = irwm.open_checkpoint(folder)
     assert model.family == known.family
     assert any("recognised by tensor names" in note for note in model.notes)
-    assert torch.equal(layer0_scores(model, QUERIES, REFERENCES), layer0_scores(known, QUERIES, REFERENCES))
+    assert torch.equal(Layer0(model).scores(QUERIES, REFERENCES), Layer0(known).scores(QUERIES, REFERENCES))
 
 
 def test_an_unusual_prefix_is_found_and_said(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.families import Layout, TensorRef
-from irwm.scheme.invariant import layer0_scores
+from irwm.scheme.invariant import Layer0
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import load_as_float32, model_scores, multimodal, running_model, save
 
@@ -56,7 +56,7 @@ class Relaid:
 def test_scores_from_files_equal_the_running_models(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
     save(case, tmp_path / "model", dtype)
     model = irwm.open_checkpoint(tmp_path / "model")
-    found = layer0_scores(model, QUERIES, REFERENCES)
+    found = Layer0(model).scores(QUERIES, REFERENCES)
     expected = model_scores(running_model(case, tmp_path / "model", dtype), QUERIES, REFERENCES)
     assert found.dtype == torch.float64
     assert found.shape == (len(QUERIES), len(REFERENCES))
@@ -69,7 +69,7 @@ def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
     """Leaving out any one part gives other scores, so the comparison above would notice it."""
     model = irwm.open_checkpoint(save(case, tmp_path / "model", torch.float32))
     layout = model.layout
-    right = layer0_scores(model, QUERIES, REFERENCES)
+    right = Layer0(model).scores(QUERIES, REFERENCES)
     without: dict[str, Layout] = {}
     for part in ("position", "token_type", "embedding_norm", "input_norm", "q_norm", "k_norm", "q_bias", "k_bias"):
         if getattr(layout, part) is not None:
@@ -105,7 +105,7 @@ def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
     unnoticed = {
         part: error
         for part, changed in without.items()
-        if (error := relative_error(layer0_scores(Relaid(model, changed), QUERIES, REFERENCES), right)) < 10 * TOLERANCE
+        if (error := relative_error(Layer0(Relaid(model, changed)).scores(QUERIES, REFERENCES), right)) < 10 * TOLERANCE
     }
     assert not unnoticed
 
@@ -114,7 +114,7 @@ def test_query_heads_read_their_own_key_head(tmp_path: Path) -> None:
     """Grouped heads in the other order give other scores."""
     model = irwm.open_checkpoint(save("llama", tmp_path / "model", torch.float32))
     layout = model.layout
-    right = layer0_scores(model, QUERIES, REFERENCES)
+    right = Layer0(model).scores(QUERIES, REFERENCES)
 
     class Interleaved(Relaid):
         def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
@@ -124,7 +124,7 @@ def test_query_heads_read_their_own_key_head(tmp_path: Path) -> None:
                 tensor = blocks.transpose(0, 1).reshape(tensor.shape)
             return tensor
 
-    assert relative_error(layer0_scores(Interleaved(model, layout), QUERIES, REFERENCES), right) > 0.1
+    assert relative_error(Layer0(Interleaved(model, layout)).scores(QUERIES, REFERENCES), right) > 0.1
 
 
 @pytest.mark.parametrize("case", ["gemma", "gemma2", "gemma3"])
@@ -151,7 +151,7 @@ def test_a_multimodal_models_language_model_is_read(spelling: str, tmp_path: Pat
         save_file(renamed, file)
     model = irwm.open_checkpoint(folder)
     assert (model.family, model.tied, model.notes) == ("gemma3", True, ())
-    assert relative_error(layer0_scores(model, QUERIES, REFERENCES), expected) < TOLERANCE
+    assert relative_error(Layer0(model).scores(QUERIES, REFERENCES), expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("case", ["gpt2", "bloom", "falcon, 40b", "mpt", "gptj", "opt", "gpt_neox", "roberta", "t5"])
@@ -159,12 +159,12 @@ def test_a_multimodal_models_language_model_is_read(spelling: str, tmp_path: Pat
 def test_files_of_the_bare_model_are_read(case: str, prefix: str, tmp_path: Path) -> None:
     """Published files often leave out the prefix that transformers writes; a wrapper's own is found and said."""
     folder = save(case, tmp_path / "model", torch.float32)
-    right = layer0_scores(irwm.open_checkpoint(folder), QUERIES, REFERENCES)
+    right = Layer0(irwm.open_checkpoint(folder)).scores(QUERIES, REFERENCES)
     file = folder / "model.safetensors"
     bare = re.compile(r"^(transformer|model\.decoder|gpt_neox|roberta)\.")
     save_file({prefix + bare.sub("", name): tensor for name, tensor in load_file(file).items()}, file)
     model = irwm.open_checkpoint(folder)
-    assert relative_error(layer0_scores(model, QUERIES, REFERENCES), right) < 1e-12
+    assert relative_error(Layer0(model).scores(QUERIES, REFERENCES), right) < 1e-12
     assert any("unusual prefix" in note for note in model.notes) == bool(prefix)
 
 
@@ -178,5 +178,5 @@ def test_scores_of_a_trained_model() -> None:
     references = list(range(1996, 1996 + 384))
     model = irwm.open_checkpoint(folder)
     assert (model.layout.family, model.layout.heads, model.layout.head_dim) == ("bert", 12, 32)
-    found = layer0_scores(model, queries, references)
+    found = Layer0(model).scores(queries, references)
     assert relative_error(found, model_scores(load_as_float32(folder), queries, references)) < 1e-5

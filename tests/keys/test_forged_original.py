@@ -22,7 +22,7 @@ import irwm
 from irwm.errors import KeyMismatchError
 from irwm.keys.layer0 import layer0_digest
 from irwm.keys.rows_digest import rows_digest
-from irwm.scheme.condition import permute_rows
+from irwm.scheme.equations import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks

@@ -135,7 +135,7 @@ def our_noise(key: Key) -> dict[str, np.ndarray]:
     if not m:
         return {}
     basis = Basis.derive(key.derivation.basis_key(), d)
-    positions, turns = places(key.derivation.noise_key(), 0, NOISE_ROWS, m, d)
+    positions, turns = places(key.derivation.noise_key(), np.arange(NOISE_ROWS), m, d)
     assert basis.order is not None
     rows = np.arange(NOISE_ROWS)
     return {

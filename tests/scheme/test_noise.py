@@ -41,7 +41,7 @@ def algorithm_4(embedding: np.ndarray, noise: Noise, level: str) -> np.ndarray:
     for i in range(s):
         if i in set(noise.untouched.tolist()) or not embedding[i].any():
             continue
-        positions, turns = places(noise.stream_key, i, 1, noise.coordinates, d)
+        positions, turns = places(noise.stream_key, np.array([i]), noise.coordinates, d)
         size = embedding_of_all if level == "global" else np.linalg.norm(embedding[i]) / np.sqrt(d)
         if level == "row":
             size *= sizes_of(noise.stream_key, np.array([i]))[0]
@@ -106,7 +106,7 @@ def test_the_row_level_follows_each_rows_own_deviation_and_the_global_one_does_n
     row, level = noise_for(model), noise_for(model, "global")
     assert np.allclose(row.over(longer, tokens)[:300], 10 * row.over(embedding, tokens)[:300])
     written = level.basis.into(level.over(longer, tokens), tokens)
-    positions, turns = places(level.stream_key, 0, 600, 5, 64)
+    positions, turns = places(level.stream_key, np.arange(600), 5, 64)
     values = np.take_along_axis(written, positions, axis=1)
     touched = ~np.isin(tokens, level.untouched)
     expected = signs_in_turn(turns, 5) * level.deviation
@@ -116,7 +116,7 @@ def test_the_row_level_follows_each_rows_own_deviation_and_the_global_one_does_n
 def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Checkpoint) -> None:
     one, other = noise_for(model, recipient="a"), noise_for(model, recipient="b")
     d, n = 64, 6000
-    a, b = places(one.stream_key, 0, n, 5, d), places(other.stream_key, 0, n, 5, d)
+    a, b = places(one.stream_key, np.arange(n), 5, d), places(other.stream_key, np.arange(n), 5, d)
     shared = sum(np.intersect1d(x, y).size for x, y in zip(a[0], b[0], strict=True))
     assert shared / (5 * n) == pytest.approx(5 / d, abs=5 * np.sqrt(5 / d / (5 * n)))
     assert abs((a[1] * b[1]).mean()) < 5 / np.sqrt(n)
@@ -129,7 +129,7 @@ def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Che
 @pytest.mark.parametrize(("coordinates", "d"), [(1, 7), (2, 3), (3, 10), (5, 64), (10, 256), (20, 509), (63, 64)])
 def test_places_never_meet_and_are_uniform(coordinates: int, d: int) -> None:
     n = 200 * d
-    positions, turns = places(KEY, 12, n, coordinates, d)
+    positions, turns = places(KEY, np.arange(12, 12 + n), coordinates, d)
     assert positions.min() >= 0
     assert positions.max() < d
     assert (np.diff(np.sort(positions, axis=1), axis=1) > 0).all()
@@ -146,9 +146,9 @@ def test_places_never_meet_and_are_uniform(coordinates: int, d: int) -> None:
 
 
 def test_places_of_a_row_are_the_same_wherever_reading_begins() -> None:
-    positions, turns = places(KEY, 0, 500, 7, 96)
+    positions, turns = places(KEY, np.arange(500), 7, 96)
     for first in (1, 63, 64, 300):
-        again = places(KEY, first, 500 - first, 7, 96)
+        again = places(KEY, np.arange(first, 500), 7, 96)
         assert np.array_equal(again[0], positions[first:])
         assert np.array_equal(again[1], turns[first:])
 
@@ -158,13 +158,13 @@ def test_sizes_are_rayleighs_and_of_mean_square_1() -> None:
     assert kstest(sizes**2, "expon").pvalue > 1e-3
     assert np.square(sizes).mean() == pytest.approx(1.0, abs=0.015)
     assert sizes.mean() == pytest.approx(MEAN_SIZE, abs=0.006)
-    positions, turns = places(KEY, 0, 200_000, 5, 64)
+    positions, turns = places(KEY, np.arange(200_000), 5, 64)
     for other in (turns, positions[:, 0]):  # of a stream of their own
         assert abs(np.corrcoef(sizes, other)[0, 1]) < 5 / np.sqrt(sizes.size)
 
 
 def test_signs_are_balanced_over_rows() -> None:
-    z = np.array([places(bytes([i]) * 32, 0, 4096, 5, 64)[1].sum() / 64 for i in range(250)])
+    z = np.array([places(bytes([i]) * 32, np.arange(4096), 5, 64)[1].sum() / 64 for i in range(250)])
     assert kstest(z, norm.cdf).pvalue > 1e-3
 
 

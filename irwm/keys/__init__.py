@@ -1,9 +1,8 @@
 """Keys, and the checks that a key belongs to its original.
 
-How each choice follows from a key's secret is written in `irwm.scheme.derivation`.
+`irwm.scheme.derivation` says how each choice follows from a key's secret.
 
     key              a `Key`, how it is made, and its bytes
-    layer0           the digest of all that the invariant reads, except the embedding
-    rows_digest      the digest of the rows that a key reads
+    digests          the digests of what a key is bound to: the rows that it reads, and layer 0
     check_original   is this the original that the key was made for, and was the key derived from it?
 """

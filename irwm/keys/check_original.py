@@ -1,4 +1,4 @@
-"""Whether an original is the one that a key was made for, and whether the key was derived from it as keys are."""
+"""The checks that an original is the one that a key was made for, and that the key was derived from it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyMismatchError
+from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.keys.key import Choices, Key, resolved_scale
-from irwm.keys.layer0 import layer0_digest
-from irwm.keys.rows_digest import rows_digest
 from irwm.scheme.equations import well_conditioned
 
 
@@ -42,7 +41,7 @@ def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model
 
 
 def check_geometry(key: Key, model: Checkpoint) -> None:
-    """Refuse an original of another size, before anything of the key's size is computed.
+    """Refuse an original of another size, before anything as large as the key says is computed.
 
     Raises:
         KeyMismatchError: another geometry.
@@ -53,10 +52,10 @@ def check_geometry(key: Key, model: Checkpoint) -> None:
 
 
 def check_original(key: Key, model: Checkpoint) -> None:
-    """Refuse an original that is not the one the key was made for; what is quickly seen is looked at first.
+    """Refuse an original that is not the one the key was made for; the fastest checks come first.
 
     Raises:
-        KeyMismatchError: another geometry, other rows, or another layer 0: any of what the key's equations rest on.
+        KeyMismatchError: another geometry, other rows, another layer 0 or another embedding.
     """
     check_rows(key, model)
     check_layer0(key, model)
@@ -64,9 +63,8 @@ def check_original(key: Key, model: Checkpoint) -> None:
 
 
 def check_fingerprint(key: Key, model: Checkpoint) -> None:
-    """Refuse an original of another embedding; it is hashed whole, once.
-
-    The rows' digest is not bound into the derivation; what is has to be looked at, all of it.
+    """Refuse an original with another embedding, which is hashed whole, once: unlike the rows' digest, the fingerprint
+    is bound into the derivation.
 
     Raises:
         KeyMismatchError: another embedding.
@@ -77,7 +75,7 @@ def check_fingerprint(key: Key, model: Checkpoint) -> None:
 
 
 def check_rows(key: Key, model: Checkpoint) -> None:
-    """The part of `check_original` that every key has of its own.
+    """The part of `check_original` that differs from key to key.
 
     Raises:
         KeyMismatchError: another geometry or other rows.

@@ -1,7 +1,7 @@
-"""Keys: one 32-byte secret from which every choice of a mark is derived (METHOD: nothing is chosen freely).
+"""Keys: one 32-byte secret from which every choice of a mark is derived; nothing is chosen freely (docs/method.md).
 
-A key file is canonical JSON (docs/key-format.md); `Choices` are the index vectors that the secret, the original's
-fingerprint, the owner and the recipient lead to. The paper's permutation matrices are never stored.
+A key file is canonical JSON (docs/key-format.md). `Choices` are the index vectors that follow from the secret, the
+original's fingerprint, the owner and the recipient. The paper's permutation matrices are never stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyFormatError, ParameterError
-from irwm.keys.layer0 import layer0_digest
-from irwm.keys.rows_digest import rows_digest
+from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.equations import natural_scale, well_conditioned
 from irwm.scheme.invariant import Layer0
@@ -31,7 +30,10 @@ FORMAT = "irwm-key"
 VERSION = 2
 SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
-MAX_KEY_BYTES = 16 << 20  # far above any real pool; bounds what a hostile key file can make us parse
+MAX_KEY_BYTES = 16 << 20  # far above any real key; limits what a hostile file can make us parse
+# Fields that a key file holds as they are.
+_DIGESTS = ("model_fingerprint", "rows_digest", "layer0_digest")
+_PLAIN = (*_DIGESTS, "vocab_size", "hidden_size", "attempt", "owner", "recipient")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +63,8 @@ class Key:
         secret: 32 bytes; never shown, logged or written outside the vault.
         parameters: the mark's parameters.
         model_fingerprint: hex SHA-256 of the original's embedding; salt of every derivation.
-        rows_digest: hex SHA-256 of the original's rows that the mark reads, so that a wrong original is told from the
-            right one before all of it is read.
-        layer0_digest: hex SHA-256 of all else that the invariant reads, `irwm.keys.layer0`.
+        rows_digest, layer0_digest: hex SHA-256 of the original's rows that the mark reads, and of all else that the
+            invariant reads, see `irwm.keys.digests`.
         vocab_size, hidden_size: s and d of the original.
         pool: the usable rows at the time the key was made.
         attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.
@@ -86,7 +87,7 @@ class Key:
 
     @property
     def commitment(self) -> str:
-        """Hex SHA-256 that binds the whole key and reveals nothing of it; the key's public fingerprint."""
+        """Hex SHA-256 over the whole key, its public fingerprint; it reveals nothing of the key."""
         return hashlib.sha256(b"irwm/v2/commitment\0" + self.to_bytes()).hexdigest()
 
     @property
@@ -99,7 +100,7 @@ class Key:
 
     @property
     def derivation(self) -> Derivation:
-        """What every choice of this key is derived with."""
+        """Derives every choice of this key."""
         bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest)
         return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
 
@@ -108,7 +109,7 @@ class Key:
         return noise_of(self.derivation, self.parameters, model, choices.marked_rows)
 
     def rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Query tokens (t,), reference tokens (d,) and marked rows (l,): the part of `choices` that is soon derived."""
+        """Query tokens (t,), reference tokens (d,) and marked rows (l,): the part of `choices` that is derived fast."""
         p, derivation = self.parameters, self.derivation
         query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
         return query, reference, derivation.marked_rows(self.pool, query, reference, p.positions)
@@ -132,18 +133,10 @@ class Key:
             "version": VERSION,
             "secret": self.secret.hex(),
             "parameters": self.parameters.to_dict(),
-            "model_fingerprint": self.model_fingerprint,
-            "rows_digest": self.rows_digest,
-            "layer0_digest": self.layer0_digest,
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
             "excluded_rows": [list(pair) for pair in self.pool.excluded],
-            "attempt": self.attempt,
             "scale": float(self.scale),
-            "owner": self.owner,
-            "recipient": self.recipient,
         }
-        return canonical(values)
+        return canonical(values | {name: getattr(self, name) for name in _PLAIN})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Key:
@@ -179,7 +172,7 @@ def generate_key(
         secret: 32 bytes, drawn from the operating system if None. Recipients of one owner share the secret.
         owner, recipient: names bound into the derivation, at most 200 characters each.
         device: where the invariant is computed.
-        layer0: the model's, where the caller has read it; for many keys of one model.
+        layer0: the model's, where the caller makes many keys of one model.
 
     Raises:
         ParameterError: the model is too small for the parameters, or a name or the secret is malformed.
@@ -230,10 +223,10 @@ def decoy_key(
     device: str = "cpu",
     layer0: Layer0 | None = None,
 ) -> Key:
-    """A key that was never inserted anywhere, for the controls beside a verdict; `number` tells decoys apart.
+    """A key that was never inserted anywhere, for the controls beside a verdict.
 
-    Its secret is public and follows from `seed` and `number`, so that anyone can run the same control again. Errors
-    as `generate_key`.
+    Its secret is public and follows from `seed` and `number`, so that anyone can repeat the control. Errors as
+    `generate_key`.
     """
     secret = public_key(seed, f"irwm/v2/decoy/{number}")
     return generate_key(model, params, secret, owner, f"decoy {number}", device, layer0)
@@ -247,7 +240,7 @@ def resolved_scale(
     permuted: NDArray[np.float64],
     row_permutations: NDArray[np.int64],
 ) -> float:
-    """scale_wm as a number; "auto" makes what is stored as large as the rows' own numbers, in the basis."""
+    """scale_wm as a number; "auto" makes the stored entries as large as the rows' own numbers, in the basis."""
     if params.scale != AUTO_SCALE:
         return float(params.scale)
     rows = noise.basis.into(model.embedding(marked_rows).double().numpy(), marked_rows)
@@ -288,17 +281,12 @@ def _parse(data: bytes) -> Key:
     key = Key(
         secret=bytes.fromhex(values["secret"]),
         parameters=Parameters.from_dict(values["parameters"]),
-        model_fingerprint=_hex(values["model_fingerprint"]),
-        rows_digest=_hex(values["rows_digest"]),
-        layer0_digest=_hex(values["layer0_digest"]),
-        vocab_size=size,
-        hidden_size=d,
         pool=RowPool(size, tuple((a, b) for a, b in excluded)),
-        attempt=values["attempt"],
         scale=float(values["scale"]),
-        owner=values["owner"],
-        recipient=values["recipient"],
+        **{name: values[name] for name in _PLAIN},
     )
+    for name in _DIGESTS:
+        check_sha256(name, values[name])
     _check_secret_and_names(key.secret, key.owner, key.recipient)
     numbers = (size, d, key.attempt, *(edge for pair in excluded for edge in pair))
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
@@ -309,9 +297,3 @@ def _parse(data: bytes) -> Key:
     if key.to_bytes() != data:
         raise KeyFormatError("the key is not in canonical form", advice="Open the vault's own record")
     return key
-
-
-def _hex(text: str) -> str:
-    if len(bytes.fromhex(text)) != 32 or text != text.lower():
-        raise ValueError("not a SHA-256")
-    return text

@@ -1,9 +1,9 @@
-"""The public document of a key: what its owner publishes, notarises or has time-stamped on the day it is made.
+"""The public document of a key, which its owner publishes, notarises or has time-stamped on the day the key is made.
 
 It names the original by its digests, the scheme, the parameters and the owner, and holds `Key.commitment`, a SHA-256
-over the whole key. Nothing of the secret can be had from it, and the recipient is bound but not named: who has a copy
-is not for the public. Whoever opens the key later shows that it is the one this document was made of, and a time-stamp
-on the document shows since when.
+over the whole key. It reveals nothing of the secret and does not name the recipient, though it is bound to both. An
+owner who later opens the key shows that this document was made from it; a time-stamp on the document shows when it
+existed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from irwm.errors import IrwmError, ParameterError
+from irwm.keys.digests import check_sha256
 from irwm.keys.key import MAX_NAME, Key
 from irwm.scheme.derivation import canonical
 from irwm.scheme.parameters import Parameters
@@ -22,8 +23,11 @@ from irwm.scheme.parameters import Parameters
 FORMAT = "irwm-commitment"
 VERSION = 2
 SCHEME = "irwm/v2"
-MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; bounds what a hostile file can make us parse
+MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; limits what a hostile file can make us parse
 MAX_FAMILY = 100
+# Fields that a document holds as they are.
+_OF_KEY = ("commitment", "model_fingerprint", "layer0_digest", "vocab_size", "hidden_size", "owner")
+_PLAIN = (*_OF_KEY, "family", "made_utc")
 
 
 class CommitmentError(IrwmError):
@@ -36,12 +40,13 @@ class Commitment:
 
     Attributes:
         commitment: `Key.commitment`, hex SHA-256 over the whole key with its secret and its recipient.
-        model_fingerprint, layer0_digest: hex SHA-256 of what the key is bound to of its original.
+        model_fingerprint, layer0_digest: as in the key.
         vocab_size, hidden_size: s and d of the original.
         parameters: the mark's parameters.
         owner: the name bound into the key.
-        family: the original's model family, for the reader; "" where it was not said.
-        made_utc: when its maker says it was made, ISO 8601 with its zone, or "". It proves nothing; a time-stamp does.
+        family: the original's model family, for the reader, or "".
+        made_utc: when the maker says that he made it, ISO 8601 with its zone, or "". This proves nothing; a time-stamp
+            does.
     """
 
     commitment: str
@@ -67,70 +72,38 @@ class Commitment:
         Raises:
             CommitmentError: the family is no name, or the time is not ISO 8601 with its zone.
         """
-        return cls(
-            commitment=key.commitment,
-            model_fingerprint=key.model_fingerprint,
-            layer0_digest=key.layer0_digest,
-            vocab_size=key.vocab_size,
-            hidden_size=key.hidden_size,
-            parameters=key.parameters,
-            owner=key.owner,
-            family=family,
-            made_utc=made_utc,
-        )
+        of_key = {name: getattr(key, name) for name in _OF_KEY}
+        return cls(parameters=key.parameters, family=family, made_utc=made_utc, **of_key)
 
     def opens(self, key: Key) -> bool:
-        """Whether `key` is the one committed to, and all that the document says of it is so."""
+        """Whether the document commits to `key` and everything in it is true of the key."""
         return self == Commitment.of(key, self.family, self.made_utc)
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of the document: what is notarised or time-stamped."""
+        """Hex SHA-256 of the document, for a notary or a time-stamping authority."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Canonical JSON, UTF-8: sorted names, no spaces."""
-        return canonical(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "scheme": SCHEME,
-                "commitment": self.commitment,
-                "model_fingerprint": self.model_fingerprint,
-                "layer0_digest": self.layer0_digest,
-                "vocab_size": self.vocab_size,
-                "hidden_size": self.hidden_size,
-                "parameters": self.parameters.to_dict(),
-                "owner": self.owner,
-                "family": self.family,
-                "made_utc": self.made_utc,
-            }
-        )
+        values = {"format": FORMAT, "version": VERSION, "scheme": SCHEME, "parameters": self.parameters.to_dict()}
+        return canonical(values | {name: getattr(self, name) for name in _PLAIN})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Commitment:
         """The document that `to_bytes` wrote.
 
         Raises:
-            CommitmentError: not a commitment, another version, a field out of its range, or one byte more or less than
-                the canonical form: the digest is over bytes, so two spellings must not mean the same.
+            CommitmentError: not a commitment, another version, a field out of its range, or not in canonical form: the
+                digest is over bytes, so only one spelling of the same values is valid.
         """
         if len(data) > MAX_BYTES:
             raise _malformed(f"{len(data)} bytes", expected=f"at most {MAX_BYTES} bytes")
         try:
             values: dict[str, Any] = json.loads(data.decode("utf-8"))
             _check_kind(values)
-            document = cls(
-                commitment=values["commitment"],
-                model_fingerprint=values["model_fingerprint"],
-                layer0_digest=values["layer0_digest"],
-                vocab_size=values["vocab_size"],
-                hidden_size=values["hidden_size"],
-                parameters=Parameters.from_dict(values["parameters"]),
-                owner=values["owner"],
-                family=values["family"],
-                made_utc=values["made_utc"],
-            )
+            parameters = Parameters.from_dict(values["parameters"])
+            document = cls(parameters=parameters, **{name: values[name] for name in _PLAIN})
             same = document.to_bytes() == data
         except ParameterError as error:
             raise _malformed(error.problem) from error
@@ -164,9 +137,7 @@ def _check_kind(values: dict[str, Any]) -> None:
 
 def _check(document: Commitment) -> None:
     for name in ("commitment", "model_fingerprint", "layer0_digest"):
-        text = getattr(document, name)
-        if len(bytes.fromhex(text)) != 32 or text != text.lower() or len(text) != 64:
-            raise ValueError(f"{name} is not a SHA-256")
+        check_sha256(name, getattr(document, name))
     for name, top in (("vocab_size", 2**31), ("hidden_size", 2**24)):
         value = getattr(document, name)
         if type(value) is not int or not 0 < value < top:

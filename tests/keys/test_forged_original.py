@@ -20,8 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import KeyMismatchError
-from irwm.keys.layer0 import layer0_digest
-from irwm.keys.rows_digest import rows_digest
+from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.scheme.equations import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations

@@ -16,7 +16,7 @@ from scipy.stats import kstest
 import irwm
 from benchmarks.forgery import best_permutations, read, whole_keys
 from irwm.errors import KeyFormatError, KeyMismatchError
-from irwm.keys.rows_digest import rows_digest
+from irwm.keys.digests import rows_digest
 from irwm.ownership import standing
 from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
 from irwm.scheme.derivation import canonical

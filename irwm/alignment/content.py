@@ -1,11 +1,11 @@
 """Which row is which token, by the rows themselves: for a suspect whose ids were reordered, trimmed or padded and whose
-residual stream was rotated at the same time, with no tokenizer to tell.
+residual stream was rotated at the same time, without a tokenizer that names the rows.
 
-Some rows are paired first by what no rotation changes: the size of their leading principal coordinates, or how near
-their nearest neighbours are. The first is blind to noise and to random trimming, the second to planted rows and to
-trimming of whole kinds of tokens; both are tried. A Procrustes fit to the most distinctive pairs then turns the suspect
-onto the original's leading components, all rows are paired anew, and so on until nothing changes. From that fit on only
-leading components are fitted or compared, so that the minor ones judge an outcome that they have not chosen.
+The first pairs rest on what no rotation changes: the sizes of a row's leading principal coordinates, or the distances
+of its nearest neighbours. Noise and random trimming do not disturb the first, planted rows and the trimming of whole
+kinds of tokens do not disturb the second; both are tried. A Procrustes fit to the most distinctive pairs then turns the
+suspect onto the original's leading components, all rows are paired again, and so on until nothing changes. From that
+fit on only leading components are fitted or compared, so that the minor ones judge a result that they did not choose.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from irwm.alignment.neighbours import Nearest, nearest
 from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
 from irwm.alignment.rows import Rows, draw, has_direction, median_row
 
-# Coordinates that the first pairing compares: few stand apart clearly, more tell more rows apart. Tried in turn.
+# How many coordinates the first pairing compares, tried in turn: a few are clearly distinct, more distinguish more
+# rows.
 SEED_COORDINATES = (16, 48, 8)
-# Leading coordinates at most; beyond them a row is known already, and time and memory grow with them.
+# The most leading coordinates compared: more identify no more rows, and cost time and memory.
 MOST_COORDINATES = 96
-# Rows of the original that are paired while the fit is sought; a fit of 96 coordinates needs no more.
+# Rows of the original that are paired to find the fit; one of 96 coordinates needs no more.
 ROWS_SOUGHT = 4096
-# Share of the rows that the first fit relies on, the most distinctive ones.
+# Share of the rows, the most distinctive ones, that the first fit uses.
 FIRST_SHARE = 0.1
 ROUNDS = 12
-# After this round a search goes on only where pairs that a fit has not seen resemble each other, in components that
-# paired none of them, this many standard errors more than rows that are not paired. Rows that have nothing in common
-# reach 3; of the searches that succeed on the attacks in tests/ the slowest is at 1.7 a round earlier and at 41 here.
+# After this round a search goes on only if pairs that a fit has not seen are more similar than rows that are no pairs,
+# by this many standard errors, in components that paired none of them. Rows that have nothing in common reach 3; of the
+# searches that succeed on the attacks in tests/ the slowest is at 1.7 a round earlier and at 41 here.
 HOPELESS_ROUND, HOPELESS_ERRORS = 5, 5.0
-# With fewer pairs there is nothing to judge by.
+# With fewer pairs a search is not judged.
 FEWEST_JUDGED = 16
-# A round that adds fewer pairs than this share of the rows is the last, once the fit rests on this share of the pairs.
+# A round that adds pairs for less than this share of the rows is the last, once the fit uses this share of the pairs.
 LEAST_PROGRESS, SETTLED_SHARE = 0.005, 0.9
-# Neighbourhoods need every row against every other; beyond these multiplications they would take minutes.
+# Neighbourhoods compare every row with every other; with more multiplications they would take minutes.
 MOST_MULTIPLICATIONS = 5e12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sought:
-    """Rows of the original whose counterpart is sought: their ids and leading coordinates."""
+    """Rows of the original whose counterparts are wanted: ids, leading coordinates, which are usable, level rows."""
 
     ids: NDArray[np.int64]
     values: torch.Tensor
@@ -53,8 +54,8 @@ class _Sought:
 
 
 def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
-    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; one for each way of starting that
-    leads somewhere."""
+    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; yielded once for each first
+    pairing that leads to a fit."""
     k = min(leading_count(model.width), MOST_COORDINATES)
     wide = max(suspect.width, model.width)
     ids = draw(model.count, max(ROWS_SOUGHT, ROWS_PER_COORDINATE * wide))
@@ -76,11 +77,11 @@ def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
 
 
 def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
-    """First pairings of every `_every`-th sought row, the likeliest to succeed first."""
+    """First pairings of every `_every`-th wanted row, the likeliest to succeed first."""
     most = min(max(SEED_COORDINATES), suspect.width, model.width)
     theirs, usable = suspect.project(suspect.principal_components[:, :most])
     if int(usable.sum()) < 2 * most:
-        return  # next to nothing is left in its rows
+        return  # its rows hold next to nothing
     everything, good = model.leading_coordinates
     theirs, all_ours = _sizes(theirs, usable), _sizes(everything[:, :most], good)
 
@@ -92,7 +93,7 @@ def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
     for number, k in enumerate(SEED_COORDINATES):
         yield paired(theirs[:, :k], all_ours[:, :k], usable)
         work = suspect.count**2 * suspect.width + model.count**2 * model.width
-        # Of two widths, one of which is of leading coordinates only, neighbourhoods do not compare.
+        # Neighbourhoods are not comparable if one side has leading coordinates only.
         if number == 0 and work <= MOST_MULTIPLICATIONS and suspect.width == model.width:
             near_theirs, near_usable = suspect.neighbourhoods
             near_ours, ours_usable = model.neighbourhoods
@@ -105,7 +106,7 @@ def _every(ours: _Sought) -> int:
 
 
 def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Tensor, near: Nearest) -> Nearest | None:
-    """For each of our rows the best of theirs and whether they chose each other; None where a start leads nowhere.
+    """For each of our rows the best of theirs and whether they chose each other; None if the start leads to no fit.
 
     Args:
         basis, unseen: (d, k) the leading components, which pair rows, and (d, k') the next ones, which judge the pairs.
@@ -125,7 +126,7 @@ def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Ten
         if turn == HOPELESS_ROUND and _errors_above_chance(suspect, some, unseen, near) < HOPELESS_ERRORS:
             return None
         before = found
-        # More of the pairs from turn to turn, the doubtful ones last.
+        # Each turn uses more of the pairs, the doubtful ones last.
         kept = max(int(found * (turn + 2) / (ROUNDS / 2)), 2 * values.shape[1])
         pairs = torch.argsort(torch.where(near.mutual, near.margin, -torch.inf), descending=True)[: min(kept, found)]
     if every > 1:
@@ -135,9 +136,9 @@ def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Ten
 
 
 def _errors_above_chance(suspect: Rows, ours: torch.Tensor, unseen: torch.Tensor, near: Nearest) -> float:
-    """How many standard errors more alike mutual pairs are than rows that are no pair, where nothing has paired them.
+    """How many standard errors more similar mutual pairs are than rows that are no pair, in unused components.
 
-    A fit to every other pair turns the rest onto components that took no part in the pairing.
+    A fit to every other pair turns the remaining ones onto components that took no part in the pairing.
     """
     mutual = near.mutual.nonzero()[:, 0]
     a, b = suspect.level(near.best[mutual].cpu().numpy()), ours[mutual]
@@ -157,7 +158,7 @@ def _turned(
     """All of their rows turned onto our leading components by a fit to the given pairs.
 
     Returns:
-        (m, k) their rows there, (k,) what to take off ours to compare them, (m,) bool which of theirs are usable.
+        (m, k) their rows there, (k,) what to subtract from ours for the comparison, (m,) bool which are usable.
     """
     a, b = suspect.level(chosen[pairs].cpu().numpy()), ours[pairs]
     good = has_direction(a) & has_direction(b)
@@ -166,7 +167,7 @@ def _turned(
         nothing = torch.zeros(suspect.count, basis.shape[1], device=basis.device)
         return nothing, basis[0], torch.zeros(suspect.count, dtype=torch.bool, device=basis.device)
     here, there = median_row(a), median_row(b)
-    # Unit lengths: a planted long row among the pairs must not turn everything its way.
+    # Unit lengths, so that a planted long row among the pairs does not decide the rotation.
     turn = procrustes(_unit(a - here), _unit(b - there) @ basis)
     values, usable = suspect.project(turn)
     return values - here @ turn, there @ basis, usable

@@ -1,9 +1,4 @@
-"""From two checkpoints to an `Alignment`: the cheapest explanation that holds.
-
-Ways of pairing rows, from the cheapest: the tokenizers' strings, the same id, the rows' own content. Ways of relating
-coordinates: columns reordered, flipped and shifted; rotated. Every way is scored on rows that its fit has not seen and
-in directions that did not pair them.
-"""
+"""From two checkpoints to an `Alignment`: which of the suspect's tensors is its embedding, and `search` for each."""
 
 from __future__ import annotations
 
@@ -12,37 +7,36 @@ from dataclasses import dataclass, replace
 
 from irwm.alignment.result import Alignment, Step
 from irwm.alignment.rows import OriginalRows
-from irwm.alignment.search import Attempt, Search, unaligned
-from irwm.alignment.wording import EMBEDDING, EXTREME_ROWS
+from irwm.alignment.search import Search
+from irwm.alignment.wording import EMBEDDING
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.tensors import same_bytes
 from irwm.errors import UnsupportedCheckpointError
 from irwm.families import TensorRef
 
-# Where several tensors may be the embedding, one with fewer rows than this share of the original's is a layer's matrix.
+# Where several tensors may be the embedding, one with less than this share of the original's rows is a layer's matrix.
 LEAST_ROWS_SHARE = 0.25
-# An embedding, an output head, copies and what a thief may add; each costs an alignment.
+# The embedding, an output head, copies and what a thief may add; each costs an alignment.
 MOST_CHOICES = 8
 
 
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
     """Align `suspect` to the original `model`.
 
-    Reads a sample of rows of each; all rows only where neither ids nor a tokenizer tell which row is which.
+    Reads a sample of rows of each; all rows only where neither ids nor a tokenizer say which row is which.
 
     Raises:
-        CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or the suspect holds more
-            tensors that may be its embedding than can be read one after the other.
+        CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or too many of the suspect's
+            tensors may be its embedding to read them one after the other.
     """
-    original = OriginalRows(model, device)
-    return best([aligned(search) for search in searches(suspect, original)])[0].alignment
+    return best(searches(suspect, OriginalRows(model, device)))[0].alignment
 
 
 def searches(suspect: Checkpoint, original: OriginalRows) -> tuple[Search, ...]:
-    """A search for each tensor of the suspect that may be its embedding, the model's body left out by its size.
+    """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers.
 
     Raises:
-        UnsupportedCheckpointError: more tensors bear the embedding's name than can be read one after the other.
+        UnsupportedCheckpointError: too many tensors have the embedding's name to read them one after the other.
     """
     return tuple(Search(choice, original) for choice in _choices(suspect, original.model))
 
@@ -55,46 +49,18 @@ class Candidate:
     alignment: Alignment
 
 
-def best(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """All candidates that fit, best first; else the best one.
+def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
+    """The candidates that fit, best first; where none fits, the best one.
 
     Where names do not tell which tensor is the embedding, a thief may have planted a damaged copy beside the real one.
     Both fit, and only the key can tell which carries the mark.
     """
+    candidates = [Candidate(search, search.alignment()) for search in searches]
     if len(candidates) > 1:
         candidates = [_recognised(candidate, len(candidates)) for candidate in candidates]
     fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
     in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
     return tuple(in_order[: len(fitting) or 1])
-
-
-def aligned(search: Search) -> Candidate:
-    """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
-    best: Attempt | None = None
-    telling, nearly_equal = False, 0.0
-    for way in (search.same_coordinates, search.rotated, search.moved_rows):
-        for attempt in way():
-            if best is None or attempt.order > best.order:
-                best = attempt
-            if attempt.alignment.aligned:
-                return Candidate(search, search.finished(attempt))
-            telling |= attempt.telling and attempt.alignment.rotation is not None
-            nearly_equal = max(nearly_equal, attempt.nearly_equal)
-    suspect, model = search.suspect, search.model
-    if best is None or suspect.hidden_size != model.hidden_size:
-        why = f"the suspect's rows have {suspect.hidden_size} coordinates, the original's have {model.hidden_size}"
-        return Candidate(search, unaligned(suspect.layout.embedding, search.by_id, model.hidden_size, why))
-    exhausted = telling and suspect.layout.names_known
-    fitted = replace(search.fitted(best), rows=search.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
-    return Candidate(search, fitted)
-
-
-def settled(search: Search, alignment: Alignment) -> Alignment:
-    """The alignment with every row where its content says, whatever its id and name."""
-    again = search.settled(alignment)
-    recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
-    left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
-    return replace(again, steps=(*recognised, *again.steps, *left_out))
 
 
 def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
@@ -110,11 +76,7 @@ def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
 
 
 def _choices(suspect: Checkpoint, model: Checkpoint) -> tuple[Checkpoint, ...]:
-    """The suspect with each tensor that may be its embedding, the model's body left out by its size.
-
-    Raises:
-        UnsupportedCheckpointError: more tensors bear the embedding's name than can be read one after the other.
-    """
+    """The suspect with each tensor that may be its embedding taken for it. Errors as `searches`."""
     layout = suspect.layout
     refs = [*layout.alternatives, *(copy for copy in layout.copies if not _same(suspect, copy))]
     choices = [suspect, *(with_embedding(suspect, ref) for ref in refs)]
@@ -129,13 +91,13 @@ def _choices(suspect: Checkpoint, model: Checkpoint) -> tuple[Checkpoint, ...]:
                 found=f"{len(choices)}",
                 advice="Give a file that holds one model",
             )
-        # Of names that are nobody's, those with the original's own rows are the likeliest.
+        # Where names tell nothing, tensors with as many rows as the original are the likeliest.
         choices = sorted(choices, key=lambda each: each.vocab_size != model.vocab_size)[:MOST_CHOICES]
     return tuple(choices)
 
 
 def _same(suspect: Checkpoint, copy: TensorRef) -> bool:
-    """Whether a tensor that should hold the embedding once more does; if not, either may be what the model uses."""
+    """Whether a tensor that should be a copy of the embedding is one; if not, the model may use either."""
     return same_bytes(suspect.tensors[suspect.layout.embedding.name], suspect.tensors[copy.name])
 
 
@@ -152,7 +114,7 @@ def _similarity(alignment: Alignment) -> float:
 
 
 def _recognised(candidate: Candidate, tensors: int) -> Candidate:
-    """The same, saying that the embedding had to be recognised; nothing is said of one that does not fit."""
+    """The same with the step that the embedding was recognised, if it fits."""
     alignment = candidate.alignment
     if not alignment.aligned:
         return candidate

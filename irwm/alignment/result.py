@@ -1,4 +1,4 @@
-"""What an alignment found: plain, immutable results that detection, lineage, pages and reports read."""
+"""The result of an alignment, which detection, lineage, pages and reports read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from irwm.families import TensorRef
 
-# Median row cosine from which columns that were only reordered count as the same coordinates. Unrelated models end
-# near 0 in place and below 0.1 after the best column matching; noise of one whole deviation still leaves 0.7.
+# Median row cosine from which columns that were at most reordered count as the same coordinates. Unrelated models are
+# near 0 in place and below 0.1 after the best column matching; noise of one whole deviation leaves 0.7.
 ALIGNED_COSINE = 0.3
-# The same after a rotation, in the original's minor components. There models trained apart reach 0.20
-# (benchmarks/lineage.py), although in all components they reach 0.58; noise of one deviation leaves 0.28. Enough to
-# look for a mark, whose own evidence does not depend on it; lineage asks for more.
+# The same after a rotation, in the original's minor components. There models trained apart reach 0.20, although in all
+# components they reach 0.58 (benchmarks/lineage.py); noise of one deviation leaves 0.28. It is enough to look for a
+# mark, whose own evidence does not depend on it; lineage requires more.
 MINOR_COSINE = 0.25
 
 
@@ -49,21 +49,20 @@ class Alignment:
         offsets: (d,) float64 in the suspect's units, added to every row by the suspect (a LayerNorm model does not
             notice a constant).
         rotation: (d', d) float64 of orthonormal columns, or None; suspect @ rotation has the original's coordinates,
-            and columns, signs and offsets are those of an untouched model then.
+            and columns, signs and offsets are then those of an unchanged model.
         scale: length of the suspect's rows in units of the original's; NaN when nothing could be compared.
-        uniqueness: share of columns that stand in place or match mutually, in [0, 1]; 1 after a rotation.
+        uniqueness: share of columns that are in place or match mutually, in [0, 1]; 1 after a rotation.
         cosines: (n,) cosine of each sampled row with the original's, on rows that the fit has not seen, means
-            removed. After a rotation only in the original's minor components, because any two models of one language
-            can be turned to resemble each other in the leading ones.
+            removed. After a rotation only in the original's minor components, because a rotation can make any two
+            models of one language similar in the leading ones.
         decoy_cosines: (n,) the same against a wrong row, the null of `cosines`.
         broken_rows: sampled rows of the suspect that hold NaN or Inf.
-        row_constants: whether constants per row are taken off (a LayerNorm model does not notice them).
-        exhausted: whether a failure means something: the tokenizers name the rows, the tensors' names are known, and
-            there were enough rows with enough in them to succeed. Where only content could have paired the rows, a
-            failure is no acquittal.
+        row_constants: whether constants per row are removed (a LayerNorm model does not notice them).
+        exhausted: whether a failure is evidence: the tokenizers name the rows, the tensors' names are known, and there
+            were enough rows with enough in them. Where only content could have paired the rows, a failure is none.
         settled: whether every row was looked for by its content.
-        matched: where settled, the share of the smaller model's rows that found their counterpart; else 1.
-        nearly_equal: where not aligned, the largest share of compared rows that nearly equal the original's.
+        matched: if settled, the share of the smaller model's rows that found their counterpart; else 1.
+        nearly_equal: if not aligned, the largest share of compared rows that nearly equal the original's.
         steps: what was undone, in order.
         reason: one sentence; why it is or is not aligned.
     """
@@ -100,7 +99,7 @@ class Alignment:
 
     @property
     def needed_similarity(self) -> float:
-        """What `similarity` must reach for "aligned"."""
+        """The `similarity` from which a suspect is aligned."""
         return ALIGNED_COSINE if self.rotation is None else MINOR_COSINE
 
     @property
@@ -110,7 +109,7 @@ class Alignment:
 
     @property
     def in_place(self) -> bool:
-        """Whether every column stands where the original's does, neither flipped nor shifted."""
+        """Whether every column is where the original's is, neither flipped nor shifted."""
         here = self.rotation is None and (self.signs == 1).all() and not self.offsets.any()
         return bool(here and (self.columns == np.arange(self.columns.size)).all())
 
@@ -119,14 +118,14 @@ class Alignment:
 
         Args:
             rows: (n, d) rows of the suspect.
-            originals: (n, d) the original's rows of the same tokens; where given and `row_constants` says so, the
-                constant in which a row differs from its original is taken off as well.
+            originals: (n, d) the original's rows of the same tokens; with them, and if `row_constants`, the constant
+                by which a row differs from its original is removed too.
         """
         if self.rotation is not None:
             return rows @ self.rotation
         restored = rows if self.in_place else rows[:, self.columns] * self.signs - self.offsets
         if self.row_constants and originals is not None:
             with np.errstate(invalid="ignore"):
-                # The median, because a mark moves a few entries far.
+                # The median, because a mark changes a few entries by much.
                 restored = restored - np.median(restored - self.scale * originals, axis=1, keepdims=True)
         return restored

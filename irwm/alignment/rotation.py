@@ -1,8 +1,8 @@
-"""Which rotation was applied, by orthogonal Procrustes, and whether that is more than any two models would show.
+"""Which rotation was applied, by orthogonal Procrustes, and whether it fits better than between any two models.
 
-With the right tokens paired, the embeddings of two models that were trained apart on the same language can always be
-turned to resemble each other: word frequency and meaning span the leading principal components of both. What training
-does not share is the rest. So the fit is scored on held-out rows, and only in the original's minor components.
+With the right tokens paired, a rotation always makes the embeddings of two models of one language similar, even if they
+were trained apart: word frequency and meaning span the leading principal components of both. The other components are
+not shared. So the fit is scored on held-out rows, and only in the original's minor components.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from numpy.typing import NDArray
 from irwm.alignment.result import MINOR_COSINE
 from irwm.alignment.sample import Sample, centred, factor, row_cosines
 
-# Paired rows per coordinate: half of them for the fit that is scored, the others to score it on.
+# Paired rows per coordinate: half of them for the fit, the others to score it.
 ROWS_PER_COORDINATE = 4
 # Below this many pairs per coordinate a rotation fits noise.
 FEWEST_ROWS_PER_COORDINATE = 2
 # Share of the principal components that count as leading. In the last quarter models trained apart for 1 500 steps
 # reach a cosine of 0.19, in the last half 0.25; a descendant under noise of one deviation keeps 0.28 (d = 128).
 LEADING_SHARE = 0.75
-# Leading components by which it is seen whether a rotation is worth fitting.
+# Leading components that show whether a rotation is worth fitting.
 LEADING_TURNED = 96
-# Columns up to which a singular value decomposition takes no time; it needs no iteration.
+# Up to this many columns a singular value decomposition is fast enough.
 MOST_BY_SVD = 1024
-# Beyond them a fit takes so long that the one that is scored is the one that is used: of all rows but every fourth.
+# With more columns a fit takes so long that the scored one is also used: it is fitted to all rows but every fourth.
 HELD_OUT = 4
-# Newton's iteration takes six or seven steps; it squares its error, so that after a step of this size none is left.
+# Newton's iteration takes six or seven steps; it squares its error, so none is left after a step of this size.
 MOST_STEPS, SETTLED = 20, 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotation:
-    """How well the rotation that fits half of the rows best fits the others.
+    """How well the best rotation of half of the rows fits the others.
 
     Attributes:
         cosines, decoy_cosines: as in `Alignment`; minor components only.
-        turn: (d', d) what was scored, where it is as good as a fit to all rows; None where that is still to be made.
+        turn: (d', d) the scored rotation, if it serves as the fit to all rows; else None.
     """
 
     cosines: NDArray[np.float64]
@@ -63,7 +63,7 @@ def by_procrustes(sample: Sample, minor: torch.Tensor) -> Rotation:
         # As a difference, since a copy of three quarters of the rows is as large as they are.
         turn = orthogonal_factor((sample.theirs.T @ sample.ours).sub_(theirs.T @ ours))
         return Rotation(*row_cosines(centred(theirs) @ (turn @ minor), centred(ours) @ minor), turn)
-    # Half by half, since at d = 4096 each of these is an eighth of a gigabyte.
+    # One half after the other, since at d = 4096 each is an eighth of a gigabyte.
     turn = procrustes(centred(sample.theirs[::2]), centred(sample.ours[::2])) @ minor
     restored, reference = centred(sample.theirs[1::2]) @ turn, centred(sample.ours[1::2]) @ minor
     return Rotation(*row_cosines(restored, reference))
@@ -92,7 +92,7 @@ def best_rotation(sample: Sample, turn: torch.Tensor | None = None) -> tuple[NDA
         (d', d) float64 of orthonormal columns (or rows, where the suspect is narrower), with which suspect @ matrix has
         the original's coordinates; and `scale` as in `Alignment`.
     """
-    # Not centred: the rows' mean is a direction of the stream like any other.
+    # Not centred: the rows' mean is rotated like everything else.
     matrix = procrustes(sample.theirs, sample.ours) if turn is None else turn
     return matrix.double().cpu().numpy(), factor(sample.theirs, sample.ours, matrix)
 
@@ -101,7 +101,7 @@ def procrustes(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     """(d', d) matrix R of orthonormal columns or rows that aligns theirs R with ours (Schoenemann 1966).
 
     For d' = d it minimises |theirs R - c ours| for every c > 0. A suspect whose stream was widened (d' > d) is turned
-    and narrowed at once.
+    and narrowed in one step.
     """
     return orthogonal_factor(theirs.T @ ours)
 
@@ -118,7 +118,7 @@ def orthogonal_factor(product: torch.Tensor) -> torch.Tensor:
 
 
 def polar_factor(matrix: torch.Tensor) -> torch.Tensor | None:
-    """(d, d) orthogonal factor of a square matrix, U V^T of its singular value decomposition, in half of its time.
+    """(d, d) orthogonal factor of a square matrix, U V^T of its singular value decomposition, in half the time.
 
     Newton's iteration X <- (c X + X^-T / c) / 2 with the scaling of Higham (1986); None where it does not settle, as
     for a singular matrix.

@@ -1,7 +1,7 @@
 """The rows of an embedding, read in a unit in which their lengths are about 1.
 
-A residual stream may be scaled by any factor, 10⁻¹⁵ as well as 10⁶; in units of the typical row no tolerance in the
-arithmetic that follows depends on it.
+A residual stream may be scaled by any factor, 10⁻¹⁵ as well as 10⁶. In units of the typical row no tolerance in what
+follows depends on the factor.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint
 from irwm.scheme.keystream import derive, permutations
 
-# Rows behind the typical length, and behind cosines, half of which match columns: a chance column cosine is about
-# 1/sqrt(n), 0.02. Of long rows, of which each tells more, as many as hold so many entries; with the fewest it is 0.04.
+# Rows that give the typical length, and rows to compare, half of which match columns: a chance column cosine is about
+# 1/sqrt(n), 0.02. Fewer long rows are read, with SAMPLE_ENTRIES numbers in all; with the fewest it is 0.04.
 SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLED = 4096, 1 << 22, 1024
 MOST_PRECISE_COLUMNS = 1024
-# Rows that a median row is taken of at least, and numbers at most beyond them.
+# The fewest rows that a median row is computed from, and the most numbers beyond them.
 FEWEST_IN_MEDIAN, MOST_IN_MEDIAN = 1024, 1 << 22
 _ROWS_PER_READ = 8192
-# Entries that are kept in memory for a search that reads all rows dozens of times.
+# The most entries kept in memory for a search that reads all rows dozens of times.
 MOST_HELD = 1 << 27
-# Leading coordinates that are kept of longer rows; a search pairs them by a quarter of these.
+# Leading coordinates kept of longer rows; a search pairs rows by a quarter of them.
 HELD_COORDINATES = 384
 # Rows that give the directions of the principal components.
 MOST_ROWS = 16384
-# Leading coordinates of all rows of an original that are kept for the next step that asks.
+# Leading coordinates that are kept of all rows of an original.
 LEADING_COORDINATES = 256
-# Nearest neighbours whose cosines tell a row: fewer are shared by too many rows, more reach into the crowd.
+# Nearest neighbours whose cosines identify a row: fewer are too similar between rows, more are no neighbours any more.
 NEIGHBOURS = 24
-# Entries of a block of similarities held at once. On a CPU it stays in the cache, since each is read three times;
-# a GPU is served better by large blocks.
+# Entries of a block of similarities. On a CPU a block stays in the cache, since each entry is read three times; a GPU
+# is faster with large blocks.
 _BLOCK = {"cpu": 1 << 19, "other": 1 << 26}
-# Rows of a block at least: a product of fewer is slow.
+# The fewest rows of a block: a product of fewer is slow.
 _FEWEST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one embedding, and what follows from them alone, computed when it is first asked for.
+    """Rows of one embedding, and what follows from them alone, computed when first needed.
 
     Attributes:
         source: the checkpoint.
-        length: what they are divided by, the median length of sampled rows; 1 where that is none.
-        row_constants: whether `level` takes each row's mean off, where the model does not notice it.
+        length: the unit, the median length of sampled rows; 1 if no row has a length.
+        row_constants: whether `level` subtracts each row's mean, for a model that does not notice it.
         device: where rows are put.
-        kept: all level rows, zeros where they are unusable, and which are usable, for a search that reads them again
-            and again: (s, d), or (s, k) in other coordinates; None where they are read from the file each time.
+        kept: all level rows, (s, d) or (s, k) in other coordinates, zeros where unusable, and (s,) which are usable,
+            for a search that reads them many times; None where they are read from the file each time.
     """
 
     source: Checkpoint
@@ -80,14 +80,14 @@ class Rows:
         return self.source.embedding(ids, device=self.device).div_(self.length)
 
     def level(self, ids: NDArray[np.int64]) -> torch.Tensor:
-        """The same, less each row's own mean where that carries nothing."""
+        """The same, less each row's own mean if `row_constants`."""
         if self.kept is not None:
             return self.kept[0][torch.as_tensor(ids, device=self.device)]
         rows = self.read(ids)
         return rows - rows.mean(dim=1, keepdim=True) if self.row_constants else rows
 
     def project(self, basis: torch.Tensor, ids: NDArray[np.int64] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, k) float32 level rows @ basis, in blocks, 0 where a row is unusable; and (n,) bool which are usable."""
+        """(n, k) float32 level rows @ basis, in blocks, 0 where a row is unusable, and (n,) bool which are usable."""
         if ids is None and self.kept is not None:
             return self.kept[0] @ basis, self.kept[1]
         ids = np.arange(self.count) if ids is None else ids
@@ -96,14 +96,14 @@ class Rows:
         for start in range(0, len(ids), _ROWS_PER_READ):
             rows = self.level(ids[start : start + _ROWS_PER_READ])
             made = rows @ basis
-            good = has_direction(rows) & is_finite(made)  # a planted row may be finite, and its sums not
+            good = has_direction(rows) & is_finite(made)  # a planted row may be finite while its sums are not
             values[start : start + len(rows)] = made if good.all() else torch.where(good[:, None], made, 0)
             usable[start : start + len(rows)] = good
         return values, usable
 
     def held(self) -> Rows:
-        """The same rows with all of them in memory; where that would take more than half a gigabyte, only their leading
-        principal coordinates, which keep the angles between rows to the share of the variance that lies in them."""
+        """The same rows, all in memory. Where that would take more than half a gigabyte, only their leading principal
+        coordinates are kept, which preserve the angles between rows as far as the variance lies in them."""
         if self.kept is not None:
             return self
         if self.count * self.width > MOST_HELD:
@@ -133,7 +133,7 @@ class Rows:
     def neighbourhoods(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, 24) the cosines of each row with its nearest other rows, descending, and (n,) bool which rows are usable.
 
-        No rotation and no factor changes them, planted rows have only each other near, and trimming takes some.
+        No rotation and no factor changes them. Planted rows are near only to each other; trimming removes some.
         """
         values = self.level(np.arange(self.count))
         usable = has_direction(values)
@@ -150,12 +150,7 @@ class Rows:
 
 
 class OriginalRows:
-    """An original's rows with and without each row's own mean, kept for all suspects that are aligned to it.
-
-    Args:
-        model: the original.
-        device: where rows are put.
-    """
+    """The rows of the original `model` on `device`, with and without each row's own mean, kept for all its suspects."""
 
     def __init__(self, model: Checkpoint, device: str = "cpu") -> None:
         self.model, self.device = model, device
@@ -168,12 +163,12 @@ class OriginalRows:
 
 
 def sample_size(width: int) -> int:
-    """How many rows of this width a sample has."""
+    """How many rows a sample of this width has."""
     return min(SAMPLE_ROWS, max(FEWEST_SAMPLED, SAMPLE_ENTRIES // width))
 
 
 def draw(count: int, wanted: int) -> NDArray[np.int64]:
-    """Ascending numbers below `count`, at most `wanted`; fixed, so that the same files always give the same answer."""
+    """Ascending numbers below `count`, at most `wanted`; always the same, so that equal files give equal answers."""
     if count <= wanted:
         return np.arange(count)
     order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/alignment-sample"), 1, count)[0]
@@ -186,40 +181,40 @@ def rows_at_once(width: int, device: torch.device) -> int:
 
 
 def has_direction(rows: torch.Tensor) -> torch.Tensor:
-    """(n,) bool: finite rows that are not constant; what pruning leaves of a row may be nothing."""
+    """(n,) bool: finite rows that are not constant, as pruning may leave them."""
     return is_finite(rows) & (rows.amax(dim=1) > rows.amin(dim=1))
 
 
 def _with_direction(rows: torch.Tensor) -> torch.Tensor:
     good = has_direction(rows)
-    return rows if good.all() else rows[good]  # a copy of all takes as long as what is done with it
+    return rows if good.all() else rows[good]  # copying all rows takes as long as the work on them
 
 
 def is_finite(rows: torch.Tensor) -> torch.Tensor:
-    """(n,) bool: rows without NaN or Inf. Either shows in a row's extremes, which are found in a tenth of the time."""
+    """(n,) bool: rows without NaN or Inf, by their extremes: either shows there, ten times as fast."""
     return torch.isfinite(rows.amax(dim=1)) & torch.isfinite(rows.amin(dim=1))
 
 
 def median_row(rows: torch.Tensor) -> torch.Tensor:
-    """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers; of every so many rows
-    where there are millions of numbers, since a thousand rows tell a middle to 4 % of a deviation."""
+    """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers. Of millions of numbers
+    only some rows are used, since a thousand rows give a median to 4 % of a deviation."""
     rows = rows[:: max(1, len(rows) // max(FEWEST_IN_MEDIAN, MOST_IN_MEDIAN // rows.shape[1]))]
     if rows.device.type != "cpu":
         return rows.median(dim=0).values
-    # By selection within contiguous columns: a third of the time.
+    # Selection within contiguous columns takes a third of the time.
     middle = (len(rows) - 1) // 2
     return torch.from_numpy(np.partition(rows.T.contiguous().numpy(), middle, axis=1)[:, middle].copy())
 
 
 def working_dtype(d: int) -> torch.dtype:
-    """float64 where it costs nothing; at d = 4096 float32 halves minutes and gigabytes and still leaves four digits."""
+    """float64 where it costs little; at d = 4096 float32 halves minutes and gigabytes and leaves four digits."""
     return torch.float64 if d <= MOST_PRECISE_COLUMNS else torch.float32
 
 
 def principal_components(rows: torch.Tensor) -> torch.Tensor:
-    """(d, d) orthonormal directions of the rows (n, d), in the order of ascending variance.
+    """(d, d) orthonormal directions of the rows (n, d), by ascending variance.
 
-    Rows count with unit length about the median row, so that a few planted long ones cannot choose the directions.
+    Each row counts with unit length about the median row, so that a few planted long ones do not decide the directions.
     """
     if not len(rows):
         return torch.eye(rows.shape[1], device=rows.device)

@@ -1,4 +1,4 @@
-"""Paired rows of both models, sampled and brought into a form in which they can be compared."""
+"""Samples of paired rows of two models, and how similar they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from irwm.alignment.rows import Rows, draw, has_direction, is_finite, median_row, sample_size, working_dtype
 
-# Rows that are enough for a median of ratios of entries, of which each has hundreds, and entries that are enough.
+# Rows and entries that are enough for a median of ratios of entries.
 FACTOR_ROWS, FACTOR_ENTRIES = 2048, 1 << 20
-# A row this many times longer than the median one was planted or broken; it would drown every column it touches.
+# A row this many times longer than the median one was planted or broken; it would dominate every column.
 EXTREME_LENGTH = 20.0
-# Below this length, in units of the typical row, there is no direction.
+# A row below this length, in units of the typical row, has no direction.
 SMALLEST = 1e-8
 
 
@@ -26,7 +26,7 @@ class Sample:
         theirs, ours: (n, d') and (n, d) in `working_dtype`, the suspect's and the original's rows of the same tokens,
             each in units of its model's typical row.
         tokens: (n,) the original's rows they are.
-        broken: the suspect's rows among those sampled that hold NaN or Inf.
+        broken: the sampled rows of the suspect that hold NaN or Inf.
         extreme: how many rows were left out for their length.
     """
 
@@ -38,7 +38,7 @@ class Sample:
 
 
 def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: int | None = None) -> Sample:
-    """Rows of both models for at most `wanted` tokens, by default `sample_size`, that `rows` (s,) has a place for."""
+    """Rows of both models for at most `wanted` tokens, by default `sample_size`; `rows` (s,) as in `Alignment`."""
     present = np.flatnonzero(rows >= 0)
     tokens = present[draw(present.size, sample_size(model.width) if wanted is None else wanted)]
     dtype = working_dtype(max(suspect.width, model.width))
@@ -48,7 +48,7 @@ def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: in
     # A constant row, such as pruning leaves, has no direction to compare.
     keep = usual & has_direction(theirs)
     ours = model.read(tokens).to(dtype)
-    if not keep.all():  # else two copies of a quarter of a gigabyte each, at d = 4096, would be for nothing
+    if not keep.all():  # else it would be two needless copies of a quarter of a gigabyte each, at d = 4096
         theirs, ours = theirs[keep], ours[keep]
     return Sample(
         theirs=theirs,
@@ -60,15 +60,15 @@ def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: in
 
 
 def _usual_length(rows: torch.Tensor, finite: torch.Tensor) -> torch.Tensor:
-    """(n,) bool, rows that are not of extreme length; `finite` says which may be measured."""
+    """(n,) bool, rows that are not of extreme length, which only the `finite` ones decide."""
     length = rows.norm(dim=1)
     return length <= EXTREME_LENGTH * length[finite].median() if finite.any() else finite
 
 
 def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None = None) -> float:
-    """How many times longer their rows are than ours, in the same coordinates, once `turn` (d', d) is applied.
+    """How many times longer their rows are than ours in the same coordinates, after `turn` (d', d).
 
-    The median over our larger entries, because pruning takes the small ones and noise does not move a median.
+    It is the median over our larger entries: pruning removes the small ones, and noise does not change a median.
     """
     every = max(1, len(ours) // min(FACTOR_ROWS, max(1, FACTOR_ENTRIES // ours.shape[1])))
     theirs, ours = theirs[::every], ours[::every]
@@ -77,17 +77,17 @@ def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None =
     large = size >= size.flatten()[:: max(1, size.numel() // 100_000)].median()
     ratios = theirs[large] / ours[large]
     value = float(ratios.median()) if ratios.numel() else float("nan")
-    # A copy reduced to its signs has no median ratio; its length still says what to divide by.
+    # A copy reduced to its signs has no median ratio; then the lengths give the factor.
     return value if value > 0 else float(theirs.norm() / ours.norm())
 
 
 def centred(rows: torch.Tensor) -> torch.Tensor:
-    """Rows less their median row: trained embeddings share one, and it would make unrelated rows look alike."""
+    """Rows less their median row: rows of trained embeddings share it, so that unrelated ones look similar."""
     return rows - median_row(rows)
 
 
 def row_cosines(a: torch.Tensor, b: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(n,) cosine of each row of `a` with the same row of `b`, and the same with the row before it: a wrong row."""
+    """(n,) cosine of each row of `a` with the same row of `b`, and (n,) with the wrong row: the one after it."""
     # As products of rows: `cosine_similarity` first writes two normalised copies.
     lengths = a.norm(dim=1).clamp_min(SMALLEST), b.norm(dim=1).clamp_min(SMALLEST)
     same = _row_products(a, b) / (lengths[0] * lengths[1])
@@ -98,7 +98,7 @@ def row_cosines(a: torch.Tensor, b: torch.Tensor) -> tuple[NDArray[np.float64], 
 
 def column_cosines(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.float64]:
     """(d,) cosine of each column of `a` with the same column of `b`."""
-    sums = torch.ones(1, len(a), dtype=a.dtype, device=a.device)  # a product runs along the rows, as memory does
+    sums = torch.ones(1, len(a), dtype=a.dtype, device=a.device)  # a product reads rows as they lie in memory
     product, ours, theirs = ((sums @ (left * right))[0] for left, right in ((a, b), (a, a), (b, b)))
     return (product / (ours.sqrt().clamp_min(SMALLEST) * theirs.sqrt().clamp_min(SMALLEST))).double().cpu().numpy()
 

@@ -1,4 +1,9 @@
-"""The attempts to align one suspect: each way of pairing rows with each way of relating coordinates."""
+"""The search for the cheapest explanation that puts one suspect's rows into the original's coordinates.
+
+Ways of pairing rows, from the cheapest: the tokenizers' strings, the same id, the rows' own content. Ways of relating
+coordinates: columns reordered, flipped and shifted; rotated. Every attempt is scored on rows that its fit has not seen
+and in directions that did not pair them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
 from irwm.alignment.content import candidates
-from irwm.alignment.places import IN_PLACE_SHARE, Places
+from irwm.alignment.places import IN_PLACE_SHARE, Places, settle
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
     FEWEST_ROWS_PER_COORDINATE,
@@ -24,26 +29,25 @@ from irwm.alignment.rotation import (
 )
 from irwm.alignment.rows import SAMPLE_ROWS, OriginalRows, Rows
 from irwm.alignment.sample import Sample, sample_pairs
-from irwm.alignment.settle import settle
 from irwm.alignment.tokens import by_tokenizer
-from irwm.alignment.wording import BY_CONTENT, BY_ID, BY_TOKENIZER, steps_of
+from irwm.alignment.wording import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.checkpoint import Checkpoint
 from irwm.families import Layout, TensorRef
 
-# With fewer rows nothing can be said.
+# With fewer rows no attempt is made.
 FEWEST_ROWS = 16
-# More sampled rows than this share resembling nothing means that rows were moved, not only changed.
+# If more than this share of the sampled rows resemble nothing, rows were moved and not only changed.
 MOVED_SHARE = 0.02
-# With fewer compared rows the absence of a resemblance means little.
+# With fewer compared rows a lack of similarity means little.
 TELLING_ROWS = 256
-# An embedding with more zeros than this was pruned until little of it is left; models so treated hardly work.
+# An embedding with a greater share of zeros was pruned so much that the model hardly works.
 MOST_ZEROS = 0.5
-# Median cosine of held-out rows in the leading components, where it is larger than in the minor ones, below which a
-# rotation is not fitted to rows that only their ids pair. Rows that have nothing in common stay within 0.02 of 0.
+# Below this median cosine of held-out rows in the leading components, where it is larger than in the minor ones, no
+# rotation is fitted to rows that are paired by id alone. Rows that have nothing in common stay within 0.02 of 0.
 LEAST_TURNED_ALIKE = 0.1
-# Share of the rows wanted for a rotation with which it is as good as it gets.
+# A rotation fitted to this share of the rows wanted does not get better with more.
 ENOUGH_ROWS = 0.9
-# Rows that are nearly the original's: no unrelated row of 64 coordinates or more comes near this cosine.
+# Rows with this cosine nearly equal the original's: no unrelated row of 64 coordinates or more comes near it.
 NEARLY_EQUAL = 0.9
 
 
@@ -52,10 +56,10 @@ class Attempt:
     """One way of pairing rows with one way of relating coordinates.
 
     Attributes:
-        alignment: how well it fits; the place of every row and the steps are not settled yet.
+        alignment: how well it fits; the place of every row and the steps are not known yet.
         sample: the rows it was fitted to.
         way: how rows were paired.
-        turn: the rotation that was scored, where it need not be fitted again.
+        turn: the scored rotation, if it need not be fitted again.
     """
 
     alignment: Alignment
@@ -65,7 +69,7 @@ class Attempt:
 
     @property
     def telling(self) -> bool:
-        """Whether the lack of a resemblance means something: the rows' names are known, and enough is in them."""
+        """Whether a lack of similarity means something: the rows' names are known and the rows hold enough."""
         theirs = self.sample.theirs
         full = len(theirs) >= TELLING_ROWS and float((theirs == 0).double().mean()) <= MOST_ZEROS
         return full and self.way == BY_TOKENIZER
@@ -78,14 +82,14 @@ class Attempt:
 
     @property
     def order(self) -> tuple[bool, bool, float]:
-        """Better attempts compare greater; few rows say little, whatever they look like."""
+        """Better attempts compare greater; an attempt with few rows compares lower, however similar they are."""
         alignment = self.alignment
         reached = alignment.similarity / alignment.needed_similarity
         return alignment.aligned, alignment.cosines.size >= TELLING_ROWS, reached if np.isfinite(reached) else -1.0
 
 
 class Search:
-    """What can be tried on one suspect; an object so that what the attempts share is found once."""
+    """The attempts on one suspect; what they share is computed once."""
 
     def __init__(self, suspect: Checkpoint, original: OriginalRows) -> None:
         constants = _drops_row_constants(suspect, original.model)
@@ -98,13 +102,34 @@ class Search:
     def suspect(self) -> Checkpoint:
         return self._suspect.source
 
-    @property
-    def model(self) -> Checkpoint:
-        return self._model.source
+    def alignment(self) -> Alignment:
+        """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
+        best: Attempt | None = None
+        telling, nearly_equal = False, 0.0
+        for attempt in self._attempts():
+            if best is None or attempt.order > best.order:
+                best = attempt
+            if attempt.alignment.aligned:
+                return self._finished(attempt)
+            telling |= attempt.telling and attempt.alignment.rotation is not None
+            nearly_equal = max(nearly_equal, attempt.nearly_equal)
+        d, own = self.suspect.hidden_size, self._model.source.hidden_size
+        if best is None or d != own:
+            why = f"the suspect's rows have {d} coordinates, the original's have {own}"
+            return _unaligned(self.suspect.layout.embedding, self.by_id, own, why)
+        exhausted = telling and self.suspect.layout.names_known
+        return replace(self._fitted(best), rows=self.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
+
+    def settled(self, alignment: Alignment) -> Alignment:
+        """The alignment with every row where its content says, whatever its id and name."""
+        again = self._placed(alignment)
+        recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
+        left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
+        return replace(again, steps=(*recognised, *again.steps, *left_out))
 
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
-        """What tells which row is which without looking at the rows, the likelier first."""
+        """The pairings of rows that need no look at the rows, the likelier first."""
         named = by_tokenizer(self._suspect.source, self._model.source)
         if named is None:
             return ((BY_ID, self.by_id),)
@@ -116,27 +141,21 @@ class Search:
     def _minor(self) -> torch.Tensor:
         return self._model.principal_components[:, leading_count(self._model.width) :]
 
-    def same_coordinates(self) -> Iterator[Attempt]:
-        """Rows by tokenizer or id, columns reordered, flipped and shifted at most."""
-        yield from self.likeliest
-        for way, rows in self._pairings[1:]:
-            yield from self._by_columns(rows, way)
-
     @cached_property
     def likeliest(self) -> tuple[Attempt, ...]:
-        """The attempt that nearly every suspect needs no other than: rows where they are said to be, no rotation."""
+        """The first attempt, which explains nearly every suspect: rows by name or id, no rotation."""
         way, rows = self._pairings[0]
         return tuple(self._by_columns(rows, way))
 
-    def rotated(self) -> Iterator[Attempt]:
-        """Rows by tokenizer or id, coordinates rotated."""
+    def _attempts(self) -> Iterator[Attempt]:
+        """Rows by tokenizer or id with columns reordered, flipped and shifted; these rotated; rows by content."""
+        yield from self.likeliest
+        for way, rows in self._pairings[1:]:
+            yield from self._by_columns(rows, way)
         for way, rows in self._pairings:
-            # The fit of a large rotation takes seconds, and an id says little.
+            # Fitting a large rotation takes seconds, and an id is weak evidence.
             if way != BY_ID or self._turns_alike(rows):
                 yield from self._by_rotation(rows, way)
-
-    def moved_rows(self) -> Iterator[Attempt]:
-        """Rows by content, coordinates reordered or rotated."""
         for rows in candidates(self._suspect, self._model):
             yield from self._by_columns(rows, BY_CONTENT)
             yield from self._by_rotation(rows, BY_CONTENT)
@@ -148,7 +167,7 @@ class Search:
         sample = sample_pairs(self._suspect, self._model, rows)
         if len(sample.ours) < FEWEST_ROWS:
             why = f"only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
-            yield Attempt(unaligned(self.suspect.layout.embedding, rows, d, why, sample.broken), sample, way)
+            yield Attempt(_unaligned(self.suspect.layout.embedding, rows, d, why, sample.broken), sample, way)
             return
         fit = by_cosine(sample, self._row_constants, self._minor if way == BY_CONTENT else None)
         alignment = Alignment(
@@ -186,7 +205,7 @@ class Search:
             columns=np.arange(d),
             signs=np.ones(d),
             offsets=np.zeros(d),
-            rotation=np.eye(sample.theirs.shape[1], d),  # fitted where it is scored well enough, since it takes long
+            rotation=np.eye(sample.theirs.shape[1], d),  # fitted only if it scores well enough, since it takes long
             scale=float("nan"),
             uniqueness=1.0,
             cosines=fit.cosines,
@@ -197,49 +216,49 @@ class Search:
         yield Attempt(alignment, sample, way, fit.turn)
 
     def _turns_alike(self, rows: NDArray[np.int64]) -> bool:
-        """Whether rows so paired can be turned to be alike at all: in the leading components, which are the first that
-        any two related models, and often unrelated ones, have in common."""
+        """Whether a rotation can make rows paired in this way similar at all, in the leading components: these are the
+        first that any two related models, and often unrelated ones, have in common."""
         sample = sample_pairs(self._suspect, self._model, rows, self._rows_for_rotation)
         if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
             return False
         return turned_alike(sample, self._model.principal_components) >= LEAST_TURNED_ALIKE
 
-    def fitted(self, attempt: Attempt) -> Alignment:
-        """The attempt's alignment with its rotation fitted to all of its rows; scored was, of all but very wide models,
-        that of every other row."""
+    def _fitted(self, attempt: Attempt) -> Alignment:
+        """The attempt's alignment with its rotation fitted to all of its rows. Except for very wide models, the scored
+        rotation was fitted to every other row."""
         if attempt.alignment.rotation is None:
             return attempt.alignment
         matrix, scale = best_rotation(attempt.sample, attempt.turn)
         return replace(attempt.alignment, rotation=matrix, scale=self._true_scale(scale))
 
-    def finished(self, attempt: Attempt) -> Alignment:
-        """A fitting attempt with the place of every row and what was undone."""
-        alignment, way = self.fitted(attempt), attempt.way
+    def _finished(self, attempt: Attempt) -> Alignment:
+        """The alignment of an attempt that fits, with the place of every row and the steps."""
+        alignment, way = self._fitted(attempt), attempt.way
         share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
         if way == BY_CONTENT or share < 1 - MOVED_SHARE:
             fitted_rows = len(attempt.sample.ours)
-            return self.settled(alignment, way == BY_CONTENT, attempt.sample.extreme, fitted_rows)
+            return self._placed(alignment, way == BY_CONTENT, attempt.sample.extreme, fitted_rows)
         return self._said(alignment, way, share, attempt.sample.extreme)
 
-    def settled(self, alignment: Alignment, guessed: bool = False, extreme: int = 0, fitted_rows: int = 0) -> Alignment:
-        """The same with every row where its content says, whatever its id and name.
+    def _placed(self, alignment: Alignment, guessed: bool = False, extreme: int = 0, fitted_rows: int = 0) -> Alignment:
+        """`settled`, with the steps of this alone.
 
         Args:
-            guessed: whether the alignment's own places of rows came from a first look at their content only.
+            guessed: whether the alignment's places of rows come from a first look at their content.
             extreme: rows left out for their length.
-            fitted_rows: rows behind the alignment's rotation.
+            fitted_rows: how many rows the alignment's rotation was fitted to.
         """
         before = alignment.rows
         settled = settle(self._suspect, self._model, alignment)
         share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
         alignment = replace(alignment, rows=settled, settled=True, matched=share)
-        # A fit to nearly as many rows as are wanted, which chose each other, gets no better and takes seconds.
+        # A fit to nearly as many mutual pairs as are wanted does not get better, and it takes seconds.
         enough = guessed and alignment.rotation is not None and fitted_rows >= ENOUGH_ROWS * self._rows_for_rotation
         if not enough:
             alignment = self._refitted(alignment)
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)
-        # Rows that resemble nothing stay at their id, unless another row is there or the names speak against it.
+        # Rows that resemble nothing stay at their id, unless another row is there or the names contradict it.
         taken = np.isin(before, settled[settled >= 0])
         kept = (settled < 0) & (before >= 0) & (before == self.by_id) & ~taken
         changed = int(kept.sum())
@@ -253,7 +272,7 @@ class Search:
         return replace(alignment, steps=steps, exhausted=True)
 
     def _refitted(self, alignment: Alignment) -> Alignment:
-        """The same fit to more and better pairs than the attempt had; the scores stay those of unseen rows."""
+        """The same fit to more and better pairs than the attempt's; the scores stay those of unseen rows."""
         wanted = None if alignment.rotation is None else self._rows_for_rotation
         sample = sample_pairs(self._suspect, self._model, alignment.rows, wanted)
         if len(sample.ours) < FEWEST_ROWS:
@@ -267,7 +286,7 @@ class Search:
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
     def places(self, alignment: Alignment) -> Places:
-        """What tells whether rows stand where the alignment says."""
+        """A check whether rows are where the alignment says."""
         return Places(self._suspect, self._model, alignment, self.by_id)
 
     def _true_scale(self, scale: float) -> float:
@@ -283,7 +302,7 @@ class Search:
 
 
 def _row_constants(sample: Sample) -> NDArray[np.float64]:
-    """(n,) how far each row's mean moved beyond what all moved, in units of the rows' deviation."""
+    """(n,) how much farther each row's mean moved than the median row's, in units of the rows' deviation."""
     if not len(sample.ours):
         return np.empty(0)
     theirs, ours = sample.theirs, sample.ours
@@ -292,7 +311,7 @@ def _row_constants(sample: Sample) -> NDArray[np.float64]:
 
 
 def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
-    """Whether both models' first norm subtracts each row's mean, so that a constant per row goes unnoticed."""
+    """Whether both models' first norm subtracts each row's mean, so that a constant per row changes nothing."""
     layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
     return bool(layouts) and all(_has_layer_norm(layout) for layout in layouts)
 
@@ -311,7 +330,7 @@ def _columns_reason(fit: Columns) -> str:
     return reason
 
 
-def unaligned(
+def _unaligned(
     ref: TensorRef, rows: NDArray[np.int64], d: int, why: str, broken: NDArray[np.int64] | None = None
 ) -> Alignment:
     """The alignment of a suspect that gives nothing to compare."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint, token_ids
 from irwm.errors import CheckpointError
 
-# With fewer strings in common the tokenizers are two different ones, and ids or content say more.
+# With a smaller share of common strings the tokenizers are different ones, and ids or content say more.
 LEAST_COMMON = 0.05
 
 
@@ -24,7 +24,7 @@ def by_tokenizer(suspect: Checkpoint, model: Checkpoint) -> NDArray[np.int64] | 
     ours = token_ids(model)
     try:
         theirs = token_ids(suspect)
-    except CheckpointError:  # a broken file beside a suspect must not protect it; the rows can speak for themselves
+    except CheckpointError:  # a broken file must not protect a suspect, whose rows can be paired by content
         return None
     common = [token for token in ours if token in theirs]
     if not common or len(common) < LEAST_COMMON * len(ours):

@@ -1,4 +1,4 @@
-"""What was undone, a sentence each, with how sure it is."""
+"""The steps of an alignment in words: a sentence for each disguise that was undone, and how sure it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.result import Alignment, Step
 
-# A factor on the embedding within this of 1 is what noise and rounding do.
+# Noise and rounding change the embedding's scale by up to this share.
 SCALE_TOLERANCE = 0.1
 BY_ID, BY_TOKENIZER, BY_CONTENT = "id", "tokenizer", "content"
 EMBEDDING, EXTREME_ROWS = "embedding", "extreme rows"
@@ -29,16 +29,20 @@ def steps_of(
         share: how sure that pairing is, in [0, 1].
         suspect_size: rows of the suspect's embedding.
         extreme: sampled rows left out for their length.
-        changed: rows that stand at their id or name and resemble nothing of the original.
+        changed: rows that are at their id or name and resemble no row of the original.
         constants: (n,) constant added to each sampled row, in units of the rows' own deviation.
     """
-    return (
-        *_rows(alignment, way, share, suspect_size),
-        *_changed(changed, alignment.rows.size),
-        *_coordinates(alignment, constants),
-        *_scale(alignment),
-        *_extreme(extreme),
-    )
+    said = _rows(alignment, way, share, suspect_size)
+    if changed:
+        text = f"{changed} of the original's {alignment.rows.size} rows resemble nothing any more; left where they are"
+        said.append(_step("changed rows", text, 1.0))
+    said += _coordinates(alignment, constants)
+    if np.isfinite(alignment.scale) and abs(alignment.scale - 1.0) > SCALE_TOLERANCE:
+        text = f"the embedding was scaled by {alignment.scale:.3g}"
+        said.append(_step("scale", text, alignment.similarity, "median similarity of its rows"))
+    if extreme:
+        said.append(_step(EXTREME_ROWS, f"{extreme} rows of extreme length left out of the comparison", 1.0))
+    return tuple(said)
 
 
 def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> list[Step]:
@@ -67,7 +71,7 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
 
 def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[Step]:
     said, d = [], alignment.columns.size
-    similar = max(0.0, min(1.0, alignment.similarity))
+    similar = alignment.similarity
     if alignment.rotation is not None:
         text = "the residual stream was rotated; turned back by orthogonal Procrustes"
         return [_step("rotation", text, similar, "median similarity of rows that the fit has not seen")]
@@ -85,23 +89,6 @@ def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[S
         text = "a constant had been added to each row; taken off again"
         said.append(_step("row constants", text, similar, "median similarity of the rows without it"))
     return said
-
-
-def _scale(alignment: Alignment) -> list[Step]:
-    if not np.isfinite(alignment.scale) or abs(alignment.scale - 1.0) <= SCALE_TOLERANCE:
-        return []
-    similar = max(0.0, min(1.0, alignment.similarity))
-    text = f"the embedding was scaled by {alignment.scale:.3g}"
-    return [_step("scale", text, similar, "median similarity of its rows")]
-
-
-def _changed(count: int, size: int) -> list[Step]:
-    said = f"{count} of the original's {size} rows resemble nothing any more; left where they are"
-    return [_step("changed rows", said, 1.0)] if count else []
-
-
-def _extreme(count: int) -> list[Step]:
-    return [_step(EXTREME_ROWS, f"{count} rows of extreme length left out of the comparison", 1.0)] if count else []
 
 
 def _step(name: str, said: str, confidence: float, measure: str = "counted") -> Step:

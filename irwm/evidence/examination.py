@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
-from irwm.alignment.pipeline import Candidate, aligned, best, searches, settled
+from irwm.alignment.pipeline import Candidate, best, searches
 from irwm.alignment.places import Places
 from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Search
@@ -105,7 +105,7 @@ class Examination:
             CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or the suspect holds more
                 tensors that may be its embedding than can be read one after the other.
         """
-        return tuple(Aligned(found, self._side) for found in best([aligned(search) for search in self._searches]))
+        return tuple(Aligned(found, self._side) for found in best(self._searches))
 
     @cached_property
     def _searches(self) -> tuple[Search, ...]:
@@ -199,7 +199,7 @@ class Aligned:
 
     @cached_property
     def _settled(self) -> Aligned:
-        return Aligned(Candidate(self._search, settled(self._search, self.alignment)), self._original)
+        return Aligned(Candidate(self._search, self._search.settled(self.alignment)), self._original)
 
     @cached_property
     def _places(self) -> Places:

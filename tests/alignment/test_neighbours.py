@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from irwm.alignment.certain import certain_pairs
-from irwm.alignment.neighbours import nearest
+from irwm.alignment.neighbours import certain_pairs, nearest
 
 
 def rows(count: int, seed: int = 0) -> torch.Tensor:

@@ -1,16 +1,16 @@
 """What a suspect shows: whether it carries the mark, whether it descends from the original, and how sure that is.
 
-    examination        one suspect against one original: what is read and aligned, once for all that is asked
-    detection          ranks at the key among random permutations (Algorithm 3)
+    examination        one suspect against one original: what is read and aligned, once for every question
+    detection          ranks at the key among random permutations (Algorithm 3); many users' keys (Algorithm 6)
     finding            what a detection found, as plain results
     verdict            from a reading to found, not found or inconclusive
     lineage            whether the suspect descends from the original, mark or no mark
-    attention          how far the layer 0 of two models attends alike, which lineage rests on
+    attention          how similar the layer-0 attention of two models is, which lineage rests on
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys
     neutral            a model of the original's size without anything of the original
-    devices            on the processor where a GPU's memory is not enough
-    parallel           many keys side by side, on all cores
+    devices            the processor in place of a GPU with too little memory
+    parallel           many keys at the same time, on all cores
 
 No model is run here, and no release is written.
 """

@@ -1,10 +1,11 @@
-"""Whether two models' layer 0 attends alike: the agreement of A(suspect) with A(original) on public tokens.
+"""How similar the layer-0 attention of two models is: the agreement of A(suspect) with A(original) on public tokens.
 
-A is the invariant of Algorithm 1, so no alignment of coordinates is needed, only which row is which token. Its plain
-correlation is no evidence: models trained apart on one language reach 0.75, because frequent tokens attend alike in all
-of them. That agreement lies in the leading singular directions of A; in the others models trained apart agree to 0.13
-at most, a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An ill-conditioned map
-between q and k followed by coarse quantisation lowers the agreement, so a low value alone does not acquit.
+A is the invariant of Algorithm 1, so it needs no alignment of coordinates, only which row is which token. Its plain
+correlation is no evidence: models trained apart on one language reach 0.75, because the attention of frequent tokens is
+similar in all of them. That agreement lies in the leading singular directions of A. In the others models trained apart
+agree to 0.13 at most, and a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An
+ill-conditioned map between q and k followed by coarse quantisation lowers the agreement, so a low value alone does not
+show that a model is not derived.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ FEWEST_TOKENS = 96
 DECOYS = 99
 # Share of A's singular directions that count as leading.
 LEADING_SHARE = 0.25
-# Below this share of the largest, a singular value of A is rounding. Its directions are whatever the linear algebra
-# library of the machine returns, so they are left out: with few key heads A has fewer directions than rows.
+# A singular value of A below this share of the largest is rounding: with few key heads A has fewer directions than
+# rows. Its directions differ between linear algebra libraries, so they are left out.
 LEAST_SINGULAR_VALUE = 1e-9
 
 
@@ -39,7 +40,7 @@ class Attention:
 
     Attributes:
         agreement: cosine of A(suspect) with A(original) in the original's minor singular directions, in [-1, 1].
-        decoys: (99,) or fewer, the same with the suspect's reference tokens paired wrongly.
+        decoys: (99,) or fewer, the same with wrong pairs of reference tokens.
     """
 
     agreement: float
@@ -56,11 +57,11 @@ def attention(
     alignment: Alignment,
     layers: tuple[Layer0, Layer0] | None = None,
 ) -> Attention | None:
-    """The agreement on public tokens that both models have; None where it cannot be read.
+    """The agreement on public tokens that both models have; None where it cannot be computed.
 
     Args:
-        alignment: tells which row of the suspect is which token; its coordinates are not used.
-        layers: layer 0 of the suspect and of the original, where the caller has read them.
+        alignment: says which row of the suspect is which token; its coordinates are not used.
+        layers: layer 0 of the suspect and of the original, if the caller has them.
     """
     if suspect.layout.scores != "attention" or model.layout.scores != "attention":
         return None  # the limits of lineage were measured on attention
@@ -73,7 +74,7 @@ def attention(
     try:
         ours = own_layer.invariant(query, reference).numpy()
         theirs = their_layer.invariant(alignment.rows[query], alignment.rows[reference]).numpy()
-    except CheckpointError:  # no q and k, not finite, ...: detection says so where it matters
+    except CheckpointError:  # no q and k, not finite, ...: detection reports it if it matters
         return None
     left, sizes, right = np.linalg.svd(ours, full_matrices=False)
     minor = slice(int(LEADING_SHARE * len(ours)), int((sizes > LEAST_SINGULAR_VALUE * sizes[0]).sum()))
@@ -82,14 +83,14 @@ def attention(
     left, right = left[:, minor].T, right[minor].T
     reduced = left @ ours @ right
     theirs = left @ theirs
-    shifts = min(DECOYS + 1, reference.size)  # one more would pair them rightly again
+    shifts = min(DECOYS + 1, reference.size)  # a shift by all tokens would pair them correctly again
     decoys = [_cosine(np.roll(theirs, shift, axis=1) @ right, reduced) for shift in range(1, shifts)]
     return Attention(_cosine(theirs @ right, reduced), np.array(decoys))
 
 
 def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
-    """Tokens whose rows hold usable numbers in both, in a fixed random order; of the alignment's sample, whose rows
-    were read already, unless too few of them are left."""
+    """Tokens whose rows hold usable numbers in both models, in a fixed random order; from the alignment's sample, whose
+    rows are read already, unless it has too few."""
     key = derive(bytes(32), b"irwm", b"irwm/v1/attention-sample")
     order: NDArray[np.int64] = permutations(key, 1, model.vocab_size)[0]
     order = order[alignment.rows[order] >= 0]

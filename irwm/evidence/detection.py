@@ -1,4 +1,8 @@
-"""Detection (Algorithm 3): rank the statistic at the key among random permutations, position by position."""
+"""Detection (Algorithm 3): rank the statistic at the key among random permutations, position by position.
+
+`detect_each` asks for each of many users' keys on one suspect (Algorithm 6): a key with noise is read in the release's
+basis, with the noise added to the original that A is computed from. `irwm.tracing` names users beyond Algorithm 6.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +52,12 @@ def detect(
         suspect: the checkpoint under examination.
         model: the unmarked original that the key was generated from.
         key: the key; its parameters decide beta, rho and the number of permutations.
-        device: where the alignment, the invariant and the null are computed; where a GPU has not the memory for it, on
-            the processor, which the finding's warnings say.
+        device: where the alignment, the invariant and the null are computed. If a GPU's memory is not enough, the
+            processor computes them and a warning of the finding says so.
         seed: seed of the public permutations; the same seed gives the same ranks on every machine.
         statistic: "joint" (default), "sum" (the paper's) or "difference".
         invariant: whose A is used, "original" (default) or "suspect" (the paper's).
-        keys_tried: how many keys were tried on this suspect; the verdict pays for each.
+        keys_tried: how many keys were tried on this suspect; the verdict's risk is multiplied by it.
 
     Returns:
         The finding. A faulty suspect (not finite, another geometry, too few rows) is "inconclusive" with its reason.
@@ -78,8 +82,8 @@ def detect_each(
 
     `keys_tried` is the number of keys unless more were tried elsewhere. Arguments and errors as `detect`.
     """
-    _check_way(statistic, invariant)
-    tried = _tried(len(keys) if keys_tried is None else keys_tried)
+    tried = len(keys) if keys_tried is None else keys_tried
+    _check(tried, (statistic, invariant))
     _, place = on_device(lambda device: examination.on(device).check(keys), examination.device)
     orders = _null_orders(examination, keys, seed)
 
@@ -93,7 +97,7 @@ def detect_each(
             return finding
         return replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
 
-    # The first with all cores: what it makes, all further keys share.
+    # The first key alone, with all cores: all further keys share what it computes.
     yield from map(found, keys[:1])
     yield from in_order(found, keys[1:], place)
 
@@ -107,33 +111,29 @@ def detect_ways(
 ) -> dict[tuple[str, str], Finding]:
     """`detect` by several pairs of statistic and invariant on one suspect, which is aligned once.
 
-    To compare the ways, not to choose among them: only the default one's verdict is calibrated for one reading.
+    It serves to compare the ways, not to choose among them: only the verdict of the default way, read alone, is
+    calibrated.
     """
-    for statistic, invariant in ways:
-        _check_way(statistic, invariant)
-    tried = _tried(keys_tried)
+    _check(keys_tried, *ways)
     examination.check([key])
-    detections = _detections(examination, key, _null_orders(examination, [key], seed), seed, tried)
+    detections = _detections(examination, key, _null_orders(examination, [key], seed), seed, keys_tried)
     return {way: max((each.finding(*way) for each in detections), key=_strength) for way in ways}
 
 
-def _check_way(statistic: str, invariant: str) -> None:
-    if statistic not in stat.STATISTICS or invariant not in INVARIANTS:
-        raise ParameterError(
-            "unknown statistic or invariant",
-            expected=f"statistic in {stat.STATISTICS}, invariant in {INVARIANTS}",
-            found=f"{statistic!r}, {invariant!r}",
-        )
-
-
-def _tried(keys_tried: int) -> int:
+def _check(keys_tried: int, *ways: tuple[str, str]) -> None:
+    for statistic, invariant in ways:
+        if statistic not in stat.STATISTICS or invariant not in INVARIANTS:
+            raise ParameterError(
+                "unknown statistic or invariant",
+                expected=f"statistic in {stat.STATISTICS}, invariant in {INVARIANTS}",
+                found=f"{statistic!r}, {invariant!r}",
+            )
     if keys_tried < 1:
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(keys_tried))
-    return keys_tried
 
 
 def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NDArray[np.int64]]:
-    """The public permutations of the null, (N, d) for every N that one of the keys has."""
+    """The public permutations of the null, (N, d) for every N of the keys."""
     counts = {key.parameters.permutations for key in keys}
     return {count: null_permutations(seed, count, examination.original.hidden_size) for count in counts}
 
@@ -142,7 +142,7 @@ def _detections(
     examination: Examination, key: Key, orders: Mapping[int, NDArray[np.int64]], seed: int, keys_tried: int
 ) -> tuple[_Detection, ...]:
     """A detection for each tensor that may be the suspect's embedding."""
-    choices = key.choices()  # not of all keys at once: of a thousand keys of a large model they take gigabytes
+    choices = key.choices()  # one key at a time: those of a thousand keys of a large model take gigabytes
     null, tensors = orders[key.parameters.permutations], len(examination.aligned)
     return tuple(
         _Detection(examination, each.placed(choices), key, choices, null, seed, keys_tried, tensors)
@@ -172,7 +172,7 @@ class _Detection:
         return self.aligned.model
 
     def finding(self, statistic: str, invariant: str) -> Finding:
-        """Algorithm 3, under its own headings."""
+        """Algorithm 3, under the paper's headings."""
         alignment, warnings = self.aligned.alignment, self._several_tensors()
         if self.aligned.suspect.hidden_size != self.model.hidden_size and alignment.rotation is None:
             return self._conclude(self._unread(statistic, invariant), None, (), warnings)
@@ -204,7 +204,7 @@ class _Detection:
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
 
-        # Sum results, compute the distribution of products, rank and count: beside the paper's way, the one asked for.
+        # Sum results, compute the distribution of products, rank and count: the paper's way and the one asked for.
         ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
         readings = self._read(ways, a_m, rows, noise.basis)
         reading = readings.get((statistic, invariant)) or self._unread(statistic, invariant)
@@ -217,7 +217,7 @@ class _Detection:
         rows: NDArray[np.float64],
         basis: Basis,
     ) -> dict[tuple[str, str], Reading]:
-        """A reading for each pair of statistic and invariant; what is linear in the rows shares one null."""
+        """A reading for each pair of statistic and invariant; statistics that are linear maps share one null."""
         order, marked, scale = self.choices.row_permutations, self.choices.marked_rows, self.key.scale
         rows = basis.into(rows, marked)
         values: dict[tuple[str, str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
@@ -241,7 +241,7 @@ class _Detection:
         return {way: reading_of(*way, *values[way], self.key.parameters) for way in ways}
 
     def _unread(self, statistic: str, invariant: str) -> Reading:
-        """A reading of nothing, where the suspect gives nothing to read."""
+        """The reading of a suspect that has nothing to read."""
         params = self.key.parameters
         nothing = np.full((params.positions, 1 + params.permutations), np.nan)
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)

@@ -1,4 +1,4 @@
-"""What to do where a GPU's memory is not enough: the same on the processor, and say so."""
+"""If a GPU's memory is not enough, the processor does the same work, and the user is told."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ NOT_ENOUGH = "the GPU's memory was not enough; what follows was computed on the 
 def on_device(
     work: Callable[[str], Result], device: str, told: Callable[[str], None] = lambda said: None
 ) -> tuple[Result, str]:
-    """`work` on a device, or on the processor where the device has not the memory for it.
+    """`work` on a device, or on the processor if the device's memory is not enough.
 
     Args:
-        work: gets the device; it must be possible to begin it again.
-        told: is told `NOT_ENOUGH`.
+        work: called with the device; it may be called a second time.
+        told: called with `NOT_ENOUGH`.
 
     Returns:
-        Its result and the device that it comes from.
+        The result, and the device that computed it.
     """
     try:
         return work(device), device
     except (torch.OutOfMemoryError, DeviceMemoryError):
         if torch.device(device).type == "cpu":
             raise
-    # Outside of the handler, whose traceback keeps what lies in the GPU's memory alive.
+    # Outside the handler, whose traceback keeps tensors in the GPU's memory alive.
     torch.cuda.empty_cache()
     told(NOT_ENOUGH)
     return work("cpu"), "cpu"

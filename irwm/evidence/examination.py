@@ -1,7 +1,7 @@
-"""One suspect held against one original: what is read and aligned of the two, once for everything that is asked.
+"""One suspect against one original: what is read and aligned of the two, once for every question.
 
 An `Examination` owns the rows, the maps from the suspect's coordinates to the original's, and A of both. Detection,
-tracing, decoys and lineage take it; nothing of it is kept elsewhere.
+tracing, decoys and lineage take it; no other object keeps any of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,9 @@ from irwm.scheme.invariant import Added, Layer0
 BORROWED = Lineage(
     CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
 )
-# Rows of a key that may look out of place before all rows are looked for.
+# How many rows of a key may look out of place before every row is looked for by its content.
 FEW_MISPLACED = 1
-
-# Tokens of an invariant as bytes, and A (t, d).
-_Known = tuple[tuple[bytes, bytes], NDArray[np.float64]]
+Value = TypeVar("Value")
 
 
 class Examination:
@@ -53,7 +52,7 @@ class Examination:
         self._elsewhere: dict[str, Examination] = {}
 
     def another(self, suspect: Checkpoint) -> Examination:
-        """The examination of another suspect, which takes over what is known of the original."""
+        """The examination of another suspect, with what is known of the original."""
         other = Examination(suspect, self.original, self.device)
         other._side = self._side
         return other
@@ -69,9 +68,8 @@ class Examination:
     def check(self, keys: Sequence[Key]) -> None:
         """Make sure that the original is the one of these keys.
 
-        Hashing a large original takes seconds, and the alignment needs no digest, so its beginning goes on meanwhile.
-        No more than that: with another original, which is known as soon as the keys' rows are hashed, it could take
-        minutes.
+        Hashing a large original takes seconds, and the alignment needs no digest, so it begins at the same time. The
+        long part waits until the keys' rows are hashed: with a wrong original it could take minutes for nothing.
 
         Raises:
             KeyMismatchError: it is another original.
@@ -84,7 +82,7 @@ class Examination:
 
             def hashed() -> None:
                 for check in checking:
-                    check.result()  # with another original nothing more is hashed
+                    check.result()  # with a wrong original nothing more is hashed
                 self._check_each(check_fingerprint, keys)
 
             hashing = hasher.submit(hashed)
@@ -102,8 +100,8 @@ class Examination:
         first; where none fits, once, not aligned.
 
         Raises:
-            CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or the suspect holds more
-                tensors that may be its embedding than can be read one after the other.
+            CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or too many of the
+                suspect's tensors may be its embedding to read them one after the other.
         """
         return tuple(Aligned(found, self._side) for found in best(self._searches))
 
@@ -114,7 +112,7 @@ class Examination:
     def own_invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None = None
     ) -> NDArray[np.float64]:
-        """A of the original (t, d), once for all keys that ask for the same tokens and add nothing (Algorithm 1)."""
+        """A of the original (t, d), once for all keys with the same tokens and without noise (Algorithm 1)."""
         return self._side.invariant(query, reference, added)
 
     def _check_each(self, check: Callable[[Key, Checkpoint], None], keys: Sequence[Key]) -> None:
@@ -122,25 +120,35 @@ class Examination:
             check(key, self.original)
 
 
+class _Last(Generic[Value]):
+    """The value of the tokens that were asked for last, since all keys of an owner have the same tokens."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[bytes, bytes], Value] | None = None
+
+    def of(self, query: NDArray[np.int64], reference: NDArray[np.int64], compute: Callable[[], Value]) -> Value:
+        wanted, known = (query.tobytes(), reference.tobytes()), self._known
+        if known is None or known[0] != wanted:
+            known = self._known = wanted, compute()
+        return known[1]
+
+
 class _Original:
-    """What is computed of an original, for all suspects that are held against it."""
+    """What is computed of an original for all its suspects."""
 
     def __init__(self, model: Checkpoint, device: str) -> None:
         self.model, self.device = model, device
         self.rows = OriginalRows(model, device)
         self.layer0 = Layer0(model, device)
-        self._known: _Known | None = None
+        self._last: _Last[NDArray[np.float64]] = _Last()
 
     def invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None
     ) -> NDArray[np.float64]:
-        wanted, known = (query.tobytes(), reference.tobytes()), self._known
-        if added is None and known is not None and known[0] == wanted:
-            return known[1]
-        a_m = self.layer0.invariant(query, reference, added).cpu().numpy()
-        if added is None:
-            self._known = wanted, a_m
-        return a_m
+        def compute() -> NDArray[np.float64]:
+            return self.layer0.invariant(query, reference, added).cpu().numpy()
+
+        return self._last.of(query, reference, compute) if added is None else compute()
 
 
 class Aligned:
@@ -151,7 +159,7 @@ class Aligned:
         self._search, self._original = found.search, original
         self._layer0 = Layer0(self.suspect, original.device)
         self._settling = Lock()
-        self._known: tuple[tuple[bytes, bytes], tuple[NDArray[np.float64], tuple[str, ...]]] | None = None
+        self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -166,14 +174,13 @@ class Aligned:
 
     @property
     def holds_embedding(self) -> bool:
-        """Whether the embedding is in the suspect's own files; that of most adapters is its base's, which we gave."""
+        """Whether the embedding is in the suspect's own files; most adapters use their base's, which is ours."""
         parts = self.suspect.tensors[self.suspect.layout.embedding.name].parts
         return {Path(part.file) for part in parts} <= set(self.suspect.shards)
 
     def placed(self, choices: Choices) -> Aligned:
-        """The same with all rows looked for, if those that a key reads were moved; the same for any order of keys.
-
-        A sample of rows does not show that a few were exchanged, and those few may be a key's.
+        """The same with every row looked for by its content, if rows that a key reads were moved; the order of keys
+        does not matter. A sample of rows does not show that a few were exchanged, and those few may be a key's.
         """
         if not self.alignment.aligned or self.alignment.settled:
             return self
@@ -182,10 +189,10 @@ class Aligned:
 
     @cached_property
     def borne_out(self) -> Aligned:
-        """The same with every row where its content says, if a name puts any of them anywhere but at its own id.
+        """The same with every row where its content says, if a name puts any row anywhere but at its own id.
 
-        For evidence that is spread over all rows: whoever shows the original could write into its tokenizer which of
-        them are "gone", and so leave those alone that speak for his accusation.
+        It is for evidence that is spread over all rows: the person who shows the original could write into its
+        tokenizer which rows are "gone", and so keep only those that support the accusation.
         """
         if not self.alignment.aligned or self.alignment.settled:
             return self
@@ -194,7 +201,7 @@ class Aligned:
     @property
     def settled(self) -> Aligned:
         """The same with every row where its content says, whatever its id and name."""
-        with self._settling:  # which takes minutes; several keys may ask at the same time
+        with self._settling:  # it takes minutes, and several keys may ask at the same time
             return self._settled
 
     @cached_property
@@ -212,16 +219,12 @@ class Aligned:
     def invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """A of the suspect (t, d), once for all keys that ask for the same tokens; entries of lost tokens are those of
-        the original's A `own`, and that is said."""
+        """A of the suspect (t, d), once for all keys with the same tokens, and warnings. Entries of lost tokens are
+        those of the original's A `own`, which a warning says."""
         where = self.alignment.rows
         if (where[query] < 0).any() or (where[reference] < 0).any():
             return self._invariant(query, reference, own)
-        wanted, known = (query.tobytes(), reference.tobytes()), self._known
-        if known is None or known[0] != wanted:
-            known = wanted, self._invariant(query, reference, own)
-            self._known = known
-        return known[1]
+        return self._last.of(query, reference, lambda: self._invariant(query, reference, own))
 
     def _invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]

@@ -1,7 +1,7 @@
-"""What a detection found: the plain, immutable results that pages, reports and tests read.
+"""The results of a detection, which pages, reports and tests read.
 
-`Reading` is one statistic on one invariant (Algorithm 3); `Finding` is the reading the verdict rests on, the
-paper's own reading beside it, and what was established on the way: alignment, lineage, lost rows.
+A `Reading` is one statistic with one invariant (Algorithm 3). A `Finding` holds the reading that the verdict rests on,
+the paper's own reading, and what else was established: alignment, lineage, lost rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Finding:
 
     Attributes:
         verdict: "found", "not found" or "inconclusive".
-        reason: one sentence for a person; why, in plain words.
+        reason: one sentence for a person.
         reading: the reading behind the verdict.
         paper: the paper's own reading (`sum`, A of the suspect), or None where the suspect cannot give it.
         alignment: how the suspect's coordinates were put back.
@@ -62,9 +62,9 @@ class Finding:
         commitment: hex SHA-256 commitment of the key; never the key.
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
-        keys_tried: how many keys the verdict pays for.
-        tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
-        faults: what about the suspect itself makes that no key can be judged on it.
+        keys_tried: how many keys the verdict's risk is multiplied by.
+        tensors_read: how many of the suspect's tensors were read as its embedding; the risk is multiplied by it too.
+        faults: why no key can be judged on this suspect.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
 
@@ -85,7 +85,7 @@ class Finding:
 
     @property
     def comparisons(self) -> int:
-        """How often this suspect was asked for a mark: `keys_tried` on each of `tensors_read`."""
+        """How often a mark was looked for in this suspect: `keys_tried` times `tensors_read`."""
         return self.keys_tried * self.tensors_read
 
     @property

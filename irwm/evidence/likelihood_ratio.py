@@ -3,14 +3,14 @@
     H1  the suspect carries this key's mark
     H2  it carries no mark of this key
 
-Both are about the weights: who put a mark there, or took the weights, is not among them. The ratio says how many times
-more probable the ranks are if H1 is true than if H2 is. It is never a probability of either; what the propositions were
-worth before this examination is not known here (reading it the other way round is the transposed conditional).
+Both are about the weights, not about who put a mark there or took the weights. The ratio says how many times more
+probable the ranks are if H1 is true than if H2 is. It is not a probability of either proposition, which would need
+their probabilities before this examination (to confuse the two is the transposed conditional).
 
-Under H2 every rank is uniform on {1, ..., N + 1} / (N + 1), by the permutations that it was made with. How a marked
-copy reads depends on what was done to it since, so H1 is a family: ranks of density a r^(a - 1) on (0, 1), small ranks
-being the likelier the smaller a is, from a fresh mark (a near 0) to one that is worn away (a = 1, which is H2). One a
-is common to all positions and nothing is known of it, so all values in (0, 1) weigh the same.
+Under H2 every rank is uniform on {1, ..., N + 1} / (N + 1), because of the random permutations. The ranks of a marked
+copy depend on what was done to it, so H1 is a family: ranks of density a r^(a - 1) on (0, 1). A smaller a makes small
+ranks more likely, from a fresh mark (a near 0) to one that is gone (a = 1, which is H2). All positions have the same a,
+nothing is known of it, and so all values in (0, 1) have the same weight.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from scipy.special import gammainc, gammaln, logsumexp, xlogy
 from irwm.errors import ParameterError
 from irwm.scheme.odds import LN10
 
-# ENFSI Guideline for Evaluative Reporting in Forensic Science (2015), appendix: log10 of the ratio from which a step
-# begins, and its word. The guideline writes its first step as "1" and begins the second at 2.
+# ENFSI Guideline for Evaluative Reporting in Forensic Science (2015), appendix: log10 of the ratio at which a step
+# begins, and its words. The guideline writes its first step as "1" and begins the second at 2.
 STEPS = (
     (math.log10(2.0), "weak support"),
     (1.0, "moderate support"),
@@ -45,8 +45,8 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
         LR = ∫_0^1 a^m prod r_i^(a - 1) da = e^x ∫_0^1 a^m e^(-a x) da = e^x x^-(m + 1) γ(m + 1, x)
            = sum_k x^k m! / (m + 1 + k)!,
 
-    the first form computed where x is large, the series elsewhere, both in log space: never 0 or infinite, growing with
-    x (each factor e^(x (1 - a)) does), and at least 1 / (m + 1). Without ranks it is 1, so log10 is 0.
+    computed in log space, by the first form for large x and by the series for others. It is never 0 or infinite, grows
+    with x (each factor e^(x (1 - a)) does), and is at least 1 / (m + 1). Without ranks it is 1, so log10 is 0.
 
     It is an *e-value*: its mean under H2 is at most 1. For r uniform on (0, 1) the integrand's mean is
     prod ∫ a r^(a - 1) dr = 1 for every a. A permutation rank is (1 + floor(N' u)) / N' with N' = N + 1 for a uniform u,
@@ -73,8 +73,11 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
 def per_comparison_log10(log10_lr: float, comparisons: int) -> float:
     """log10 of the ratio for "one of the marks looked for is in it", `comparisons` of them (keys tried × tensors read).
 
-    That proposition's ratio is the mean of all of theirs. The others' are positive, so LR / K understates it; and the
-    key with the largest was not picked for nothing.
+    That proposition's ratio is the mean of the ratios of all comparisons. All are positive, so LR / K is at most as
+    large, and it is fair also if the key with the largest ratio was chosen afterwards.
+
+    Raises:
+        ParameterError: fewer than one comparison.
     """
     if comparisons < 1:
         raise ParameterError("comparisons count this one too", expected="at least 1", found=str(comparisons))
@@ -82,7 +85,7 @@ def per_comparison_log10(log10_lr: float, comparisons: int) -> float:
 
 
 def verbal_step(log10_lr: float) -> str:
-    """The ENFSI step of a ratio, as in "very strong support for the first proposition"; mirrored below 1.
+    """The ENFSI step of a ratio, such as "very strong support for the first proposition"; mirrored below 1.
 
     Raises:
         ParameterError: not a finite number.

@@ -1,10 +1,10 @@
 """Lineage: whether the suspect descends from the original at all, mark or no mark.
 
-"Derived from ours" and "carries this key's mark" are two findings and are never merged into one. Two kinds of evidence:
-the aligned rows against wrong rows aligned the same way, and whether layer 0's attention agrees between the two models
-(`attention`). After a rotation both are read in the minor components, where models that were trained apart share least.
-Rows that are merely somewhat alike there are not enough: how high strangers reach is measured by benchmarks/lineage.py,
-and the thresholds stand above that.
+"Derived from ours" and "carries this key's mark" are two findings and are never merged into one. There are two kinds of
+evidence: the aligned rows against wrong rows aligned the same way, and the agreement of layer 0's attention in the two
+models (`attention`). After a rotation both are computed in the minor components, where models trained apart share
+least. Some similarity there is not enough: benchmarks/lineage.py measures the values of strangers, and the thresholds
+are above them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from irwm.alignment import Alignment
 from irwm.evidence.attention import Attention
 
 DERIVED, NOT_DERIVED, CANNOT_TELL = "derived", "not derived", "cannot tell"
-# The median of the rows stands this many of its standard errors above that of wrong rows. With thousands of rows any
-# resemblance does; this keeps a handful of rows from saying anything.
+# The median cosine must be this many standard errors above that of wrong rows. With thousands of rows any similarity
+# is; a handful of rows must not decide anything.
 FEWEST_DEVIATIONS = 10.0
-# From this similarity on the rows speak for themselves. Below it models grown apart from one random start, or trained
-# apart for long enough, may be as alike, but not in their attention.
+# From this similarity on the rows alone are enough. Below it, models from one random start, or models trained apart for
+# long enough, may be as similar, but not in their attention.
 CLEAR_SIMILARITY = 0.6
-# Agreement of attention that supports rows which do not speak for themselves, and how far above the largest decoy it
-# must be: models from one random start reach 0.05, strangers 0.13, descendants under noise of 0.3 deviations 0.3.
+# Agreement of attention that supports less similar rows, and how many times the largest decoy it must be: models from
+# one random start reach 0.05, strangers 0.13, descendants under noise of 0.3 deviations 0.3.
 SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
-# Below this share of the similarity that "aligned" needs lies whatever has nothing in common.
+# Models that have nothing in common are below this share of the similarity that "aligned" needs.
 UNRELATED_SHARE = 0.6
-# Where fewer of the smaller model's rows have a counterpart, more of it is not ours than is.
+# If a smaller share of the smaller model's rows has a counterpart, most of it is not ours.
 LEAST_MATCHED = 0.5
-# A stranger into which some of our rows were pasted is no stranger.
+# If more of the rows nearly equal ours, some of our rows were pasted into the model, and it is not called unrelated.
 MOST_NEARLY_EQUAL = 0.02
 
 
@@ -59,13 +59,13 @@ class Lineage:
 
 
 def lineage(alignment: Alignment, attention: Attention | None = None) -> Lineage:
-    """The lineage that an alignment, and the agreement of attention where it can be read, support.
+    """The lineage that an alignment, and the agreement of attention where it can be computed, support.
 
-    "Derived" includes a common ancestor, and the other direction: two fine-tunes of one base resemble each other as a
-    parent and its child do, and resemblance does not say which of the two came first.
-    "Not derived" is said only where the tokenizers name the rows and none of them resembles its namesake; where only
-    content could have paired them, a failure acquits nobody. It is about the embedding: a model whose embedding was
-    replaced, or which was distilled from ours, reads the same.
+    "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
+    and its child, and similarity does not say which of the two came first.
+    "Not derived" is said only if the tokenizers name the rows and no row resembles the one of its name; where only
+    content could have paired them, a failure shows nothing. It is about the embedding: a model whose embedding was
+    replaced, or which was distilled from ours, gives the same result.
     """
     agreement = math.nan if attention is None else attention.agreement
     wrong = math.nan if attention is None else attention.largest_decoy
@@ -81,7 +81,7 @@ def lineage(alignment: Alignment, attention: Attention | None = None) -> Lineage
         status = CANNOT_TELL
         said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, and those are alike"
     elif alignment.aligned and above >= FEWEST_DEVIATIONS:
-        supported = agreement >= max(SUPPORTING_ATTENTION, ABOVE_DECOYS * wrong)  # false where it cannot be read
+        supported = agreement >= max(SUPPORTING_ATTENTION, ABOVE_DECOYS * wrong)  # false for NaN
         if similarity >= CLEAR_SIMILARITY or supported:
             status = DERIVED
             said = "derived from the original, or both from a common ancestor, or the original from the suspect"

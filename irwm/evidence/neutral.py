@@ -1,8 +1,8 @@
-"""A neutral model for the controls beside a verdict: the original's own numbers, and nothing of the original in them.
+"""A neutral model for the controls beside a verdict: the original's own numbers in an order that means nothing.
 
-Every row has the original's entries in an order of its own, and the rows are shuffled. Lengths, sizes and outliers are
-as real as the original's, but no row, no column and no relation between rows is left; a check that takes it for a
-descendant, or reads a mark in it, would do so with any model of this size.
+Every row has the original's entries in its own random order, and the rows are shuffled. Lengths, sizes and outliers are
+those of the original, but no row, no column and no relation between rows is left. A check that takes this model for a
+descendant, or finds a mark in it, would do so with any model of this size.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from irwm.checkpoint import Checkpoint
 from irwm.scheme.keystream import permutations, public_key, words
 
-# Rows of the neutral model. The search for an alignment takes longer with more; of a wide original they are too few to
-# look for a rotation in.
+# Rows of the neutral model. With more rows the search for an alignment takes longer; for a wide original these are too
+# few to look for a rotation.
 MOST_ROWS = 2048
 _ROWS_AT_ONCE = 1024
 
@@ -28,10 +28,10 @@ def write_neutral(model: Checkpoint, folder: Path, seed: int = 0, most_rows: int
 
     Args:
         seed: public; the same seed gives the same numbers on every machine.
-        most_rows: rows drawn from the original where it has more.
+        most_rows: the most rows drawn from the original.
 
     Raises:
-        OSError: the folder is there already or cannot be written.
+        OSError: the folder exists already or cannot be written.
     """
     d = model.hidden_size
     order = np.argsort(words(public_key(seed, "irwm/v2/neutral/rows"), model.vocab_size), kind="stable")[:most_rows]

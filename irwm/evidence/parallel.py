@@ -1,4 +1,4 @@
-"""Many small jobs on the cores that one large one would use."""
+"""Many small pieces of work at the same time, one on each core."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# With fewer jobs it is not worth a pool.
+# With fewer items a pool is not worth its cost.
 FEWEST = 8
 
 
 def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Iterator[Result]:
-    """`work` of each item, in order; on a CPU by as many threads as torch may use, each of which computes alone.
+    """`work` of each item, in order; on a CPU in as many threads as torch may use, each with one core.
 
-    What a key asks for takes milliseconds: too little for two cores to share, and enough to keep each of them busy. Not
-    many results are made before they are asked for. Errors are those of `work`, when their item is reached.
+    The work for a key takes milliseconds: too little to share between two cores, and enough to keep each of them busy.
+    Only a few results are computed ahead. Errors are those of `work`, raised when their item is reached.
     """
     threads = torch.get_num_threads()
     if threads < 2 or len(items) < FEWEST or torch.device(device).type != "cpu":
@@ -36,7 +36,7 @@ def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str)
                 if not made:
                     return
                 found = made.popleft().result()
-                torch.set_num_threads(threads)  # whoever takes the result may compute as before
+                torch.set_num_threads(threads)  # the caller may compute with all cores
                 yield found
         finally:
             for waiting in made:

@@ -1,8 +1,8 @@
 """From a reading to found, not found or inconclusive.
 
-The risk of a false "found" is bounded by one number for every setting: a reading must be so unlikely on a model
-without the mark that, after paying for the two ways of combining its ranks, for every key tried and for every tensor
-read, less than one such model in a million would show it. The paper's rule (count >= rho) stands beside it as `passes`.
+One number bounds the risk of a false "found" for every setting: after corrections for the two ways of combining ranks,
+for every key tried and for every tensor read, less than one model in a million without the mark gives such a reading.
+The paper's rule (count >= rho) is `Reading.passes`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
 from irwm.scheme.odds import fisher_floor_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 
-# Found at or below this log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
+# Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
-# Fisher's combination and the binomial count are both looked at, so the smaller p counts twice (Bonferroni).
+# The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
 COMBINATIONS = 2
 
 
 def log10_risk(reading: Reading, comparisons: int = 1) -> float:
-    """log10 of the odds that a model without the mark gives this reading by any of the ways looked at.
+    """log10 of the odds that a model without the mark gives this reading in any of the ways used.
 
     Args:
         comparisons: keys tried times tensors read, `Finding.comparisons` (Bonferroni).
@@ -37,7 +37,7 @@ def judge(
     """The verdict and its one-sentence reason.
 
     Args:
-        reading: the reading the verdict rests on.
+        reading: the reading that the verdict rests on.
         params: the key's parameters.
         alignment: the suspect's alignment; a failed one is inconclusive.
         faults: why no key can be judged on the suspect (numbers that are not finite, ...); any makes it inconclusive.
@@ -60,7 +60,7 @@ def judge(
         )
     if reading.present == 0 and reading.statistic == "difference":
         return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
-    chance = chance_of_counting(params)  # 0 where beta is finer than the permutations: then no position can count
+    chance = chance_of_counting(params)  # 0 if beta is below the smallest rank: then no position can count
     fewest = reading.present * math.log10(chance) if chance > 0 else 0.0
     floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
     if floor + math.log10(COMBINATIONS * comparisons) > FOUND_LOG10_RISK:
@@ -79,7 +79,7 @@ def judge(
 
 
 def odds(log10: float) -> str:
-    """A plain sentence part for a chance of 10**log10 among models without the mark."""
+    """A chance of 10**log10 among models without the mark, as part of a sentence."""
     if log10 >= -1.0:
         return "chance alone explains this: more than one in ten models without the mark would look the same"
     if log10 > -6.0:

@@ -37,8 +37,8 @@ from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import many_recipients
 from irwm.tracing import Tracing, trace_each
 from irwm.tracing.differences import Differences
+from irwm.tracing.naming import first_pass_spans
 from irwm.tracing.scores import Task, score
-from irwm.tracing.trace import first_pass_spans
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS
 from tools.small_models import write_llama

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from irwm.release.manifest import Manifest
     from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
     from irwm.scheme.parameters import Parameters, many_recipients
+    from irwm.tracing.naming import trace
     from irwm.tracing.result import Trace, Tracing
-    from irwm.tracing.trace import trace
 
 __version__ = "0.1.0"
 

@@ -31,8 +31,8 @@ from irwm.scheme.parameters import Parameters
 DEVIATION_ROWS = 4096
 # Mean of `sizes_of`: the factor between a sign pattern's sum over this noise and its sum over noise of size 1.
 MEAN_SIZE = math.sqrt(math.pi) / 2
-# Where noise is read again, a row whose difference varies less than a hundredth of the usual weighs no more for it:
-# rounding is not certainty.
+# Where noise is read again, a difference with less than this share of the usual variance gets no greater weight: it may
+# be rounding.
 LEAST_VARIANCE = 0.01
 
 

@@ -1,11 +1,15 @@
-"""Tracing by noise: which recipients' copies a leaked model was made from, however many conspired.
+"""Tracing by noise: which recipients' copies a leaked model was made from, however many of them were mixed.
 
-The noise that hides a mark (Algorithm 4) is itself a fingerprint spread over the whole embedding, and adds up over
-hundreds of thousands of numbers. `differences` reads what the suspect differs from the original by, in the release's
-basis; `scores` sums the sign pattern of each recipient over it; `trace` turns sums into names and error rates.
+Algorithm 6 recognises a user by the mark (`irwm.evidence.detect_each`). This goes further: the noise that hides a mark
+(Algorithm 4) is itself a fingerprint of hundreds of thousands of numbers, spread over the whole embedding.
+
+    differences   how the suspect differs from the original, in the release's basis
+    scores        the sum of each recipient's sign pattern over the differences
+    naming        from sums to names, with bounded odds of naming anybody wrongly
+    result        what a tracing found
 """
 
+from irwm.tracing.naming import trace, trace_each
 from irwm.tracing.result import Trace, Tracing
-from irwm.tracing.trace import trace, trace_each
 
 __all__ = ["Trace", "Tracing", "trace", "trace_each"]

@@ -1,4 +1,4 @@
-"""What a suspect differs from the original by, in the basis of a release: the numbers that noise is looked for in."""
+"""How a suspect differs from the original, in the basis of a release; tracing looks for noise in these numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from irwm.checkpoint import Checkpoint
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
 
-# One that varies a hundred times the usual was rewritten, and says nothing of how copies were mixed.
+# A row with more times the usual variance was rewritten and does not show how copies were mixed.
 MOST_VARIANCE = 100.0
-# A larger difference is no number a model computes with, and its square is out of float32's range.
+# No model works with a larger difference, and its square may be out of float32's range.
 LARGEST = 1e15
-# Of fewer changed rows a mean says nothing of all, and would only take their own noise off them.
+# The mean of fewer changed rows would say nothing about all rows, and would remove these rows' own noise.
 ROWS_OF_CENTRE = 32
 
 
@@ -25,11 +25,11 @@ class Difference:
     """Differences of some rows.
 
     Attributes:
-        values: (n, d) float32, (suspect - original) B, the usual difference of each coordinate taken off.
-        weights: (n,) float64, what each row counts: large where noise would be large and all else is small.
-        units: (n,) float64, each original row's own deviation ||row|| / sqrt(d); 0 of a row that is not compared.
-        gauges: (n,) float64, `units` again, 0 for rows that were rewritten: what shares are measured with, since the
-            weights would shrink exactly those rows in which a copy's noise happens to be large.
+        values: (n, d) float32, (suspect - original) B, less the usual difference of each coordinate.
+        weights: (n,) float64, the weight of each row: large where noise would be large and all else is small.
+        units: (n,) float64, each original row's own deviation ||row|| / sqrt(d); 0 for a row that is not compared.
+        gauges: (n,) float64, `units`, but 0 for rows that were rewritten. Shares are measured with them, since the
+            weights are smallest in the rows where a copy's noise happens to be large.
     """
 
     values: NDArray[np.float32]
@@ -42,14 +42,14 @@ class Difference:
 class Differences:
     """Reads differences, in this process or another.
 
-    Weights and centre come from the suspect and the original alone. Under the null the recipient's signs are
-    independent of both, so whatever is chosen here leaves the odds as they are.
+    Weights and centre depend only on the suspect and the original. Under the null the recipient's signs are independent
+    of both, so no choice made here changes the odds.
 
     Attributes:
         suspect, model: the checkpoints.
         alignment: how the suspect's coordinates become the original's.
         basis: the release's.
-        centre: (d,) mean difference of each coordinate in ordinary rows, of which no recipient's noise is a part.
+        centre: (d,) mean difference of each coordinate in ordinary rows, which no recipient's noise changes.
         usual: the median row's variance.
     """
 
@@ -64,14 +64,14 @@ class Differences:
     def between(
         cls, suspect: Checkpoint, model: Checkpoint, alignment: Alignment, basis: Basis, sample: NDArray[np.int64]
     ) -> Differences:
-        """Differences of an aligned suspect, with a centre and a usual variance from a sample of tokens."""
+        """Differences of an aligned suspect, with the centre and the usual variance of a sample of tokens."""
         bare = cls(suspect, model, alignment, basis, np.zeros(model.hidden_size), 0.0)
         values, units = bare._raw(sample)
         changed = np.flatnonzero((units > 0) & (np.ptp(values, axis=1) > 0))
         if not changed.size:
             return bare
-        # Rows that were planted or broken take no part in the mean: one of them, of a token that nobody uses, could
-        # move the centre by more than all noise there is.
+        # Planted or broken rows take no part in the mean: one such row, of a token that nobody uses, could move the
+        # centre by more than all noise.
         sizes = np.square(values[changed]).mean(axis=1)
         ordinary = values[changed][sizes <= MOST_VARIANCE * np.median(sizes)]
         centre = ordinary.mean(axis=0) if len(ordinary) >= ROWS_OF_CENTRE else bare.centre
@@ -79,9 +79,9 @@ class Differences:
         return cls(suspect, model, alignment, basis, centre, usual)
 
     def read(self, tokens: NDArray[np.int64]) -> Difference:
-        """The differences of these tokens (n,); of a row that is gone or broken they are 0 and weigh nothing."""
+        """The differences of these tokens (n,); for a row that is gone or broken they are 0, with weight 0."""
         values, units = self._raw(tokens)
-        # A row that is the original's stays at nothing: it is no evidence of anything.
+        # A row that equals the original's stays 0: it is no evidence.
         values[(values != 0).any(axis=1)] -= self.centre
         variance = np.square(values).mean(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""What a tracing found: plain, immutable results that pages, reports and tests read."""
+"""The results of a tracing, which pages, reports and tests read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Trace:
         z: sum of the recipient's signs over the suspect's difference from the original, in units of its deviation
             under random signs; NaN where nothing could be compared.
         log10_p: log10 of a bound on the odds of such a z for a recipient whose copy had no part in the suspect.
-            It holds for any suspect; nothing is assumed of its numbers.
-        log10_risk: the same after paying for every recipient and every tensor looked at.
-        named: whether that is at most the risk asked for.
+            It holds for any suspect; nothing is assumed about its numbers.
+        log10_risk: the same, corrected for the number of recipients and tensors compared.
+        named: whether that is at most the accepted risk.
         share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
-        rows: embedding rows compared; fewer than all where a first pass over very many recipients ruled this one out.
+        rows: embedding rows compared; fewer than all if a first pass over very many recipients ruled this one out.
     """
 
     recipient: str
@@ -42,14 +42,14 @@ class Tracing:
 
     Attributes:
         traces: one per key, in the order of the keys.
-        decoys: (n,) z of recipients that were never issued a copy, scored like everybody else.
-        risk: the odds accepted of naming anybody who had no part, over all recipients together.
+        decoys: (n,) z of recipients who never got a copy, scored like all others.
+        risk: the accepted odds of naming anybody who had no part, over all recipients together.
         alignment: how the suspect's coordinates were put back.
-        tensors_read: how many of the suspect's tensors were read as its embedding; paid for.
-        looks: 2 where a first pass came before the comparison of all rows, else 1; paid for.
+        tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
+        looks: 2 if a first pass came before the comparison of all rows, else 1; part of the correction.
         rows: embedding rows compared for the likeliest recipients.
-        first_pass_rows: rows compared for all, where they were too many for all rows; else the same as `rows`.
-        reason: one sentence; what came of it.
+        first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
+        reason: one sentence; the outcome.
     """
 
     traces: tuple[Trace, ...]
@@ -64,7 +64,7 @@ class Tracing:
 
     @property
     def comparisons(self) -> int:
-        """How often chance had an opportunity, and what every p is multiplied with."""
+        """How many comparisons were made; every p is multiplied by it."""
         return len(self.traces) * self.tensors_read * self.looks
 
     @property
@@ -74,15 +74,15 @@ class Tracing:
 
     @property
     def named(self) -> tuple[Trace, ...]:
-        """Those named, strongest first: at least these had a part."""
+        """The recipients named, strongest first: at least these had a part."""
         return tuple(trace for trace in self.ranked if trace.named)
 
     @property
     def colluders(self) -> float:
-        """Estimated number of copies that the suspect was mixed from in equal parts; NaN where nobody is named.
+        """Estimated number of copies that the suspect was mixed from in equal parts; NaN if nobody is named.
 
-        The mean weight of those named, upside down. Copies that nobody is named for are counted as well, as they
-        make the others' weights smaller.
+        It is one over the mean share of those named. Copies of recipients who are not named count as well, since they
+        make the others' shares smaller.
         """
         named = self.named
         return len(named) / sum(trace.share for trace in named) if named else float("nan")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from irwm.scheme.noise import MEAN_SIZE, place_words, placed
 from irwm.tracing.differences import Differences
 
-# Numbers of a block of differences held at once, 16 MB as float64, and rows of it: all places of one recipient in them
-# fit a core's nearest cache.
+# Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
+# core's nearest cache.
 _BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 512
-# Rows of places made at once, of several recipients where a block has few: a call costs as much as a hundred rows.
+# Rows of places computed at once, for several recipients if a block has few rows: a call costs as much as 100 rows.
 _ROWS_AT_ONCE = 2048
 
 Span = tuple[int, int]
@@ -29,7 +29,7 @@ class Task:
         spans: half-open ranges of token ids.
         stream_keys: the recipients' noise keys; secret, so a task goes to trusted workers only.
         coordinates: num_noise.
-        deviation: sigma_E where noise has that size, None where it is each row's own.
+        deviation: sigma_E where noise has that size, None where it has each row's own.
     """
 
     differences: Differences
@@ -41,13 +41,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What a task adds up to; sums of tasks over other rows may be added.
+    """The result of a task; sums of tasks over other rows may be added.
 
     Attributes:
-        signed: (r,) sum over rows of turn * alternating sum of the difference at the recipient's places, weighed.
+        signed: (r,) weighted sum over rows of turn * alternating sum of the difference at the recipient's places.
         squares: (r,) sum of the same terms squared; its root is the deviation of `signed` under random turns.
         gauged: (r,) the same sum as `signed` with gauges for weights.
-        whole: what `gauged` is on average for the recipient's own copy.
+        whole: the mean of `gauged` for the recipient's own copy.
         rows: rows that were compared.
     """
 
@@ -81,9 +81,9 @@ class Sums:
 def score(task: Task) -> Sums:
     """The sums of one task; pure, so that it may run in any process.
 
-    Each recipient's turn of signs begins at random in every row, by a stream that nobody without the key can tell from
-    fair coins. For a recipient whose copy had no part in the suspect the terms of `signed` therefore have random
-    signs, whatever the suspect is, which is all that the odds rest on.
+    A stream that nobody without the key can tell from fair coins decides with which sign each recipient's noise begins
+    in every row. So for a recipient whose copy had no part in the suspect the terms of `signed` have random signs,
+    whatever the suspect is. The odds rest on nothing else.
     """
     signed, squares, gauged = (np.zeros(len(task.stream_keys)) for _ in range(3))
     total = Sums(signed, squares, gauged, whole=0.0, rows=0)

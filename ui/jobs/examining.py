@@ -19,7 +19,7 @@ from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
-from irwm.ownership.search import Standing, standing
+from irwm.ownership.key_search import Standing, standing
 from irwm.report.document import finding_document, plain
 from irwm.report.error_rates import ErrorRates, NeutralModel
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
@@ -29,7 +29,7 @@ from irwm.report.tracing import verdict as verdict_of
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
-from irwm.tracing.trace import DECOYS, RISK
+from irwm.tracing.naming import DECOYS, RISK
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName

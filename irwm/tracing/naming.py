@@ -1,4 +1,4 @@
-"""Naming recipients: everybody is scored, and a name is given only where chance over all of them is ruled out."""
+"""Naming recipients: all are scored, and one is named only if the odds of naming anybody by chance are small enough."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Progress = Callable[[int, int, str], None]
 
 RISK = 1e-6
 DECOYS = 200
-# Noise coordinates looked up in all before a first pass over some rows rules most recipients out: about half a minute.
+# With more noise coordinates to look up, about half a minute, a first pass over some rows rules out most recipients.
 MOST_PLACES = 2_000_000_000
-# The first pass: this many runs of this many rows, because a keystream is cheapest read in runs.
+# The first pass: this many runs of this many rows, because consecutive rows of a keystream are read fastest.
 FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
-# Who is scored on all rows after it. A recipient in doubt ranks among the first of 100 000 by far.
+# Recipients scored on all rows after it. One who had a part ranks far above that among 100 000.
 FINALISTS = 1000
 # Recipients in one task: long enough to outweigh sending it, short enough to show progress.
 _RECIPIENTS_PER_TASK = 5000
@@ -61,14 +61,14 @@ def trace_each(
     decoys: int = DECOYS,
     progress: Progress | None = None,
 ) -> Tracing:
-    """Score every recipient's noise in the suspect, and decoys' beside them.
+    """Score every recipient's noise in the suspect, and the noise of decoys.
 
     Args:
         examination: the suspect against the unmarked original.
-        keys: keys with noise (`noise_coordinates` above 0); one without cannot be traced by noise and gets no z.
-        risk: odds accepted of naming anybody at all who had no part, over all keys together.
-        executor: runs the scoring; in this process where none is given. Tasks carry the recipients' noise keys.
-        decoys: how many recipients that were never issued a copy are scored as well.
+        keys: keys with noise (`noise_coordinates` above 0); a key without noise gets no z.
+        risk: accepted odds of naming anybody who had no part, over all keys together.
+        executor: runs the scoring; None runs it in this process. Tasks contain the recipients' noise keys.
+        decoys: how many recipients who never got a copy are scored as well.
         progress: called with tasks done, tasks in all and what is being done.
 
     Raises:
@@ -82,16 +82,11 @@ def trace_each(
         raise ParameterError("there is no key to trace", expected="at least one key")
     for key in keys:
         check_geometry(key, examination.original)
-    _check_original(keys, examination.original)
+    for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
+        check_original(key, examination.original)
     readings = [each.borne_out for each in examination.aligned]
     found = [_traced(each, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
     return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
-
-
-def _check_original(keys: Sequence[Key], model: Checkpoint) -> None:
-    """The original of one key of each fingerprint; all others of that fingerprint have the same."""
-    for key in {key.model_fingerprint: key for key in keys}.values():
-        check_original(key, model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +96,8 @@ class _Group:
     Attributes:
         numbers: (r,) their places among the keys.
         stream_keys: their noise keys.
-        derivation: any of theirs; basis and decoys are the same for all.
-        parameters: theirs, of which the basis is a function.
+        derivation: that of any of them; basis and decoys are the same for all.
+        parameters: those of all of them, since the basis depends on them.
     """
 
     numbers: NDArray[np.int64]
@@ -112,19 +107,20 @@ class _Group:
 
     @classmethod
     def all_of(cls, keys: Sequence[Key]) -> list[_Group]:
-        members: dict[bytes, list[int]] = {}
-        derivations = [key.derivation if key.parameters.noise_coordinates else None for key in keys]
-        for number, derivation in enumerate(derivations):
-            if derivation is not None:
-                members.setdefault(derivation.basis_key(), []).append(number)
-        groups = []
-        for numbers in members.values():
-            own = [derivations[number] for number in numbers]
-            stream_keys = tuple(derivation.noise_key() for derivation in own if derivation is not None)
-            first = own[0]
-            assert first is not None
-            groups.append(cls(np.array(numbers), stream_keys, first, keys[numbers[0]].parameters))
-        return groups
+        members: dict[bytes, list[tuple[int, Derivation]]] = {}
+        for number, key in enumerate(keys):
+            if key.parameters.noise_coordinates:
+                derivation = key.derivation
+                members.setdefault(derivation.basis_key(), []).append((number, derivation))
+        return [
+            cls(
+                numbers=np.array([number for number, _ in group]),
+                stream_keys=tuple(derivation.noise_key() for _, derivation in group),
+                derivation=group[0][1],
+                parameters=keys[group[0][0]].parameters,
+            )
+            for group in members.values()
+        ]
 
 
 def _traced(
@@ -143,7 +139,7 @@ def _traced(
     alignment = suspect.alignment
     groups = _Group.all_of(keys) if alignment.aligned and suspect.holds_embedding else []
     for index, group in enumerate(groups):
-        # Decoys are shared out among the groups, each group's drawn from its own secret.
+        # Each group gets its share of the decoys, drawn from its own secret.
         count = decoys // len(groups) + (index < decoys % len(groups))
         extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
         scored = _scored(suspect, group, extra, executor, progress)
@@ -187,7 +183,7 @@ class _Scored:
     share: NDArray[np.float64]
     rows: NDArray[np.int64]
     first_rows: int
-    looks: int  # at one recipient: on some rows, and then on all; both are paid for
+    looks: int  # how often one recipient is scored: on some rows and then on all; the risk is multiplied by it
 
 
 def _scored(
@@ -216,7 +212,7 @@ def _scored(
     z = np.concatenate([each.z for each in passes])
     share = np.concatenate([each.share for each in passes])
     rows = np.full(len(everybody), passes[0].rows)
-    # Decoys go on whatever they look like, to be shown beside the likeliest as their equals.
+    # All decoys are scored on all rows, so that they can be shown beside the likeliest recipients.
     likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
     finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everybody))])
     last = replace(whole, stream_keys=tuple(everybody[i] for i in finalists))
@@ -226,10 +222,10 @@ def _scored(
 
 
 def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
-    """Runs of rows, one somewhere in each part of a vocabulary of `s`; all of it where it is that small.
+    """Runs of rows, one in each part of a vocabulary of `s` rows; the whole vocabulary if it is small.
 
-    Where they are follows from the release's secret: a thief who knew could spoil just these few rows, and with them
-    the first pass and what the differences are centred by.
+    Their places follow from the release's secret: a thief who knew them could spoil just these few rows, and with them
+    the first pass and the centre of the differences.
     """
     part = s // FIRST_PASS_RUNS
     if part <= FIRST_PASS_RUN:

@@ -33,7 +33,7 @@ import irwm
 from irwm.evidence.detection import reading_of
 from irwm.evidence.finding import Reading
 from irwm.evidence.verdict import log10_risk
-from irwm.ownership.search import evidence_bits
+from irwm.ownership.key_search import evidence_bits
 from irwm.scheme import statistic as stat
 from irwm.scheme.equations import permute_rows
 from irwm.scheme.invariant import invariant

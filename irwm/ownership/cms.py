@@ -1,8 +1,8 @@
-"""What a time-stamp is made of (RFC 3161, RFC 5652), and the signature on it, checked against the very certificate.
+"""The structures of a time-stamp (RFC 3161, RFC 5652), and the check of its signature.
 
-The structures are read and written by `cryptography`'s strict DER: definite lengths, every byte accounted for.
-A token may hold several certificates. The one that counts is the one whose key verifies the signature and whose digest
-stands among the signed attributes (RFC 5035, RFC 5816), so that a certificate cannot be swapped for a namesake.
+`cryptography`'s strict DER reads and writes them: definite lengths, and no byte left over. A token may hold several
+certificates. The one that counts verifies the signature with its key and has its digest among the signed attributes
+(RFC 5035, RFC 5816), so that nobody can replace it by one of the same name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.x509 import ObjectIdentifier
 SIGNED_DATA = ObjectIdentifier("1.2.840.113549.1.7.2")
 TST_INFO = ObjectIdentifier("1.2.840.113549.1.9.16.1.4")
 SHA256 = ObjectIdentifier("2.16.840.1.101.3.4.2.1")
-# SHA-1 and MD5 signatures can be made to fit two contents, so a date signed with them dates nothing.
+# A SHA-1 or MD5 signature can be made to fit two contents, so it proves no date.
 _HASHES: Mapping[ObjectIdentifier, Any] = {
     SHA256: hashes.SHA256,
     ObjectIdentifier("2.16.840.1.101.3.4.2.2"): hashes.SHA384,
@@ -74,7 +74,7 @@ class Attribute:
 
 @asn1.sequence
 class Signer:
-    """SignerInfo; what is signed is the attributes' own bytes."""
+    """SignerInfo; the signature is over the attributes' own bytes."""
 
     version: int
     identifier: asn1.TLV
@@ -87,7 +87,7 @@ class Signer:
 
 @asn1.sequence
 class SignedData:
-    """The certificates are a SET that authorities write in any order, which a strict SET OF would refuse."""
+    """The certificates are a SET. Authorities write them in any order, which a strict SET OF would refuse."""
 
     version: int
     digest_algorithms: asn1.TLV
@@ -137,7 +137,7 @@ class _SigningCertificate:
 
 
 def sort_certificates(token: Token) -> None:
-    """Puts a token's certificates into DER's order, which strict readers ask for and the signature does not cover."""
+    """Puts a token's certificates into DER's order, which strict readers require and the signature does not cover."""
     if token.signed.certificates is not None:
         token.signed.certificates.sort(key=asn1.encode_der)
 
@@ -146,8 +146,8 @@ def signing_certificate(token: Token) -> x509.Certificate:
     """The certificate inside the token that verifiably signed its content.
 
     Raises:
-        ValueError: it is not signed data over one TSTInfo with one signer; or the content was not signed by a
-            certificate inside, or the signature does not say by which.
+        ValueError: it is not signed data over one TSTInfo with one signer, no certificate inside signed the content, or
+            the signature does not say which certificate did.
     """
     if token.kind != SIGNED_DATA or token.signed.content.kind != TST_INFO:
         raise ValueError("what is signed is not a time-stamp")
@@ -179,7 +179,7 @@ def signing_certificate(token: Token) -> x509.Certificate:
 
 
 def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
-    """Signed attributes, each with its one value; a name that stands twice is nobody's to choose from."""
+    """Signed attributes, each with its one value; one that occurs twice is refused, since either might be meant."""
     attributes: dict[ObjectIdentifier, asn1.TLV] = {}
     for each in asn1.decode_der(_Attributes, asn1.encode_der(_Only(value=found))).each:
         (only,) = each.values.as_list()

@@ -1,9 +1,9 @@
 """Two claims on one model (the paper's "Multiple Claims of Ownership"): every key tested on every model.
 
-A claimant brings the original he says he trained, the key made for it, and the copy he released. A thief can bring the
-same: he marks our release once more (M12), or calls an altered copy of it his original and marks that (Mo', M1'). What
-gives him away is that *our* mark is in what he calls his original, while his is not in ours. `rules` says who can show
-what; this module makes the tests.
+A claimant brings the original that he says he trained, the key made for it, and the copy he released. A thief can bring
+the same: he marks our release once more (M12), or calls an altered copy of it his original and marks that (Mo', M1').
+But *our* mark is then in what he calls his original, and his mark is not in ours. This module makes the tests; `rules`
+says who can show what.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from irwm.evidence.finding import FOUND, NOT_FOUND, Finding
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.key import Key
+from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import Ruling, rule, winner_of
-from irwm.ownership.search import Standing, standing
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
 MOST_CLAIMS = 20
@@ -32,12 +32,12 @@ class Claim:
     """What one claimant brings.
 
     Attributes:
-        claimant: a name, another for every claim.
+        claimant: a name, different for every claim.
         original: the unmarked model that the claimant says is the original.
         key: the key made for it.
         released: the claimant's own marked copy, where there is one.
         committed_utc: when an independent authority dated the key's commitment (`read_response`, trusted), ISO 8601
-            with its zone; None where nobody did.
+            with its zone; None if nobody did.
     """
 
     claimant: str
@@ -56,11 +56,11 @@ class Test:
         model: the model's name, "original of …", "release of …" or the exhibit's.
         kind: "original", "release" or "exhibit".
         brought_by: the claimant whose original or release it is; "" for an exhibit that nobody brings as his own.
-        finding: the finding, paid for all comparisons of the dispute; None where the key was refused.
-        refused: why the key does not fit its own claimant's original; "" where it does.
+        finding: the finding, corrected for all comparisons of the dispute; None if the key was refused.
+        refused: why the key does not fit its own claimant's original; "" if it does.
     """
 
-    __test__ = False  # no test case, whatever a collector of tests thinks of the name
+    __test__ = False  # pytest must not collect it
 
     claimant: str
     model: str
@@ -75,7 +75,7 @@ class Test:
 
     @property
     def absent(self) -> bool:
-        """Whether the mark is known not to be there; inconclusive is neither."""
+        """Whether the mark is known not to be there; an inconclusive test is neither found nor absent."""
         return self.finding is not None and self.finding.verdict == NOT_FOUND
 
     @property
@@ -90,11 +90,11 @@ class Test:
 
     @property
     def log10_risk(self) -> float:
-        """Corrected odds that a model without the mark reads so; 0 where nothing was read."""
+        """log10 of the corrected odds that a model without the mark gives this reading; 0 if nothing was read."""
         return 0.0 if self.finding is None else log10_risk(self.finding.reading, self.finding.comparisons)
 
     def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing:
-        """What it is worth against a claimant who searched for his key."""
+        """The value of this test against a claimant who searched for his key."""
         return standing(self.log10_risk, committed_utc, seen_utc)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,14 +115,14 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a dispute came to.
+    """The outcome of a dispute.
 
     Attributes:
         tests: every key on every model, by claimant and model.
-        comparisons: how many tests each finding pays for.
+        comparisons: how many tests each finding is corrected for.
         rulings: one for every two claimants.
-        remarks: a sentence for each claim that fails by itself, whoever stands against it.
-        winner: the claimant for whom every ruling against another went, or None.
+        remarks: a sentence for each claim that fails by itself, without any other claim.
+        winner: the claimant who won every ruling against another, or None.
         sentence: the outcome in plain words.
     """
 
@@ -169,8 +169,8 @@ def resolve(
 
     Args:
         claims: two or more; their order does not matter.
-        exhibits: models in dispute that nobody calls his own, each with a name. One whose embedding a claimant brings
-            himself, bit for bit, is tested but decides nothing as an exhibit; a remark says so.
+        exhibits: models in dispute that nobody calls his own, each with a name. If a claimant brings the same
+            embedding, bit for bit, the exhibit is tested but decides nothing, and a remark says so.
         device, seed: as for `irwm.detect`.
         progress: called with tests done, tests in all and what is being tested.
         cancelled: asked between tests; true stops the work with CancelledError.
@@ -195,7 +195,7 @@ def resolve(
 
 
 def decide(claims: Sequence[Claim], tests: Sequence[Test]) -> Outcome:
-    """What the tests of a dispute come to; with another date in a claim nothing has to be tested anew.
+    """The outcome of the tests of a dispute; if only a date in a claim changes, the tests need not be repeated.
 
     Raises:
         ParameterError: a date cannot be used.
@@ -226,7 +226,7 @@ def _brought(claims: Sequence[Claim]) -> Iterator[_Model]:
 
 
 def _whose(exhibit: Checkpoint, brought: Sequence[_Model]) -> str:
-    """The claimant who brings this very embedding himself, so that as an exhibit it shows nothing; "" for none."""
+    """The claimant who brings the same embedding himself, so that the exhibit shows nothing; "" for none."""
     return next((each.brought_by for each in brought if each.checkpoint.fingerprint == exhibit.fingerprint), "")
 
 
@@ -250,7 +250,7 @@ def _check_dates(claims: Sequence[Claim]) -> None:
 def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
     for claim in claims:
         refused = ""
-        # His own original first: a key that was not made for it is refused before it accuses anybody.
+        # The claimant's own original first: a key that was not made for it is refused before it accuses anybody.
         own_first = sorted(models, key=lambda model: (model.brought_by, model.kind) != (claim.claimant, ORIGINAL))
         for model in own_first:
             finding = None

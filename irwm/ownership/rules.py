@@ -1,11 +1,15 @@
-"""Who can show what when two claims meet: the rules of a dispute, each with its numbers and its sentence.
+"""Who of two claimants can show what: the rules of a dispute, each with its numbers and its sentence.
 
-In this order: a key that does not fit its own original shows nothing; whose "original" carries the other's mark made it
-from the other's release; whose release does, while the other's is free of his, made that from it; where one model
-carries both marks, or the originals are related, the earlier of two time-stamped commitments decides; where the
-originals are known to have nothing to do with each other, the mark in the exhibit does. All else stays undecided, with
-what would decide it. A mark counts only if a search for a key could not have found it (`search.Standing`), and no rule
-looks at the order of the claimants.
+The rules, in this order:
+
+1. A key that does not fit its own original shows nothing.
+2. If a claimant's "original" carries the other's mark, he made it from the other's release.
+3. If a claimant's release carries the other's mark, and the other's release does not carry his, he made his from it.
+4. If one model carries both marks, or the originals are related, the earlier of two time-stamped commitments decides.
+5. If the originals are known to be unrelated, the mark in the exhibit decides.
+
+Everything else stays undecided, and the ruling says what would decide it. A mark counts only if a search for a key
+could not have found it (`key_search.Standing`). No rule looks at the order of the claimants.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from irwm.errors import printable
-from irwm.ownership.search import Standing
+from irwm.ownership.key_search import Standing
 
 UNFIT, ORIGINAL_MARKED, EARLIER = "key does not fit", "original carries the other's mark", "earlier commitment"
 RELEASE_MARKED = "release carries the other's mark"
@@ -27,7 +31,7 @@ Party = tuple[str, str | None]
 
 
 class Tested(Protocol):
-    """What the rules read of `dispute.Test`."""
+    """What the rules read of a `dispute.Test`, or of its record in a report."""
 
     @property
     def claimant(self) -> str: ...
@@ -54,15 +58,15 @@ class Tested(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What two claims against each other came to.
+    """The outcome between two claims.
 
     Attributes:
-        claimants: the two, by name.
-        rule: which rule decided, or "undecided".
-        winner: for whom, or None.
+        claimants: the two names.
+        rule: the rule that decided, or "undecided".
+        winner: the claimant it decided for, or None.
         sentence: the result in plain words, with its numbers.
-        would_decide: what would decide it; "" where it is decided.
-        margin_bits: evidence that the decision rests on, less what a search could have forged; None for a date alone.
+        would_decide: what would decide it; "" if it is decided.
+        margin_bits: bits of evidence for the decision, less what a search could have forged; None for a date alone.
     """
 
     claimants: tuple[str, str]
@@ -78,7 +82,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two, with the tests of his key."""
+    """One of the two claimants, with the tests of his key."""
 
     name: str
     committed_utc: str | None
@@ -107,7 +111,7 @@ class _Side:
 
     @property
     def exhibits(self) -> tuple[Tested, ...]:
-        """In dispute; without what a claimant brings himself, whatever else it is called."""
+        """The models in dispute, without those that a claimant also brings as his own."""
         return tuple(each for each in self.tests if each.kind == "exhibit" and not each.brought_by)
 
     @property
@@ -115,8 +119,8 @@ class _Side:
         return None if self.committed_utc is None else datetime.fromisoformat(self.committed_utc)
 
     def bits(self, test: Tested) -> float:
-        """Evidence less what a search could have gained, whatever the dates: the other's commitment says that his
-        model was there by then, not that it was not there, to be searched against, long before."""
+        """Evidence less what a search could have gained. Dates do not count: the other's commitment says that his model
+        existed by then, but it may have existed, and been searched against, long before."""
         return test.standing(None, None).margin_bits
 
     def shows(self, test: Tested) -> bool:
@@ -144,7 +148,7 @@ def rule(one: Party, other: Party, tests: Sequence[Tested]) -> Ruling:
 
 
 def winner_of(claimants: Sequence[str], rulings: Sequence[Ruling]) -> str | None:
-    """The claimant for whom every ruling against another went, or None."""
+    """The claimant who won every ruling against another, or None."""
     for name in claimants:
         if all(each.winner == name for each in rulings if name in each.claimants):
             return name
@@ -152,7 +156,7 @@ def winner_of(claimants: Sequence[str], rulings: Sequence[Ruling]) -> str | None
 
 
 def _side(party: Party, other: Party, tests: Sequence[Tested]) -> _Side:
-    """A third claimant's models are not looked at here: each two claims are ruled by what the two bring."""
+    """One side, without a third claimant's models: only what the two bring decides between them."""
     kept = [t for t in tests if t.claimant == party[0] and t.brought_by in (party[0], other[0], "")]
     kept.sort(key=lambda test: (test.kind, test.model))
     return _Side(*party, other[0], tuple(kept))
@@ -165,7 +169,7 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
         return _open(a, b, "Neither key fits the original that its claimant brings, so neither shows anything.", "keys")
     bad, good = (a, b) if a.unfit else (b, a)
     said = f"The key of {bad.who} was not made for the original that {bad.who} brings, so {bad.who} shows nothing."
-    # A mark in an exhibit may be a second one, over that of the claimant whose key could not be tried.
+    # A mark in an exhibit may be a second one, written over the mark of the claimant whose key could not be tried.
     at_stake = [t for t in good.tests if t.brought_by == bad.name and good.shows(t)]
     if not at_stake:
         shown = [t for t in good.exhibits if good.shows(t)]
@@ -202,7 +206,7 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
 
 
 def _release_marked(a: _Side, b: _Side) -> Ruling | None:
-    """Nobody can put his mark into what the other brings; so a one-sided find there tells who worked on whose copy."""
+    """Nobody can put his mark into what the other brings, so a mark on one side only shows who used whose copy."""
     for side, other in ((a, b), (b, a)):
         own, test, back = side.own_release, side.in_their_release, other.in_their_release
         if own is None or test is None or back is None:
@@ -217,7 +221,7 @@ def _release_marked(a: _Side, b: _Side) -> Ruling | None:
 
 
 def _by_date(a: _Side, b: _Side) -> Ruling | None:
-    """Where one model carries both marks; or where the originals are related and the marks do not speak against it."""
+    """If one model carries both marks, or the originals are related and no mark contradicts the date."""
     both = sorted(a.shown() & b.shown())
     earlier = _earlier(a, b)
     if earlier is None:
@@ -238,7 +242,7 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
 
 def _only_one(a: _Side, b: _Side) -> Ruling | None:
     if not _unrelated(a, b):
-        return None  # the one whose mark is missing may be the one whose mark was taken off
+        return None  # the missing mark may have been removed
     for side, other in ((a, b), (b, a)):
         mine = [t for t in side.exhibits if side.shows(t)]
         if mine and all(t.absent or t.unrelated for t in other.exhibits) and not any(t.found for t in other.exhibits):
@@ -293,13 +297,13 @@ def _related(a: _Side, b: _Side) -> bool:
 
 
 def _unrelated(a: _Side, b: _Side) -> bool:
-    """Whether the originals are known to have nothing to do with each other; that nobody can tell is not enough."""
+    """Whether the originals are known to be unrelated; that nobody can tell is not enough."""
     return not _related(a, b) and (a.in_their_original.unrelated or b.in_their_original.unrelated)
 
 
 def _earlier(a: _Side, b: _Side) -> _Side | None:
-    """Whose commitment is earlier, where both are dated: anybody can have a key stamped today, so that the other has
-    no date says nothing about when the other's key was made."""
+    """The side with the earlier commitment, if both are dated: anybody can have a key stamped today, and a missing date
+    says nothing about when a key was made."""
     if a.time is None or b.time is None or a.time == b.time:
         return None
     return a if a.time < b.time else b

@@ -1,9 +1,9 @@
 """Time-stamps by file (RFC 3161): an independent authority signs that a digest existed at a time.
 
-`request` makes the file that is sent to any authority, `read_response` checks what came back, without a network: the
-answer must be granted, over this digest, to this request, and signed by the certificate inside, which must be one for
-time-stamping and have been valid then. Whether that certificate is anybody's is another question: anyone can make one.
-Only a chain to a root that the reader gives makes a time-stamp `trusted`. Revocation is not looked up.
+`request` makes the file that is sent to any authority. `read_response` checks the answer without a network: it must be
+granted, for this digest and this request, and signed by the certificate inside, which must be for time-stamping and
+valid at that time. Anyone can make such a certificate. Only a chain to a root that the reader gives makes a time-stamp
+`trusted`. Revocation is not looked up.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Timestamp:
     Attributes:
         time_utc: when the authority signed, ISO 8601, UTC.
         authority: the name in the signing certificate.
-        trusted: whether that certificate leads to one of the roots given. Without it the time is only what an unknown
+        trusted: whether that certificate leads to one of the roots given. If not, the time is only what an unknown
             signer says.
         serial: the authority's number of this time-stamp.
-        accuracy_s: how far the authority says it may be off, seconds; 0 where it says nothing.
+        accuracy_s: the error in seconds that the authority states; 0 if it states none.
     """
 
     time_utc: str
@@ -64,7 +64,7 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
 
     Args:
         digest_hex: hex SHA-256, `Commitment.digest`.
-        nonce: a number nobody else uses, 64 bits from the operating system if None.
+        nonce: a number that nobody else uses; None for 64 bits from the operating system.
 
     Raises:
         TimestampError: not a SHA-256, or a nonce that is negative or too long.
@@ -74,7 +74,8 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
         nonce = int.from_bytes(os.urandom(NONCE_BYTES), "big")
     if not 0 <= nonce < 2**160:
         raise TimestampError("the request's nonce is out of range", expected="0 to 2^160", found=str(nonce)[:60])
-    # rfc3161_client's builder hashes a document itself and draws the nonce; here are a digest and, in tests, a nonce.
+    # rfc3161_client's builder hashes a document and draws the nonce itself; here a digest and, in tests, a nonce is
+    # given.
     imprint = cms.Imprint(algorithm=cms.Algorithm(oid=cms.SHA256, parameters=asn1.Null()), digest=digest)
     return asn1.encode_der(cms.Request(version=1, imprint=imprint, nonce=nonce, wants_certificate=True))
 
@@ -89,8 +90,8 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
         roots_pem: certificates that the reader trusts, PEM; None to leave the authority unproven.
 
     Raises:
-        TimestampError: the answer is no answer to this request over this digest, it was altered, or its certificate is
-            missing, no time-stamping certificate or was not valid then.
+        TimestampError: the answer does not belong to this request and digest, it was altered, or its certificate is
+            missing, not for time-stamping or was not valid at that time.
     """
     digest = _digest(digest_hex)
     nonce = _read_request(request, digest)
@@ -101,7 +102,7 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
     info = parsed.tst_info
     _check_info(info, digest, nonce)
     with warnings.catch_warnings():
-        # Old certificates break rules that newer library versions warn of; they are judged here all the same.
+        # Newer library versions warn of old certificates that break rules; they are checked here nevertheless.
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         try:
             certificate = cms.signing_certificate(token)
@@ -159,7 +160,7 @@ def _read_request(request: bytes, digest: bytes) -> int | None:
 
 
 def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
-    """Our reading of the token and the library's reading of the same bytes."""
+    """The token as we read it, and as the library reads the same bytes."""
     try:
         answer = asn1.decode_der(cms.Response, response)
     except ValueError as error:
@@ -210,7 +211,7 @@ def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) 
 
 
 def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> None:
-    """The chain is found by issuer and number: they must lead to the certificate whose key and purpose were checked."""
+    """The library finds the chain by issuer and number, which must name the certificate that was checked here."""
     name = (certificate.issuer, certificate.serial_number)
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     signers = [(each.issuer, each.serial_number) for each in parsed.signed_data.signer_infos]
@@ -220,7 +221,7 @@ def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> No
 
 def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
     """Whether the signing certificate leads to one of the roots, all valid at the time."""
-    # All that came along, not what seems to stand between: names are compared in more than one way.
+    # All certificates inside, and not only those that seem to form the chain: there are several ways to compare names.
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     roots = [each for each in roots if _may_lead_to_dates(each)]
     if not roots or not all(map(_may_lead_to_dates, inside)):
@@ -233,7 +234,7 @@ def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: 
 
 
 def _may_lead_to_dates(authority: x509.Certificate) -> bool:
-    """Whether what a certificate of an authority says it is for, if it says so, allows time-stamping below it."""
+    """Whether an authority's certificate allows time-stamping below it, or does not restrict its purposes."""
     try:
         usage = authority.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:

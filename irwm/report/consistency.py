@@ -15,7 +15,7 @@ from irwm.errors import IrwmError
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
-from irwm.ownership.search import evidence_bits, standing
+from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import tracing
 from irwm.report.document import ALWAYS_THERE, ReportError, plain
 from irwm.report.error_rates import clopper_pearson

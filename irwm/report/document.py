@@ -18,7 +18,7 @@ import numpy as np
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.errors import printable
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
-from irwm.ownership.search import Standing
+from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import tracing, weight, wording
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest

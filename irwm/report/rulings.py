@@ -15,8 +15,8 @@ from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE
+from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import rule, winner_of
-from irwm.ownership.search import Standing, standing
 from irwm.report.document import ReportError, plain
 from irwm.report.reproduction import Difference, same
 

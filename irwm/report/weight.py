@@ -9,8 +9,8 @@ from typing import Any
 from irwm import Finding
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import log10_risk
-from irwm.ownership.search import Standing, evidence_bits
-from irwm.ownership.search import standing as standing_of
+from irwm.ownership.key_search import Standing, evidence_bits
+from irwm.ownership.key_search import standing as standing_of
 from irwm.report import tracing, wording
 
 

@@ -15,7 +15,7 @@ from irwm import Finding
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import odds
-from irwm.ownership.search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
+from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
 

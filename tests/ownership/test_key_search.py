@@ -18,7 +18,7 @@ from benchmarks.forgery import best_permutations, read, whole_keys
 from irwm.errors import KeyFormatError, KeyMismatchError
 from irwm.keys.digests import rows_digest
 from irwm.ownership import standing
-from irwm.ownership.search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
+from irwm.ownership.key_search import COMMITTED, LATE, UNCOMMITTED, UNDATED, evidence_bits
 from irwm.scheme.derivation import canonical
 from irwm.scheme.row_pool import RowPool
 

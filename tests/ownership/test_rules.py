@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irwm.ownership import rules
-from irwm.ownership.search import Standing, standing
+from irwm.ownership.key_search import Standing, standing
 
 MODELS = (("original", "A"), ("release", "A"), ("original", "B"), ("release", "B"), ("exhibit", ""))
 DATES = (None, "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z")

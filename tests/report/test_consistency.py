@@ -13,7 +13,7 @@ import irwm
 from irwm.evidence.decoys import decoys
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS
-from irwm.ownership.search import standing
+from irwm.ownership.key_search import standing
 from irwm.report import from_json, to_json, tracing
 from irwm.report.consistency import contradictions
 from irwm.report.error_rates import ErrorRates

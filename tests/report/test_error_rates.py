@@ -11,7 +11,7 @@ import pytest
 
 import irwm
 from irwm.evidence.decoys import Decoys, decoys
-from irwm.ownership.search import standing
+from irwm.ownership.key_search import standing
 from irwm.report import from_json, render_html, reproduce, to_json, wording
 from irwm.report.document import without_times
 from irwm.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from irwm.ownership.search import Standing, standing
+from irwm.ownership.key_search import Standing, standing
 from irwm.report import wording
 
 ROOT = Path(__file__).parents[2]

@@ -1,9 +1,9 @@
-"""How much a search could have helped a false claimant, against the bits of the evidence.
+"""How far a search for a key could have forged the evidence, in bits.
 
-Nothing in a key is chosen freely, so a key that "finds" itself in a stranger's model can only be had by trying whole
-keys: about 2^b of them for evidence of b bits. What ends the search is a commitment that somebody else dated before the
-claimant could get at the suspect. All that is compared here is the day from which on the suspect is said to be known: a
-claimant who had it earlier could search earlier, and whether he had it no date shows.
+Nothing in a key is chosen freely. So to get a key that "finds" itself in a stranger's model somebody has to try whole
+keys, about 2^b of them for evidence of b bits. A commitment that somebody else dated before the claimant had access to
+the suspect ends the search. Only the day since which the suspect is said to be known is compared here: a claimant who
+had it earlier could search earlier, and no date shows whether he had it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# Whole keys that a claimant without an earlier commitment is taken to have tried. One trial needs some ten thousand
-# operations at the very least (a derivation, one row's order, one statistic); 2^80 of them keep a machine of 10^18
-# operations a second busy for more than three centuries.
+# log2 of the keys that a claimant without an earlier commitment is assumed to have tried. One trial needs at least ten
+# thousand operations (a derivation, one row's order, one statistic); 2^80 of them take a machine with 10^18 operations
+# a second more than three centuries.
 SEARCH_BITS = 80.0
 
 COMMITTED = "committed before"
@@ -25,14 +25,14 @@ UNCOMMITTED = "not committed"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the evidence is worth against a claimant who searched for a key.
+    """The value of the evidence against a claimant who searched for a key.
 
     Attributes:
-        status: "committed before" the suspect appeared, "committed too late", "suspect not dated" (a commitment is
-            there but nobody said when the suspect appeared), or "not committed".
-        evidence_bits: -log2 of the corrected odds that a model without the mark reads like this.
-        search_bits: log2 of the keys that the claimant could have tried; 0 for one committed before, which holds if he
-            had no access to the suspect until then.
+        status: "committed before" the suspect appeared, "committed too late", "suspect not dated" (there is a
+            commitment, but nobody said when the suspect appeared), or "not committed".
+        evidence_bits: -log2 of the corrected odds that a model without the mark gives this reading.
+        search_bits: log2 of the keys that the claimant could have tried; 0 if committed before, provided that he had no
+            access to the suspect until then.
         committed_utc, suspect_seen_utc: the two times compared, ISO 8601, or None.
     """
 
@@ -44,12 +44,12 @@ class Standing:
 
     @property
     def margin_bits(self) -> float:
-        """Bits that are left; below zero a search alone explains the finding."""
+        """The bits left; below zero a search alone explains the finding."""
         return self.evidence_bits - self.search_bits
 
     @property
     def searched_bits(self) -> float:
-        """Bits that are left against a claimant who could get at the suspect before he committed to his key."""
+        """The bits left against a claimant who had access to the suspect before he committed to his key."""
         return self.evidence_bits - SEARCH_BITS
 
 
@@ -59,12 +59,12 @@ def evidence_bits(log10_risk: float) -> float:
 
 
 def standing(log10_risk: float, committed_utc: str | None = None, suspect_seen_utc: str | None = None) -> Standing:
-    """How a claim stands whose evidence has these corrected odds.
+    """The standing of a claim whose evidence has these corrected odds.
 
     Args:
         log10_risk: `irwm.evidence.verdict.log10_risk` of the finding.
         committed_utc: when an independent authority dated the key's commitment, ISO 8601 with its zone; None for never.
-        suspect_seen_utc: since when the suspect is known to have existed, likewise; None where nobody knows.
+        suspect_seen_utc: since when the suspect is known to have existed, likewise; None if nobody knows.
 
     Raises:
         ValueError: a time is not ISO 8601 or names no zone.

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.attacks.equivalence import Step
-from irwm.release.embedding_bytes import NoisyRows
 from irwm.release.insertion import marked_rows
+from irwm.release.patches import NoisyRows
 
 SECRET = bytes([7]) * 32
 # What the thief does to the leaked copy that the browser tests examine and the screenshots show.

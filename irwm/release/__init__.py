@@ -1,19 +1,17 @@
 """Everything that writes a checkpoint: a mark inserted, and a release published without ever leaving half of one.
 
-    insertion         solve the marked rows, publish them, read them back (Algorithms 2 and 5)
-    embedding_bytes   the bytes of new rows in the place of the embedding's
+    insertion   solve the marked rows, publish them, read them back (Algorithms 2 and 5)
 
 Publishing, from an opened checkpoint to a new folder:
 
-    patches           the byte ranges that change
-    selection         which files come along, and which would give unmarked weights away
-    partial           the locked NAME.partial folder, and sweeping those of dead runs
-    publish           copy, hash, verify, rename
-    cloning           blocks shared between the copies of one release, where the disk can
-    manifest          SHA256SUMS, for `sha256sum -c`
-    refusals          what a disk says when it refuses, as typed errors
+    patches     the byte ranges that change: new rows in the place of the embedding's
+    selection   which files are copied, and which would give unmarked weights away
+    partial     the locked NAME.partial folder, and the removal of those that dead runs left
+    publish     copy, hash, verify, rename
+    cloning     blocks shared between the copies of one release, if the disk can
+    manifest    SHA256SUMS, for `sha256sum -c`
 
-What is offered here is publishing alone; `insertion` needs alignment and detection, which take long to import.
+This package exports publishing only: `insertion` needs alignment and detection, which take long to import.
 """
 
 from irwm.release.manifest import MANIFEST_NAME, Manifest, ManifestCheck, read_manifest, verify_manifest

@@ -1,9 +1,9 @@
-"""Sharing a file's blocks between the copies of one release, where the file system can (a reflink).
+"""Sharing a file's blocks between the copies of one release, if the file system can (a reflink).
 
-What is cloned is a file of a copy that this very run has written and hashed. A clone takes no room and no time, and
-from then on it is a file of its own: whatever is written to one of the two is not seen in the other. A hard link is
-never used instead. It is one file under two names, so that an edit, a repair or a change of permissions in one
-recipient's folder would reach all the others, and break every manifest at once.
+Only a file of a copy that this run has written and hashed is cloned. A clone takes no room and no time, and it is a
+file of its own: writing to one of the two does not change the other. Hard links are never used: they are one file with
+two names, so an edit, a repair or a change of permissions in one recipient's folder would reach all the others and
+break every manifest at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ try:
 except ImportError:  # Windows: files are copied there
     fcntl = None  # type: ignore[assignment]
 
-# _IOW(0x94, 9, int) of linux/fs.h. Where a processor numbers it in another way the kernel knows no such call, and
-# the file is copied.
+# _IOW(0x94, 9, int) of linux/fs.h. On processors that number it differently the kernel has no such call, and the file
+# is copied.
 _FICLONE = 0x40049409
-# How a kernel or file system says that it cannot: no such call, not these files, not between these disks. Anything
-# else, a full disk above all, is an error as for a copy.
+# The errors of a kernel or file system that cannot clone: no such call, not these files, not between these disks. All
+# others, such as a full disk, are errors as for a copy.
 _CANNOT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
-# O_EXCL: in our own empty folder a file that is there already means a disk that does not tell names apart.
+# O_EXCL: a file that exists already in our own empty folder means that the disk does not distinguish two names.
 WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | ALWAYS
 _PROBE_BYTES = 4096
 
@@ -41,10 +41,10 @@ class ClonedFrom:
 
     Attributes:
         path: where it is.
-        seen: its state, taken from the descriptor that wrote it when its last byte was on the disk.
-        origin: the state of the original's file that it is a copy of. The next copy's original must be in the same
-            state, or old bytes would come back into a new release.
-        digest: SHA-256 of the bytes as they were written, hex.
+        seen: its state when its last byte was on the disk, from the descriptor that wrote it.
+        origin: the state of the original's file that it is a copy of. The next copy's original must have the same
+            state, or a new release would contain old bytes.
+        digest: hex SHA-256 of the bytes as they were written.
     """
 
     path: Path
@@ -54,13 +54,13 @@ class ClonedFrom:
 
 
 def clone(source: ClonedFrom, target: Path) -> FileState | None:
-    """Makes `target` a clone of `source`, fsynced, and returns its state; None where it has to be copied instead.
+    """Makes `target` a clone of `source`, fsynced, and returns its state; None if it has to be copied instead.
 
-    The digest need not be taken anew. The kernel clones the blocks of the very file that `open_seen` finds unchanged
-    in size, time, inode and disk before and after, since it was hashed; so its bytes are the hashed ones.
+    The digest stays valid: the kernel clones the blocks of the same file that `open_seen` finds unchanged in size,
+    time, inode and disk since it was hashed, before and after cloning.
 
     Raises:
-        OSError: the disk's refusal of another kind, such as no room for the names.
+        OSError: another error of the disk, such as no room for the names.
     """
     if fcntl is None:
         return None
@@ -75,7 +75,7 @@ def clone(source: ClonedFrom, target: Path) -> FileState | None:
             finally:
                 os.close(writer)
     except CheckpointChangedError:
-        state = None  # somebody moved or edited the finished copy; the original is still there
+        state = None  # somebody moved or edited the finished copy, so the original is copied
     if state is None or state.size != source.seen.size:
         _discard(target)
         return None
@@ -83,7 +83,7 @@ def clone(source: ClonedFrom, target: Path) -> FileState | None:
 
 
 def _cloned(writer: int, reader: int) -> FileState | None:
-    """The state of the file behind `writer` once it shares the blocks of the one behind `reader`; None if it cannot."""
+    """The state of `writer`'s file after it got the blocks of `reader`'s file; None if it cannot share them."""
     try:
         fcntl.ioctl(writer, _FICLONE, reader)
     except OSError as error:
@@ -95,7 +95,7 @@ def _cloned(writer: int, reader: int) -> FileState | None:
 
 
 def clones_in(folder: Path) -> bool:
-    """Whether the disk that holds `folder` can clone, tried with two files that never get a name."""
+    """Whether the disk that holds `folder` can clone, tried with two files without a name."""
     if fcntl is None or not hasattr(os, "O_TMPFILE"):
         return False
     try:

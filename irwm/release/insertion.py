@@ -24,8 +24,8 @@ from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original
 from irwm.keys.key import Choices, Key
 from irwm.release.cloning import ClonedFrom
-from irwm.release.embedding_bytes import NoisyRows, row_patches
 from irwm.release.manifest import Manifest
+from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
 from irwm.scheme.equations import marked_values, permute_rows
@@ -36,8 +36,8 @@ from irwm.tracing import trace_each
 
 Progress = Callable[[int, int, str], None]
 
-# Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; less
-# means that the dtype or the scale has eaten the margin that robustness needs.
+# Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; with fewer
+# the dtype or the scale has used up the margin that robustness needs.
 LEAST_SHARE = 0.9
 
 
@@ -47,14 +47,14 @@ class Release:
 
     Attributes:
         path: the release folder.
-        changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; all of them, ascending, where
-            noise hides the mark.
+        changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; with noise, all rows that
+            differ, ascending.
         manifest: SHA-256 of every file, as written to SHA256SUMS.
         left_out: files of the source folder that were not copied because they would carry unmarked weights.
         bytes_written: size of the release.
         verification: the finding of a detection on what was written.
-        bytes_cloned: how many of them are shared with an earlier copy and took no room.
-        shared: what the next recipient's copy of the same original may be cloned from.
+        bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
+        shared: the files that the next recipient's copy of the same original may be cloned from.
     """
 
     path: Path
@@ -88,13 +88,14 @@ def insert(
         shared: `Release.shared` of an earlier copy of the same original; files that are the same are cloned from there.
 
     Raises:
-        UnsupportedCheckpointError: a checkpoint that is examined but not marked, whoever the key was made with.
+        UnsupportedCheckpointError: a checkpoint of a kind that can be examined but not marked.
         KeyMismatchError: the key belongs to another original.
         MarginError: the mark would not be provable in this dtype; nothing was written.
         PublishError: the folder exists, the disk is full, ...; nothing was published.
     """
-    model.require_markable()  # a key of the same model's safetensors files fits its other formats too
-    choices = check_key(model, key)
+    model.require_markable()  # the key may have been made with the same model in another format
+    check_original(key, model)
+    choices = key.choices()
     rows = marked_rows(model, key, choices, device)
     noise = key.noise(model, choices)
     written = NoisyRows(model, noise, choices.marked_rows, rows) if noise.coordinates else None
@@ -130,17 +131,6 @@ def insert(
         bytes_cloned=published.bytes_cloned,
         shared=published.shared,
     )
-
-
-def check_key(model: Checkpoint, key: Key) -> Choices:
-    """The key's choices, once `model` is known to be the key's original.
-
-    Raises:
-        KeyMismatchError: it is not.
-    """
-    choices = key.choices()
-    check_original(key, model)
-    return choices
 
 
 def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cpu") -> torch.Tensor:
@@ -179,9 +169,9 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
 
 
 def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:
-    """The verdict's own reading of the rounded rows (l, d), in the basis, before anything is written."""
+    """The reading that a verdict would have of the rounded rows (l, d), in the basis, before anything is written."""
     shuffled = stat.normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
     weights = stat.joint_map(permuted, key.scale)
-    count = key.parameters.permutations  # the key's own number: with it every later detection must find the mark
+    count = key.parameters.permutations  # the key's own number, since later detections use it
     null = stat.null_lengths(weights, shuffled, null_permutations(0, count, rows.shape[1]))
     return reading_of("joint", "original", stat.lengths(weights, shuffled), null, key.parameters)

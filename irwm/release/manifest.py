@@ -26,14 +26,15 @@ from irwm.checkpoint.files import (
 from irwm.errors import CancelledError, CheckpointChangedError, CorruptCheckpointError, NotACheckpointError
 
 MANIFEST_NAME = "SHA256SUMS"
-# Held while a release is written; lives on only if the machine stopped in the instant after its rename.
+# Locked while a release is written. It is left over only if the machine stopped just after the rename.
 LOCK_NAME = ".irwm-lock"
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 _LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *]([^\n]+)")
-# What sha256sum escapes in a name (from version 9 on the carriage return too); such a line begins with a backslash.
+# The characters that sha256sum escapes in a name (since version 9 the carriage return too); the line then begins with a
+# backslash.
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
-# A link out of the folder, a FIFO or an unreadable file, and one edited meanwhile. A failing disk is none of these.
+# A link out of the folder, a FIFO or unreadable file, and one edited meanwhile; but not a failing disk.
 _NOT_AS_PUBLISHED = (CorruptCheckpointError, NotACheckpointError, CheckpointChangedError)
 
 
@@ -52,7 +53,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestCheck:
-    """How a folder differs from its manifest; each a sorted tuple of names relative to the folder.
+    """How a folder differs from its manifest, as sorted names relative to the folder.
 
     Attributes:
         missing: listed, but not there.
@@ -175,9 +176,9 @@ def _digest(path: Path, advance: Callable[[int], None]) -> str:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Every entry below `folder` that is not a folder, by relative name; the manifest and the lock left out.
+    """The size of every entry below `folder` that is not a folder, by relative name, without manifest and lock.
 
-    A link to a folder counts as an entry and is not followed, so no circle is walked.
+    A link to a folder counts as an entry and is not followed, so no circle is possible.
     """
     sizes: dict[str, int] = {}
 
@@ -192,7 +193,7 @@ def _sizes(folder: Path) -> dict[str, int]:
                 status = path.stat()
                 size = status.st_size if stat.S_ISREG(status.st_mode) else 0
             except OSError:
-                size = 0  # a dangling link: listed, it counts as changed
+                size = 0  # a dangling link; if listed, it counts as changed
             sizes[path.relative_to(folder).as_posix()] = size
     for name in (MANIFEST_NAME, LOCK_NAME):
         sizes.pop(name, None)

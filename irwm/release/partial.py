@@ -1,8 +1,8 @@
-"""The folder `NAME.partial` in which a release grows until it is complete, and what dead runs leave of it.
+"""The folder `NAME.partial`, in which a release is written until it is complete, and the removal of those of dead runs.
 
-A lock file inside is held by the running publisher. The kernel lets go of it when the process ends, however it ends,
-so a partial folder whose lock is free belongs to a dead run and may be removed. Windows renames no folder that holds
-an open file, so there the lock that is held is one beside the folder, and the file inside only says whose it is.
+The running publisher locks a file inside. The kernel releases the lock when the process ends for any reason, so a
+partial folder whose lock is free belongs to a dead run and may be removed. Windows cannot rename a folder that holds an
+open file, so there the locked file is beside the folder, and the file inside only shows that the folder is ours.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from irwm.errors import OutputExistsError, PublishError
 from irwm.release.manifest import LOCK_NAME
 
 PARTIAL_SUFFIX = ".partial"
-# Another process may remove or finish the folder between two of our steps, and a sweeper may hold the lock for an
-# instant: tried again, with pauses in seconds, for a quarter of a second in all.
+# Another process may remove or finish the folder between two of our steps, and a sweeper may hold the lock for a
+# moment: so we try again, with pauses in seconds, for a quarter of a second in all.
 _ATTEMPTS = 25
 _PAUSE = 0.01
-# Listing a folder to remove it takes descriptors; these are held back for it, in case the process runs out of them.
+# Listing a folder to remove it needs descriptors; these are reserved for it in case the process runs out of them.
 _SPARE_DESCRIPTORS = 6
-# File systems that cannot fsync a folder say so with one of these; their renames are as safe as they get.
+# The errors of file systems that cannot fsync a folder; nothing makes their renames safer.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
@@ -59,7 +59,7 @@ class Partial:
 
         Raises:
             OutputExistsError: something has taken the final name meanwhile.
-            OSError: the disk's refusal.
+            OSError: an error of the disk.
         """
         sync_folder(self.path)
         require_absent(self._out)
@@ -74,7 +74,7 @@ class Partial:
             os.rename(self._out, self.path)
             raise
         self._published = True
-        # Unlinked only now, for while it lay in the partial folder its lock kept others out. A leftover is harmless.
+        # Unlinked only now, because its lock kept others out of the partial folder. A leftover is harmless.
         with suppress(OSError):
             os.unlink(self._out / LOCK_NAME)
             sync_folder(self._out)
@@ -82,11 +82,11 @@ class Partial:
 
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Partial]:
-    """An empty, locked partial folder beside `out`, gone at the end unless it was published.
+    """An empty, locked partial folder beside `out`, removed at the end unless it was published.
 
     Raises:
-        OutputExistsError: `out` exists, another process is writing it, or a folder not ours has the partial's name.
-        OSError: the disk's refusal.
+        OutputExistsError: `out` exists, another process is writing it, or a folder that is not ours has this name.
+        OSError: an error of the disk.
     """
     path = out.with_name(out.name + PARTIAL_SUFFIX)
     with ExitStack() as spare:
@@ -121,8 +121,8 @@ def require_absent(out: Path) -> None:
 def sweep_partials(folder: str | Path) -> list[Path]:
     """Removes the partial folders of dead runs directly inside `folder` and returns their paths.
 
-    Left alone is what a running publisher holds, and whatever was not made by one: a partial folder either holds a
-    lock file or is still empty.
+    It leaves alone what a running publisher holds and what no publisher made: a partial folder is empty or holds a lock
+    file.
 
     Raises:
         NotACheckpointError: `folder` cannot be listed.
@@ -144,7 +144,7 @@ def sweep_partials(folder: str | Path) -> list[Path]:
                 continue
             lock = _try_lock(path)
         except OSError:
-            continue  # gone meanwhile, or not to be removed by us
+            continue  # it is gone, or we may not remove it
         if lock is None:
             continue
         try:
@@ -229,7 +229,7 @@ def _try_lock(path: Path) -> int | None:
         os.close(lock)
         return None
     try:
-        # Locked, but is it still the file of that name? Its last holder may have removed it before letting go.
+        # The last holder may have removed the file before releasing it, so it may no longer have this name.
         if not os.path.samestat(os.stat(file), os.fstat(lock)):
             raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
         if OPEN_FILES_STAY:
@@ -248,7 +248,7 @@ def _let_go(path: Path, lock: int) -> None:
     """Releases the folder's lock, and removes the lock file that lies beside the folder."""
     unlock_and_close(lock)
     if OPEN_FILES_STAY:
-        with suppress(OSError):  # refused while somebody else has it open, and then it is theirs
+        with suppress(OSError):  # it fails while another process has the file open and uses it
             os.unlink(_lock_file(path))
 
 
@@ -264,9 +264,9 @@ def _clear(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes the folder, the lock file last, so that a removal cut short can be taken up again.
+    """Removes the folder, the lock file last, so that an interrupted removal can be continued.
 
-    What cannot be removed stays for the next sweep; the error that led here matters more than this one.
+    What cannot be removed stays for the next sweep; an earlier error matters more than this one.
     """
     with suppress(OSError):
         _clear(path)

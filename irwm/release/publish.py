@@ -1,7 +1,7 @@
 """Publishing a release: a copy of a checkpoint's folder with some bytes replaced, complete or not at all.
 
-The copy grows in `NAME.partial` beside the target, every file hashed as it passes and fsynced. Then it is verified,
-its manifest is written, and one rename makes it visible. Until that rename nothing but the partial folder changes.
+The copy is written to `NAME.partial` beside the target; every file is hashed while it is copied, and fsynced. Then the
+copy is verified, its manifest is written, and one rename makes it visible. Until then only the partial folder changes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pathlib import Path
 
 from irwm.checkpoint.files import CHUNK, FileState, changed, open_seen, read_into, require_unchanged
 from irwm.checkpoint.model import Checkpoint, is_single_file
-from irwm.errors import CancelledError, OutputExistsError, PublishError
+from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
 from irwm.release.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
 from irwm.release.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.release.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
 from irwm.release.patches import Replacement, checked_patches, overlay
-from irwm.release.refusals import REFUSALS, no_room, refusal
 from irwm.release.selection import SourceFile, select_files
 
 Progress = Callable[[int, int, str], None]
@@ -30,6 +29,24 @@ Progress = Callable[[int, int, str], None]
 # Files take whole blocks, folders and the manifest some more.
 _BLOCK = 4096
 _RESERVE = 1024 * 1024
+# The errors of a full disk.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+# The errors of a rename onto a folder with content, or onto a file.
+_TAKEN = {errno.ENOTEMPTY, errno.ENOTDIR}
+# Other errors of the target disk, in words and with the next step.
+_REFUSALS = {
+    errno.EROFS: ("The target disk is read-only", "Choose another folder"),
+    errno.EACCES: ("This user may not write there", "Change the folder's permissions or choose another one"),
+    errno.EPERM: ("This user may not write there", "Change the folder's permissions or choose another one"),
+    errno.ENAMETOOLONG: ("A name is longer than the target disk allows", "Choose a shorter name"),
+    errno.EFBIG: ("A file is larger than the target disk allows", "Choose a disk without that limit; FAT has one"),
+    errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
+    errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
+    errno.EEXIST: (
+        "Two files have one name on the target disk",
+        "It does not tell upper from lower case; rename one of them or choose another disk",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +56,11 @@ class Published:
     Attributes:
         path: its folder.
         manifest: the SHA-256 of every file in it, as written to SHA256SUMS.
-        left_out: names of the source's files that were not taken over: weights in other formats, which would carry
-            no mark, hidden files and folders, links to folders, and what is no regular file.
-        bytes_written: size of all its files, the manifest's included.
-        bytes_cloned: how many of them are shared with an earlier copy and took no room.
-        shared: its files that are the original's byte for byte, for the next copy to be cloned from.
+        left_out: names of the source's files that were not copied: weights in other formats, which would carry no
+            mark, hidden files and folders, links to folders, and what is no regular file.
+        bytes_written: size of all its files with the manifest.
+        bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
+        shared: its files that equal the original's byte for byte; the next copy may be cloned from them.
     """
 
     path: Path
@@ -56,15 +73,15 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a release would need, looked at before any work starts.
+    """What a release would need, found before any work starts.
 
     Attributes:
         path: the output folder, its parent's links resolved.
         needed, free: bytes on the target disk; needed for all copies together.
         left_out: as `Published.left_out`.
         each: bytes of one copy.
-        same: how many of them are the original's in every copy.
-        clones: whether the disk lets the copies share those; None where only one is asked for.
+        same: how many of these bytes every copy has in common with the original.
+        clones: whether the disk lets the copies share these; None for a single copy.
     """
 
     path: Path
@@ -90,7 +107,7 @@ def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Prefl
     touched = _embedding_files(source)
     each, same = _needed(selection.files), _room([file for file in selection.files if file.path not in touched])
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        problem, advice = REFUSALS[errno.EACCES]
+        problem, advice = _REFUSALS[errno.EACCES]
         raise PublishError(problem, file=out.parent, advice=advice)
     clones = clones_in(out.parent) if copies > 1 else None
     needed = each + (copies - 1) * (each - (same if clones else 0))
@@ -98,7 +115,7 @@ def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Prefl
         _require_room(out.parent, out, needed)
         free = shutil.disk_usage(out.parent).free
     except OSError as error:
-        raise refusal(error, out, needed) from error
+        raise _refusal(error, out, needed) from error
     return Preflight(out, needed, free, selection.left_out, each, same, clones)
 
 
@@ -136,8 +153,8 @@ def publish(
         progress: called with bytes done, bytes in all and the file's name, at most once per 8 MiB.
         verify: called with the folder before it gets its manifest and its name; raising aborts.
         cancelled: asked once per 8 MiB; true stops the work.
-        shared: `Published.shared` of an earlier copy. What is the same in this one is cloned from there; where that
-            cannot be, because the disk, the original or the earlier copy does not allow it, it is copied.
+        shared: `Published.shared` of an earlier copy. Files that are the same are cloned from it, or copied where the
+            disk, the original or the earlier copy does not allow it.
 
     Raises:
         OutputExistsError: the target exists, lies in the source, or is being written by another process.
@@ -177,7 +194,7 @@ def publish(
             _write_file(partial.path / MANIFEST_NAME, text)
             partial.publish()
     except OSError as error:
-        raise refusal(error, out, needed) from error
+        raise _refusal(error, out, needed) from error
     return Published(
         path=out,
         manifest=Manifest(out / MANIFEST_NAME, digests),
@@ -207,11 +224,11 @@ def _clones(
     folder: Path,
     meter: _Meter,
 ) -> dict[str, _Written]:
-    """The files that could be cloned, made; before anything is copied, so that the room for the rest is known."""
+    """Clones what can be cloned and returns it by name; this comes first, so that the room for the rest is known."""
     made = {}
     for file in files:
         source = shared.get(file.name)
-        # Another state of the original's file than the one behind the earlier copy: its bytes may be others.
+        # If the original's file has another state than for the earlier copy, its bytes may differ.
         if source is None or file.path in overlays or source.origin != file.seen:
             continue
         meter.poll()
@@ -237,7 +254,7 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
         parent = out_dir.parent.resolve(strict=True)
         out = parent / out_dir.name
         inside = not is_single_file(source) and any(
-            # By identity and not by name: a bind mount or a case-blind disk gives one folder two names.
+            # By identity and not by name: with a bind mount or a disk that ignores case a folder has two names.
             os.path.samefile(folder, source.path)
             for folder in (parent, *parent.parents)
         )
@@ -289,7 +306,7 @@ class _Meter:
 def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter, hasher: Executor) -> _Written:
     """Copies one file with its patches laid over it, fsynced.
 
-    `hasher` takes the SHA-256 of one piece while that one is written and the next is read.
+    `hasher` computes the SHA-256 of one piece while that piece is written and the next is read.
     """
     digest = hashlib.sha256()
     buffers = [memoryview(bytearray(min(CHUNK, file.seen.size))) for _ in range(2)]
@@ -340,7 +357,7 @@ def _folders(root: Path, names: Mapping[str, str]) -> list[Path]:
 
 
 def _require_unchanged(files: Sequence[SourceFile]) -> None:
-    """Checks the files by name once more: one replaced by a rename while it was copied is seen only this way."""
+    """Checks the files by name once more, which alone shows that one was replaced by a rename while it was copied."""
     for file in files:
         try:
             now = FileState.of(os.stat(file.path))
@@ -352,4 +369,35 @@ def _require_unchanged(files: Sequence[SourceFile]) -> None:
 def _require_room(folder: Path, out: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise no_room(out, needed, free)
+        raise _no_room(out, needed, free)
+
+
+def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
+    return DiskSpaceError(
+        "There is not enough room on the target disk",
+        file=out,
+        expected=f"{_size(needed)} free ({needed} bytes)",
+        found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
+        advice="Free some space or choose another disk; nothing of the release was kept",
+    )
+
+
+def _size(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+def _refusal(error: OSError, out: Path, needed: int) -> PublishError:
+    """The typed error for an error of the target disk; the partial folder is gone by now."""
+    if error.errno in _TAKEN:
+        return OutputExistsError("Something else took the output folder's name meanwhile", file=out)
+    if error.errno in _NO_ROOM:
+        return _no_room(out, needed, None)
+    problem, advice = _REFUSALS.get(
+        error.errno or 0, ("The target disk refused to write the release", "Check the disk")
+    )
+    return PublishError(problem, file=error.filename or out, found=error.strerror, advice=advice)

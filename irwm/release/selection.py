@@ -1,4 +1,4 @@
-"""Which files of a checkpoint belong into a release of it, and which would give the unmarked weights away."""
+"""Which files of a checkpoint belong to its release, and which would give the unmarked weights away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.errors import PublishError
 from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME
 
-# What may lie beside a single weight file and belong to it; other files there may be another model's.
+# Files that belong to a single weight file beside them; other files there may be another model's.
 _COMPANIONS = (
     "config.json",
     "generation_config.json",
@@ -27,7 +27,7 @@ _COMPANIONS = (
     "*.model",
     "*.jinja",
 )
-# Weights even if more follows, as in model.onnx.data or model.safetensors.bak.
+# Weights even with another ending behind it, as in model.onnx.data or model.safetensors.bak.
 _WEIGHTS_ANYWHERE = {".safetensors", ".gguf", ".onnx"}
 
 
@@ -42,11 +42,11 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a release takes over.
+    """The files of a release.
 
     Attributes:
-        files: sorted by name.
-        left_out: names, relative to the source, of what stays behind; a folder's name ends in a slash.
+        files: those that are copied, sorted by name.
+        left_out: names, relative to the source, of the others; a folder's name ends in a slash.
     """
 
     files: tuple[SourceFile, ...]
@@ -74,7 +74,7 @@ def select_files(source: Checkpoint) -> Selection:
             if path in shards:
                 files.append(SourceFile(name, path, shards[path]))
             elif name in (MANIFEST_NAME, LOCK_NAME):
-                continue  # about the source, not about the release; the release gets its own
+                continue  # the release gets its own
             elif stat.S_ISDIR(mode) and not is_link and not path.name.startswith("."):
                 pending.append(path)
             elif not stat.S_ISREG(mode) or path.name.startswith(".") or (name != INDEX_NAME and _is_weights(path.name)):
@@ -111,7 +111,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _mode(path: Path) -> tuple[int, bool]:
-    """The mode of what the path leads to, 0 where that is nothing, and whether the path itself is a link."""
+    """The mode of what the path leads to, 0 for nothing, and whether the path itself is a link."""
     try:
         return os.stat(path).st_mode, path.is_symlink()
     except OSError:
@@ -119,7 +119,7 @@ def _mode(path: Path) -> tuple[int, bool]:
 
 
 def _is_weights(name: str) -> bool:
-    """Whether a file's name says that it holds weights, or is the index of some that do."""
+    """Whether a file's name says that it holds weights or is an index of weight files."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     return (
         bool(suffixes and suffixes[-1] in OTHER_WEIGHTS)

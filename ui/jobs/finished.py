@@ -17,9 +17,9 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
+from irwm.keys.check_original import check_original
 from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
-from irwm.release.embedding_bytes import NoisyRows, row_patches
-from irwm.release.insertion import check_key
+from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
 
 _ROWS_AT_ONCE = 8192
@@ -74,7 +74,8 @@ def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int
     Raises:
         KeyMismatchError: the key belongs to another original.
     """
-    choices = check_key(model, key)
+    check_original(key, model)
+    choices = key.choices()
     marked, noise = choices.marked_rows, key.noise(model, choices)
     rows = torch.zeros(len(marked), model.hidden_size, dtype=getattr(torch, model.dtype))  # places alone, no numbers
     patches = NoisyRows(model, noise, marked, rows).patches() if noise.coordinates else row_patches(model, marked, rows)

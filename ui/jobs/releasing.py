@@ -19,8 +19,9 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import OutputExistsError
+from irwm.keys.check_original import check_original
 from irwm.release.cloning import ClonedFrom
-from irwm.release.insertion import check_key, marked_rows
+from irwm.release.insertion import marked_rows
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import KeyRecord, ReleaseRecord
@@ -112,7 +113,8 @@ def require_margin(model: Checkpoint, key: irwm.Key, device: str) -> None:
     Raises:
         MarginError
     """
-    marked_rows(model, key, check_key(model, key), device)
+    check_original(key, model)
+    marked_rows(model, key, key.choices(), device)
 
 
 def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecord:

@@ -1,10 +1,10 @@
-"""How many colluders tracing stands: its z by theory, and by real noise on real rows (see `irwm.tracing.scores`).
+"""How many colluders tracing withstands: z by theory, and by real noise on real rows (see `irwm.tracing.scores`).
 
-In units of a row's own deviation a copy's noise sets m of d coordinates to ± r, r² being 1 on average: it differs from
-the original by ± r - e there, e the entry overwritten. Of c copies the c - 1 others fall on a place with odds m / d
-each, N of them by a binomial law of mean q = (c - 1) m / d and variance q (1 - m / d), each with a sign of its own but
-with the same - e. A mean of c copies with white noise of k on top thus has, at the m places of one of them, an
-alternating sum of mean and variance
+In units of a row's own deviation a copy's noise sets m of d coordinates to ± r, with r² = 1 on average. There it
+differs from the original by ± r - e, where e is the overwritten entry. Each of the c - 1 other copies has noise at the
+same place with odds m / d. So N of them do, by a binomial law of mean q = (c - 1) m / d and variance q (1 - m / d),
+each with its own sign but with the same - e. The mean of c copies plus white noise of k then has, at the m places of
+one copy, an alternating sum with mean and variance
 
     m r / c   and   m v,   v = ( E(1 + N)² + q ) / c² + k² = ( (1 + q)² + q (1 - m / d) + q ) / c² + k².
 
@@ -12,9 +12,9 @@ z adds it over s rows and divides by the root of the squares that it adds up, it
 
     z = √s · m r̄ / c / √( m² / c² + m v ),
 
-r̄ = √π / 2 where sizes follow Rayleigh's law (`noise_level` "row"), 1 where all are alike ("global"). Of the c guilty
-the weakest lies below this by what the smallest of c normal numbers does. Weighing rows by what they vary is left out,
-which costs little; `simulated` has it.
+with r̄ = √π / 2 if sizes follow Rayleigh's law (`noise_level` "row"), 1 if all are equal ("global"). The weakest of the
+c guilty lies below this by as much as the smallest of c normal numbers lies below 0. The theory ignores the weights of
+rows, which makes little difference; `simulated` has them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places, signs_in
 from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import NOISE_LEVELS
 
-# More colluders than this are not looked for.
+# The most colluders considered.
 MOST_COLLUDERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Collusion:
-    """What theory needs to know.
+    """The case that theory computes.
 
     Attributes:
         rows: s, rows that carry noise.
@@ -77,7 +77,7 @@ class Collusion:
 
     @property
     def expected_z(self) -> float:
-        """z of one of the guilty, on average."""
+        """The mean z of one of the guilty."""
         m, c, d = self.noise_coordinates, self.colluders, self.hidden_size
         mean = m * (MEAN_SIZE if self.noise_level == "row" else 1.0) / c
         q = (c - 1) * m / d
@@ -86,12 +86,12 @@ class Collusion:
 
     @property
     def weakest_z(self) -> float:
-        """z of the weakest of the guilty, on average: the smallest of c normal numbers by Blom's rule."""
+        """The mean z of the weakest of the guilty: the smallest of c normal numbers by Blom's rule."""
         return self.expected_z + float(ndtri((1 - 0.375) / (self.colluders + 0.25)))
 
 
 def naming_z(risk: float, recipients: int) -> float:
-    """The z from which tracing names: where the odds over all recipients have fallen to `risk`.
+    """The z from which tracing names a recipient: the odds over all recipients are then at most `risk`.
 
     Raises:
         ParameterError: not a risk, or nobody to name.
@@ -107,7 +107,7 @@ def naming_z(risk: float, recipients: int) -> float:
 
 
 def most_colluders(case: Collusion, z: float) -> int:
-    """The greatest c of which the weakest is still at `z` on average; 0 if not even one. z falls with c: bisection."""
+    """The greatest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
     if replace(case, colluders=1).weakest_z < z:
         return 0
     low, high = 1, MOST_COLLUDERS + 1
@@ -124,8 +124,8 @@ def simulated(
 
     Args:
         rows: (n, d) original rows.
-        tokens: (n,) their ids, of which each key's places follow.
-        case: its `rows` is what the z are scaled to, by the root: they are those of so many rows like these.
+        tokens: (n,) their ids, which each key's places follow from.
+        case: the z are scaled to its number of `rows`, by the root, as if there were so many rows like these.
         seed: of keys and noise.
     """
     d, m = case.hidden_size, case.noise_coordinates

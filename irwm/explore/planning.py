@@ -14,8 +14,8 @@ than one. Couple l + 1 coins with the first l of them, B' = B + c with c in {0, 
     by the first again high(l + 1) <= high(l) + 1, by the second low(l + 1) >= low(l).
 
 So the room high - low grows by at most one with each position: where it is -k, no l below l + k has any, and the search
-leaps there without missing the smallest l. Without a rho that keeps the risk low is l + 1, for which the inequalities
-hold too; rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so low is at least 1.
+jumps there without missing the smallest l. If no rho keeps the risk, low is l + 1, and the inequalities still hold;
+rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so low is at least 1.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from scipy.special import betainc, gammaln
 from irwm.errors import ParameterError
 from irwm.scheme.odds import log10_wrong_user, success_probability
 
-# A mark of more rows than this is no setting anybody would use, and answers must come while somebody types.
-# In ln of a chance: a promise that is met exactly, as one position with beta = risk does, is met.
+# Tolerance in ln of a chance, so that a promise that is met exactly, as by one position with beta = risk, is met.
 ROUNDING = 1e-12
+# Nobody uses a mark of more rows than this, and answers must come while somebody types.
 MOST_POSITIONS = 5000
-# Keys in use; beyond this the answer would be about no company.
+# The most keys in use; no company has more.
 MOST_RECIPIENTS = 10**12
-# The smallest risk that can be asked for; a double's own range ends a little below.
+# The smallest risk that can be asked for; the range of doubles ends a little below.
 LEAST_RISK = 1e-300
-# Survival is told to a thousandth where another one is advised.
+# An advised survival is given to a thousandth.
 _STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of a setting.
+    """The demands on a setting.
 
     Attributes:
         recipients: keys in use, n of equation 3.
-        risk: the most that any of them, never inserted, may meet the rule with (equation 3).
+        risk: the greatest accepted odds that any of them, never inserted, meets the rule (equation 3).
         survival: p, share of the positions that still count after an attack.
-        success: the least that the true key must meet the rule with (equation 1).
+        success: the least odds with which the true key must meet the rule (equation 1).
         rank_threshold: beta.
-        most_positions: the greatest l to think of.
+        most_positions: the greatest l to consider.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -76,7 +76,7 @@ class Wish:
 
     @property
     def log_user_risk(self) -> float:
-        """ln of the most that one key alone may have, 1 - (1 - risk)^(1/n)."""
+        """ln of the greatest accepted odds of one key alone, 1 - (1 - risk)^(1/n)."""
         each = -math.log1p(-self.risk) / self.recipients
         if each < 1e-290:  # 1 - exp(-x) is x to all digits; x itself may be below the range of doubles
             return math.log(-math.log1p(-self.risk)) - math.log(self.recipients)
@@ -84,7 +84,8 @@ class Wish:
 
     @property
     def fewest(self) -> int:
-        """Positions below which one promise alone is out of reach: if all must count, or if one is enough."""
+        """With fewer positions one promise alone is out of reach: the risk if all must count, or the success if one is
+        enough."""
         for_risk = self.log_user_risk / math.log(self.rank_threshold)
         for_success = math.log1p(-self.success) / math.log1p(-self.survival)
         return max(1, math.floor(max(for_risk, for_success)))
@@ -111,7 +112,7 @@ class Plan:
 
     Attributes:
         range: the smallest l that can keep both promises, with its rho.
-        required: the rho advised, the least: what the risk leaves over goes to success.
+        required: the advised rho, the least, with which success is greatest.
         success: equation 1 at it.
         log10_risk: log10 of equation 3 at it.
     """
@@ -128,7 +129,7 @@ class Odds:
 
     Attributes:
         success: equation 1.
-        missed: 1 - equation 1, with its own digits.
+        missed: 1 - equation 1, computed without loss of digits.
         one: equation 2.
         any_of: equation 3.
     """
@@ -143,7 +144,7 @@ def plan(wish: Wish) -> Plan:
     """The smallest l, and the rho, that keep both promises.
 
     Raises:
-        ParameterError: no l up to `most_positions` does; it says which promise fails and what would make it possible.
+        ParameterError: there is none up to `most_positions`; the error says which promise fails and what would help.
     """
     found = smallest(wish)
     if found is None:
@@ -166,7 +167,7 @@ def smallest(wish: Wish) -> Range | None:
 def bounds(wish: Wish, l: int) -> tuple[int, int]:
     """The least rho from 1 that keeps the risk, l + 1 if none does; the greatest that keeps the success, 0 if none."""
     risks = tails(l, wish.rank_threshold)[0]
-    # Of what may fail, not of what must succeed: near certainty that keeps its digits.
+    # The odds of failure and not of success: near certainty they have more digits.
     misses = tails(l, wish.survival)[1]
     low = int(np.argmax(np.append(risks[1:] <= wish.log_user_risk + ROUNDING, True))) + 1
     high = int(np.count_nonzero(misses[1:] <= math.log1p(-wish.success) + ROUNDING))
@@ -187,8 +188,8 @@ def odds(
 ) -> Odds:
     """Equations 1 to 3 for many settings at once, to draw them: arrays that broadcast, 1 <= rho <= l.
 
-    By the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), as plain doubles: below 1e-300 a
-    chance is 0 here, where `irwm.scheme.odds` still has its logarithm.
+    It uses the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), in plain doubles: a chance
+    below 1e-300 is 0 here, while `irwm.scheme.odds` still has its logarithm.
     """
     l, rho, n = (np.asarray(v, dtype=np.float64) for v in (positions, required, recipients))
     beta, p = np.asarray(rank_threshold, dtype=np.float64), np.asarray(survival, dtype=np.float64)
@@ -253,7 +254,7 @@ def _what_would(wish: Wish, reached: float) -> str:
 
 
 def _possible(wish: Wish) -> bool:
-    """Whether the greatest l allows it; more positions than that are not asked for."""
+    """Whether the greatest l allows it."""
     low, high = bounds(wish, wish.most_positions)
     return low <= high
 

@@ -1,24 +1,23 @@
-"""What a mark looks like before it is made: ranks under noise, sizes of stored entries, conditions, from real rows.
+"""A mark before it is made: ranks under noise, sizes of stored entries and conditions, from a model's own rows.
 
-Ranks. A marked row e, in the key's order, satisfies M e = 0, M being A' with its last t columns times scale. An attack
-that adds white noise n of k times the row's own deviation s leaves M (e + n) = M n. Under a random order the same noisy
-row, of deviation s sqrt(1 + k²), gives a vector of covariance s² (1 + k²) C, C = M M^T up to the entries' mean; at the
-key the covariance is s² k² C. So with V = k² / (1 + k²), for entries that are near normal,
+Ranks. A marked row e, in the key's order, satisfies M e = 0, where M is A' with its last t columns times scale. An
+attack that adds white noise n of k times the row's own deviation s leaves M (e + n) = M n. Under a random order the
+same noisy row, of deviation s sqrt(1 + k²), gives a vector of covariance s² (1 + k²) C, C = M M^T up to the entries'
+mean; at the key the covariance is s² k² C. So with V = k² / (1 + k²), for entries that are nearly normal,
 
     joint²: V times chi-square of t degrees at the key, chi-square of t degrees by chance;
     sum²:   V times chi-square of 1 degree at the key,  chi-square of 1 degree by chance,
 
-and a position's rank falls below beta with odds F_f(F_f^-1(beta) / V), F_f the law of chi-square of f degrees: t for
-`joint`, 1 for `sum`. Neither scale nor the model enters. This is the reading by the original's A; by the suspect's own
-A, which noise has reached too, less is left.
+and a position's rank falls below beta with odds F_f(F_f^-1(beta) / V), where F_f is the law of chi-square of f degrees:
+t for `joint`, 1 for `sum`. It depends neither on the scale nor on the model. This is for the original's A; the noise
+changes the suspect's own A too, so with it fewer positions count.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,14 +33,13 @@ from irwm.scheme.keystream import null_permutations, permutations, public_key
 from irwm.scheme.noise import Noise
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
 
-# Rows read of a model, spread evenly over its vocabulary: they show what entries look like, at the price of a megabyte
-# or two, whatever the model's size.
+# Rows read of a model, spread evenly over its vocabulary: they show its entries and cost a megabyte or two.
 SAMPLE_ROWS = 512
-# Rows behind a simulated share (its standard error is .035 at most) and random orders behind each of their ranks.
+# Rows for a simulated share (its standard error is .035 at most), and random orders for each of their ranks.
 SIMULATED_ROWS, SIMULATED_ORDERS = 200, 200
-# Rows behind the size of a try's solved entries.
+# Rows that give the size of a try's solved entries.
 SIZED_ROWS = 64
-# Rows looked at beyond what is needed, and rows read at a time.
+# Rows read beyond those needed, and rows read at a time.
 _SPARE, _ROWS_PER_READ = 64, 1024
 
 
@@ -66,21 +64,6 @@ def counting_share(noise: ArrayLike, constraints: int, rank_threshold: float, st
         return np.asarray(chdtr(freedom, counts_below * (1.0 + k**-2.0)))
 
 
-def noise_for_share(share: float, constraints: int, rank_threshold: float, statistic: str) -> float:
-    """k at which the odds of counting have fallen to `share`: the inverse of `counting_share`.
-
-    Raises:
-        ParameterError: a share that noise never brings about: it falls from 1 towards beta and reaches neither.
-    """
-    freedom = _freedom(statistic, constraints)
-    if not 0.0 < rank_threshold < share < 1.0:
-        raise ParameterError(
-            "noise never leaves this share", expected=f"between {rank_threshold:g} and 1", found=f"{share:g}"
-        )
-    ratio = chdtri(freedom, 1.0 - share) / chdtri(freedom, 1.0 - rank_threshold)  # 1 + 1 / k²
-    return float(1.0 / math.sqrt(ratio - 1.0))
-
-
 def _freedom(statistic: str, constraints: int) -> int:
     if statistic not in ("joint", "sum") or constraints < 1:
         raise ParameterError(
@@ -91,11 +74,11 @@ def _freedom(statistic: str, constraints: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Some rows of a model and its invariant, with public draws: a picture of what any key of it would meet.
+    """Some rows of a model and its invariant, with public draws: typical of what any key of the model uses.
 
     Attributes:
         tokens: (n,) ascending token ids of rows that could be marked.
-        rows: (n, d) float64, theirs.
+        rows: (n, d) float64, the rows of these tokens.
         a_m: (T, d) standardised invariant of T query tokens; the first t rows serve t constraints.
         vocab_size: s of the model.
         seed: of every draw.
@@ -116,7 +99,7 @@ class Sample:
         return int(self.a_m.shape[0])
 
     def orders(self, purpose: str, count: int) -> NDArray[np.int64]:
-        """(count, d) public orders of a row's entries; another purpose, another draw."""
+        """(count, d) public orders of a row's entries, different for every purpose."""
         return permutations(public_key(self.seed, f"irwm/explore/{purpose}"), count, self.hidden_size)
 
     def constraint_orders(self, attempt: int, constraints: int) -> NDArray[np.int64]:
@@ -124,14 +107,14 @@ class Sample:
         return self.orders(f"try/{attempt}", constraints)
 
     def invariant_of(self, constraints: int) -> NDArray[np.float64]:
-        """(t, d) A_m of so many constraints.
+        """(t, d) A_m of this number of constraints.
 
         Raises:
             ParameterError: more than were sampled.
         """
         if not 1 <= constraints <= self.most_constraints:
             raise ParameterError(
-                "the sample of this model has no so many constraints (t)",
+                "the sample of this model has fewer constraints (t)",
                 expected=f"1 to {self.most_constraints}",
                 found=str(constraints),
             )
@@ -151,7 +134,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     d, size = model.hidden_size, model.vocab_size
     if not 1 <= constraints < d:
         raise ParameterError("not a number of constraints (t)", expected=f"1 to {d - 1}", found=str(constraints))
-    # Half as many again as are needed, since some fall out.
+    # Half as many again as are needed, since some are not usable.
     looked_at = min(size, _SPARE + (rows + d + constraints) * 3 // 2)
     wanted = np.unique(np.linspace(0, size - 1, looked_at).astype(np.int64))
     wanted = np.setdiff1d(wanted, np.array(sorted(special_token_ids(model)), dtype=np.int64))
@@ -165,7 +148,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
 
 
 def _usable(model: Checkpoint, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,) which of these rows could be marked: finite, not near zero, the first of their kind; read part by part."""
+    """(n,) which of these rows could be marked: finite, not near zero, and no copy of an earlier one."""
     lengths, seen, first = np.empty(tokens.size), set(), np.empty(tokens.size, dtype=bool)
     for start in range(0, tokens.size, _ROWS_PER_READ):
         here = slice(start, start + _ROWS_PER_READ)
@@ -190,7 +173,7 @@ class Rehearsal:
         sample: where it is made.
         constraints: t.
         condition_limit: tau.
-        scale: scale_wm; None for "auto", the scale that makes stored entries as large as the rows' own.
+        scale: scale_wm; None for "auto", with which stored entries are as large as the rows' own.
     """
 
     sample: Sample
@@ -199,19 +182,10 @@ class Rehearsal:
     scale: float | None = None
 
     @cached_property
-    def _try(self) -> tuple[int, NDArray[np.float64]]:
-        a_m = self.sample.invariant_of(self.constraints)
-        return well_conditioned(a_m, lambda i: self.sample.constraint_orders(i, self.constraints), self.condition_limit)
-
-    @property
-    def attempt(self) -> int:
-        """The first try, from 0, with cond(A2) below tau; raises ConditionError where none has."""
-        return self._try[0]
-
-    @property
     def permuted(self) -> NDArray[np.float64]:
-        """(t, d) A'_m."""
-        return self._try[1]
+        """(t, d) A'_m of the first try with cond(A2) below tau; raises ConditionError if there is none."""
+        draw = partial(self.sample.constraint_orders, constraints=self.constraints)
+        return well_conditioned(self.sample.invariant_of(self.constraints), draw, self.condition_limit)[1]
 
     @cached_property
     def row_orders(self) -> NDArray[np.int64]:
@@ -270,9 +244,9 @@ class Rehearsal:
         return {name: np.array(shares) for name, shares in found.items()}
 
     def seen(self, noise_coordinates: int, noise_level: str) -> float:
-        """How well two recipients who compare copies tell marked rows from others by the length of the difference: 0.5
-        is blind, 1 is plain (area under the curve). In one copy the row is marked, in the other it has noise; other
-        rows have noise in both."""
+        """How well two recipients who compare copies distinguish marked rows from others by the length of the
+        difference, as area under the curve: 0.5 not at all, 1 perfectly. A marked row has noise in the other copy;
+        other rows have noise in both."""
         rows, tokens = self.sample.rows, self.sample.tokens
         deviation = float(rows.std()) if noise_level == "global" else None
         none = np.empty(0, dtype=np.int64)
@@ -280,15 +254,15 @@ class Rehearsal:
         one, other = (Noise(Basis(), noise_coordinates, key, deviation, none).over(rows, tokens) for key in keys)
         marked = marked_values(rows, self.permuted, self.row_orders, self.scale_used)
         lengths = np.concatenate([np.square(each - other).sum(axis=1) for each in (marked, one)])
-        # Ties, as between rows that do not differ at all, count half: ranks by their mean.
-        from scipy.stats import rankdata  # a second to import, and needed here alone
+        # Ties, such as between rows that do not differ at all, get their mean rank and so count half.
+        from scipy.stats import rankdata  # takes a second to import, and only this needs it
 
         ranks = rankdata(lengths)[: len(rows)]
         return float((ranks.sum() / len(rows) - (len(rows) + 1) / 2) / len(rows))
 
 
 def tries(sample: Sample, constraints: int, count: int, sized: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What tries of the constraint permutations lead to (Algorithm 2, lines 1 to 12).
+    """The results of tries of the constraint permutations (Algorithm 2, lines 1 to 12).
 
     Returns:
         (count,) cond(A2) of each try in order, and (sized,) the RMS of the entries that each of the first tries would

@@ -193,9 +193,10 @@ class _Map:
         draw = lambda attempt: permutations(self._key(f"constraints/{attempt}"), t, d)  # noqa: E731
         _, permuted = well_conditioned(self.a_m, draw, self.limit)
         weights = torch.as_tensor(stat.joint_map(permuted, self.scale), device=self.device)
-        here = _first(self._key("rows"), 1, len(bank), max(MAP_ROWS, positions))[0]
+        here = permutations(self._key("rows"), 1, len(bank))[0, : max(MAP_ROWS, positions)]
         bank = bank[torch.as_tensor(here, device=self.device)]
-        chosen = torch.as_tensor(_first(self._key("positions"), number, len(bank), positions), device=self.device)
+        drawn = permutations(self._key("positions"), number, len(bank))[:, :positions]
+        chosen = torch.as_tensor(drawn, device=self.device)
         observed = self._observed(weights, bank, chosen, positions)
         null = torch.as_tensor(permutations(self._key("null"), orders, d), device=self.device)
         below = _below(weights, bank, chosen.reshape(-1), observed.reshape(-1), null)
@@ -296,8 +297,3 @@ def _combined(
         log10_p=np.minimum(0.0, combined),
         log10_p_count=np.array(tails)[counts],
     )
-
-
-def _first(stream_key: bytes, count: int, size: int, most: int) -> NDArray[np.int64]:
-    """(count, min(most, size)) distinct places below `size` in each row."""
-    return permutations(stream_key, count, size)[:, :most]

@@ -30,6 +30,7 @@ from scipy.special import betainc, gammaln
 
 from irwm.errors import ParameterError
 from irwm.scheme.odds import log10_wrong_user, success_probability
+from irwm.scheme.parameters import require_whole
 
 # Tolerance in ln of a chance, so that a promise that is met exactly, as by one position with beta = risk, is met.
 ROUNDING = 1e-12
@@ -67,8 +68,8 @@ class Wish:
     most_positions: int = MOST_POSITIONS
 
     def __post_init__(self) -> None:
-        _whole("the number of recipients", self.recipients, MOST_RECIPIENTS)
-        _whole("the greatest number of positions (l)", self.most_positions, MOST_POSITIONS)
+        require_whole("the number of recipients", self.recipients, 1, MOST_RECIPIENTS)
+        require_whole("the greatest number of positions (l)", self.most_positions, 1, MOST_POSITIONS)
         _chance("the risk", self.risk, LEAST_RISK)
         _chance("the success wanted", self.success)
         _chance("the survival (p)", self.survival)
@@ -282,11 +283,6 @@ def _power(log10: float) -> str:
     if log10 > -4:
         return f"{10**log10:.3g}"
     return f"{10 ** (log10 - math.floor(log10)):.2f}e{math.floor(log10)}"
-
-
-def _whole(what: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ParameterError(f"{what} is out of range", expected=f"a whole number from 1 to {most}", found=repr(value))
 
 
 def _chance(what: str, value: object, least: float = 0.0) -> None:

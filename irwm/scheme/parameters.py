@@ -55,11 +55,11 @@ class Parameters:
     noise_level: str = NOISE_LEVELS[0]
 
     def __post_init__(self) -> None:
-        _whole("positions", self.positions, 1, 100_000)
-        _whole("constraints", self.constraints, 1, 512)
-        _whole("required_positions", self.required_positions, 1, self.positions)
-        _whole("permutations", self.permutations, 0, 10_000_000)
-        _whole("noise_coordinates", self.noise_coordinates, 0, 4096)
+        require_whole("positions", self.positions, 1, 100_000)
+        require_whole("constraints", self.constraints, 1, 512)
+        require_whole("required_positions", self.required_positions, 1, self.positions)
+        require_whole("permutations", self.permutations, 0, 10_000_000)
+        require_whole("noise_coordinates", self.noise_coordinates, 0, 4096)
         if self.noise_level not in NOISE_LEVELS:
             raise ParameterError(
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
@@ -128,7 +128,8 @@ def chance_of_counting(params: Parameters) -> float:
     return below / steps
 
 
-def _whole(name: str, value: object, low: int, high: int) -> None:
+def require_whole(name: str, value: object, low: int, high: int) -> None:
+    """Raise ParameterError unless `value` is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(
             f"{name} is out of range", expected=f"a whole number from {low} to {high}", found=repr(value)

@@ -33,11 +33,11 @@ from irwm.report.plots import theme as plot_theme
 from irwm.running import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
-from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import many_recipients
+from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
 from irwm.tracing.differences import Differences
-from irwm.tracing.naming import first_pass_spans
+from irwm.tracing.recognition import first_pass_spans
 from irwm.tracing.scores import Task, score
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS

@@ -35,7 +35,7 @@ from irwm.evidence.finding import Reading
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import evidence_bits
 from irwm.scheme import statistic as stat
-from irwm.scheme.equations import permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 

@@ -6,8 +6,8 @@ The rooms, from the ground up; each imports only those above it in this list:
     families     where each model family keeps its weights
     checkpoint   opens files
     running      runs models, to measure what a mark or an attack costs
-    scheme       the paper: invariant (Algorithm 1), equations (Algorithm 2), statistic (Algorithm 3),
-                 noise and basis (Algorithm 4), odds (equations 1 to 3), and how choices are derived from a secret
+    scheme       the paper: invariant (Algorithm 1), condition and solution (Algorithm 2), statistic (Algorithm 3),
+                 noise and basis (Algorithm 4), probabilities (equations 1 to 3), and how choices follow from a secret
     keys         a key, and the check that it belongs to its original
     alignment    brings a suspect back into the original's coordinates (Permutation_Recover, rotations, moved rows)
     evidence     detection (Algorithm 3), lineage, verdict, and how strong the evidence is
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from irwm.keys.key import Key, decoy_key, generate_key
     from irwm.release.insertion import Release, insert
     from irwm.release.manifest import Manifest
-    from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
     from irwm.scheme.parameters import Parameters, many_recipients
-    from irwm.tracing.naming import trace
+    from irwm.scheme.probabilities import random_user_probability, success_probability, wrong_user_probability
+    from irwm.tracing.recognition import trace
     from irwm.tracing.result import Trace, Tracing
 
 __version__ = "0.1.0"
@@ -100,10 +100,10 @@ _HOMES = {
     "insert": "release.insertion",
     "many_recipients": "scheme.parameters",
     "open_checkpoint": "checkpoint",
-    "random_user_probability": "scheme.odds",
-    "success_probability": "scheme.odds",
+    "random_user_probability": "scheme.probabilities",
+    "success_probability": "scheme.probabilities",
     "trace": "tracing",
-    "wrong_user_probability": "scheme.odds",
+    "wrong_user_probability": "scheme.probabilities",
 }
 
 

@@ -18,7 +18,7 @@ from plotly.subplots import make_subplots
 from irwm.explore.planning import MOST_POSITIONS, MOST_RECIPIENTS, Odds, Plan, bounds, odds
 from irwm.report.numbers import number, power_of_ten
 from irwm.report.plots.theme import TALL, Colours, colours, dashed, figure, power_ticks
-from irwm.scheme.odds import log10_random_user, log10_wrong_user
+from irwm.scheme.probabilities import log10_random_user, log10_wrong_user
 from ui.explore_settings import ExploreSettings
 
 # Values a curve is computed at; more would not be seen, and each takes a tail of a binomial law.

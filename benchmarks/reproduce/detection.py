@@ -19,7 +19,7 @@ from benchmarks.reproduce.trials import BETAS, OURS, PAPER, number, reading_reco
 from irwm.evidence.detection import detect_ways
 from irwm.evidence.finding import FOUND
 from irwm.scheme.keystream import derive
-from irwm.scheme.odds import random_user_probability, success_probability, wrong_user_probability
+from irwm.scheme.probabilities import random_user_probability, success_probability, wrong_user_probability
 
 NAME, TITLE = "detection", "Table 2: detection rate, and false positives"
 # Keys ranked among the same permutations; one seed for all would show that seed's chance error.

@@ -23,7 +23,7 @@ def search(columns: int, constraints: int) -> dict[str, Any]:
     import numpy as np
 
     from irwm.scheme import keystream
-    from irwm.scheme.equations import well_conditioned
+    from irwm.scheme.condition import well_conditioned
 
     rows = np.random.default_rng(0).standard_normal((constraints, columns))
     rows = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)

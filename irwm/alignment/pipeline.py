@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from irwm.alignment.result import Alignment, Step
 from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Search
-from irwm.alignment.wording import EMBEDDING
+from irwm.alignment.steps import EMBEDDING
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.tensors import same_bytes
 from irwm.errors import UnsupportedCheckpointError

@@ -29,8 +29,8 @@ from irwm.alignment.rotation import (
 )
 from irwm.alignment.rows import SAMPLE_ROWS, OriginalRows, Rows
 from irwm.alignment.sample import Sample, sample_pairs
+from irwm.alignment.steps import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.alignment.tokens import by_tokenizer
-from irwm.alignment.wording import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.checkpoint import Checkpoint
 from irwm.families import Layout, TensorRef
 

@@ -22,7 +22,7 @@ from irwm.checkpoint.tensors import Tensor
 from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
 from irwm.errors import CheckpointError
 from irwm.families.family import families, family_of, layer_counts, layer_words
-from irwm.families.recognition import UNKNOWN_FAMILY, language_sections
+from irwm.families.identification import UNKNOWN_FAMILY, language_sections
 from irwm.families.schema import Layout, Norm, TensorRef
 
 _GGUF_LAYERS = ("blk.", "enc.blk.")

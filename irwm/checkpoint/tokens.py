@@ -18,7 +18,7 @@ from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.errors import CorruptCheckpointError
 from irwm.families.building import MOST_ROWS
-from irwm.families.recognition import language_sections
+from irwm.families.identification import language_sections
 
 # What a tokenizer's files are called, in the order in which transformers prefers them.
 TOKENIZER_FILES = (

@@ -24,11 +24,11 @@ from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
-from irwm.scheme.equations import permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import InvariantError, NonFiniteScoresError
 from irwm.scheme.keystream import null_permutations
-from irwm.scheme.odds import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import Parameters, chance_of_counting
+from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaln, logsumexp, xlogy
 
 from irwm.errors import ParameterError
-from irwm.scheme.odds import LN10
+from irwm.scheme.probabilities import LN10
 
 # ENFSI Guideline for Evaluative Reporting in Forensic Science (2015), appendix: log10 of the ratio at which a step
 # begins, and its words. The guideline writes its first step as "1" and begins the second at 2.

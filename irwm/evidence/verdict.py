@@ -11,8 +11,8 @@ import math
 
 from irwm.alignment import Alignment
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
-from irwm.scheme.odds import fisher_floor_log10
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
+from irwm.scheme.probabilities import fisher_floor_log10
 
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0

@@ -30,8 +30,8 @@ from irwm.errors import ParameterError
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places, signs_in_turn
-from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import NOISE_LEVELS
+from irwm.scheme.probabilities import rademacher_tail_log10
 
 # The most colluders considered.
 MOST_COLLUDERS = 100_000

@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, gammaln
 
 from irwm.errors import ParameterError
-from irwm.scheme.odds import log10_wrong_user, success_probability
 from irwm.scheme.parameters import require_whole
+from irwm.scheme.probabilities import log10_wrong_user, success_probability
 
 # Tolerance in ln of a chance, so that a promise that is met exactly, as by one position with beta = risk, is met.
 ROUNDING = 1e-12
@@ -190,7 +190,7 @@ def odds(
     """Equations 1 to 3 for many settings at once, to draw them: arrays that broadcast, 1 <= rho <= l.
 
     It uses the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), in plain doubles: a chance
-    below 1e-300 is 0 here, while `irwm.scheme.odds` still has its logarithm.
+    below 1e-300 is 0 here, while `irwm.scheme.probabilities` still has its logarithm.
     """
     l, rho, n = (np.asarray(v, dtype=np.float64) for v in (positions, required, recipients))
     beta, p = np.asarray(rank_threshold, dtype=np.float64), np.asarray(survival, dtype=np.float64)

@@ -27,11 +27,12 @@ from irwm.checkpoint import Checkpoint, special_token_ids
 from irwm.errors import ParameterError
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
-from irwm.scheme.equations import marked_values, natural_scale, permute_rows, solved_entries, well_conditioned
+from irwm.scheme.condition import permute_rows, well_conditioned
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations, permutations, public_key
 from irwm.scheme.noise import Noise
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
+from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
 # Rows read of a model, spread evenly over its vocabulary: they show its entries and cost a megabyte or two.
 SAMPLE_ROWS = 512

@@ -11,7 +11,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.keys.key import Choices, Key, resolved_scale
-from irwm.scheme.equations import well_conditioned
+from irwm.scheme.condition import well_conditioned
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:

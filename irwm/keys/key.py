@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyFormatError, ParameterError
 from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
+from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
-from irwm.scheme.equations import natural_scale, well_conditioned
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.keystream import public_key
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
+from irwm.scheme.solution import natural_scale
 
 FORMAT = "irwm-key"
 VERSION = 2

@@ -28,10 +28,11 @@ from irwm.release.manifest import Manifest
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
-from irwm.scheme.equations import marked_values, permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
+from irwm.scheme.solution import marked_values
 from irwm.tracing import trace_each
 
 Progress = Callable[[int, int, str], None]

@@ -3,9 +3,9 @@
     items           what a report says about checkpoints, keys and controls
     wording         every sentence it prints; numbers: how it writes a number
     error_rates     decoy keys and neutral models beside a verdict
-    weight          likelihood ratio, and the claim against a search
+    likelihood      likelihood ratio, and the claim against a search
     tracing         whose copy it was; tracing_words: what is said of that
-    recognition     the two findings of a report: whose weights, and which copy
+    two_findings    the two findings of a report: whose weights, and which copy
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
     plots           every figure, as plotly draws it
@@ -17,7 +17,7 @@
     pdf             the document as PDF/A: templates/report.typ, set by typst
     canonical       values as bytes that can be built again
     signature       Ed25519 signatures, and the chain of certificates behind one
-    signing         the signature file beside a report
+    signature_file  the signature file beside a report
     write           all files, published together
     verify          every check of a report that somebody received (docs/verifying.md), in parts:
                     verification (a check, and all of them), consistency and rulings (does one number follow from

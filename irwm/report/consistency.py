@@ -19,9 +19,10 @@ from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import tracing
 from irwm.report.document import ALWAYS_THERE, ReportError, plain
 from irwm.report.error_rates import clopper_pearson
+from irwm.report.likelihood import claimed_log10_risk
 from irwm.report.reproduction import ABSOLUTE, Difference, same
-from irwm.report.weight import claimed_log10_risk
-from irwm.scheme.odds import (
+from irwm.scheme.parameters import chance_of_counting
+from irwm.scheme.probabilities import (
     LN10,
     binomial_tail_log,
     fisher_floor_log10,
@@ -30,7 +31,6 @@ from irwm.scheme.odds import (
     log10_wrong_user,
     rademacher_tail_log10,
 )
-from irwm.scheme.parameters import chance_of_counting
 
 # A rank is a whole number of steps 1 / (N + 1), to the rounding of one division.
 _RANK_RELATIVE = 1e-9

@@ -20,17 +20,17 @@ from irwm.errors import printable
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
-from irwm.report import tracing, weight, wording
+from irwm.report import likelihood, tracing, wording
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
-from irwm.scheme.odds import (
+from irwm.scheme.parameters import chance_of_counting
+from irwm.scheme.probabilities import (
     fisher_floor_log10,
     log10_random_user,
     log10_wrong_user,
     success_probability,
 )
-from irwm.scheme.parameters import chance_of_counting
 
 SCHEMA, VERSION = "irwm-report", 4
 # What is there even where it says nothing, by the section that it is in, "" for the document itself.
@@ -101,7 +101,7 @@ def finding_document(
         "rows_disclosed": disclose_rows,
         **computed,
         "error_rates": None if error_rates is None else rates.section(error_rates, finding),
-        "standing": weight.standing_section(standing, authority, computed),
+        "standing": likelihood.standing_section(standing, authority, computed),
         "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
         "self_tests": [asdict(test) for test in self_tests],
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
@@ -149,7 +149,7 @@ def examination(
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
-            **weight.likelihood(finding),
+            **likelihood.likelihood(finding),
         },
         "reading": _reading(reading, p, rows, tokens),
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
-from irwm.report import recognition, tracing, tracing_words, wording
+from irwm.report import tracing, tracing_words, two_findings, wording
 from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.numbers import minus, number, power_of_ten
@@ -65,7 +65,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         d=document,
         items=document["items"],
         w=wording,
-        r=recognition,
+        r=two_findings,
         headline=wording.answer(document),
         question=wording.question(document),
         tw=tracing_words,

@@ -17,7 +17,7 @@ from irwm import Finding, Key, Trace, Tracing
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
 from irwm.report import tracing_words as words
-from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.probabilities import rademacher_tail_log10
 
 # Up to so many recipients stand in a document one by one.
 LISTED = 500

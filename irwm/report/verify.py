@@ -34,7 +34,7 @@ from irwm.report import dispute, lab, redrawn, rulings
 from irwm.report.consistency import contradictions
 from irwm.report.document import from_json, to_json
 from irwm.report.examined import check_examination, check_item, check_key, opened
-from irwm.report.signing import ENDING, SignedReport, read_signature
+from irwm.report.signature_file import ENDING, SignedReport, read_signature
 from irwm.report.verification import Check, Verification, listed, said
 
 __all__ = ["Check", "Verification", "report_name", "verify_report"]

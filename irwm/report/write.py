@@ -13,7 +13,7 @@ from irwm.errors import OutputExistsError
 from irwm.report.document import ReportError, finding_document, to_json
 from irwm.report.html import render_html
 from irwm.report.pdf import set_pages
-from irwm.report.signing import ENDING, Signer, announced, sign_report
+from irwm.report.signature_file import ENDING, Signer, announced, sign_report
 
 
 def write_report(

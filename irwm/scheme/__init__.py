@@ -2,14 +2,15 @@
 
 Nothing here knows of a suspect: `irwm.alignment` aligns one and `irwm.evidence` judges it.
 
-    parameters   the paper's symbols as one validated object
-    invariant    A, from layer 0's attention scores (Algorithm 1)
-    equations    constraint permutations with cond(A2) < tau, and the solved entries (Algorithm 2)
-    statistic    the statistics and their permutation null (Algorithm 3)
-    noise        noise addition (Algorithm 4)
-    basis        each row's secret orthogonal basis (Algorithms 4 to 6)
-    odds         equations 1 to 3, exact tails, combined p-values
-    derivation   from one secret to every choice of a mark (docs/key-format.md)
-    keystream    the standards that it rests on: HKDF and ChaCha20
-    row_pool     which rows may carry the mark or give the invariant
+    parameters     the paper's symbols as one validated object
+    invariant      A, from layer 0's attention scores (Algorithm 1)
+    condition      constraint permutations with cond(A2) < tau (Algorithm 2)
+    solution       the solved entries of the marked rows (Algorithm 2)
+    statistic      the statistics, their permutation null and the ranks (Algorithm 3)
+    noise          noise addition (Algorithm 4)
+    basis          each row's secret orthogonal basis (Algorithms 4 to 6)
+    probabilities  equations 1 to 3, exact tails, combined p-values
+    derivation     from one secret to every choice of a mark (docs/key-format.md)
+    keystream      the standards that it rests on: HKDF and ChaCha20
+    row_pool       which rows may carry the mark or give the invariant
 """

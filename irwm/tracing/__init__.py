@@ -5,11 +5,11 @@ Algorithm 6 recognises a user by the mark (`irwm.evidence.detect_each`). This go
 
     differences   how the suspect differs from the original, in the release's basis
     scores        the sum of each recipient's sign pattern over the differences
-    naming        from sums to names, with bounded odds of naming anybody wrongly
+    recognition   from sums to names, with bounded odds of naming anybody wrongly
     result        what a tracing found
 """
 
-from irwm.tracing.naming import trace, trace_each
+from irwm.tracing.recognition import trace, trace_each
 from irwm.tracing.result import Trace, Tracing
 
 __all__ = ["Trace", "Tracing", "trace", "trace_each"]

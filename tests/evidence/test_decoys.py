@@ -14,7 +14,7 @@ from irwm.evidence.decoys import _below, decoys, ranked
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat
-from irwm.scheme.equations import permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.parameters import many_recipients
 

@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from irwm.errors import ParameterError
 from irwm.explore.planning import MOST_POSITIONS, Range, Wish, bounds, odds, plan, smallest, tails
-from irwm.scheme.odds import (
+from irwm.scheme.probabilities import (
     binomial_tail_log,
     log10_random_user,
     log10_wrong_user,

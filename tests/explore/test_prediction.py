@@ -15,8 +15,8 @@ import irwm
 from irwm.errors import ConditionError, ParameterError
 from irwm.explore.capacity import Collusion, most_colluders, naming_z, simulated
 from irwm.explore.prediction import Rehearsal, Sample, counting_share, sample, tries
-from irwm.scheme.equations import permute_rows
-from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.probabilities import rademacher_tail_log10
 
 NOISE = (0.1, 0.3, 0.5, 1.0, 2.0)
 # Standard error of a share of 200 rows, .035 at most, thrice; and what near-normal rows leave of the law.

@@ -14,8 +14,8 @@ from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
 from irwm.report.error_rates import clopper_pearson
 from irwm.scheme.keystream import derive
-from irwm.scheme.odds import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from irwm.scheme.parameters import chance_of_counting
+from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from tools.copies import write_embedding
 
 KEYS, BATCH = 100, 20

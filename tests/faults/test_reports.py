@@ -13,7 +13,7 @@ import pytest
 
 import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
-from irwm.report.signing import Signer
+from irwm.report.signature_file import Signer
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
 from storage import Cost, Vault

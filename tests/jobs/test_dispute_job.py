@@ -11,7 +11,7 @@ import pytest
 import irwm
 from irwm.report import ReportError, dispute, rulings
 from irwm.report.signature import verify
-from irwm.report.signing import read_signature
+from irwm.report.signature_file import read_signature
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.encryption import Cost

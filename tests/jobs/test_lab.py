@@ -18,7 +18,7 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.report.document import ReportError, to_json
 from irwm.report.lab import LAB_HTML, LAB_JSON, from_json, read_lab
 from irwm.report.lab_rows import HELD, UNMEASURED
-from irwm.report.signing import ENDING
+from irwm.report.signature_file import ENDING
 from irwm.report.verify import verify_report
 from irwm.running.reference import OutputStore
 from irwm.scheme.parameters import many_recipients

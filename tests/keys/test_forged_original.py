@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
-from irwm.scheme.equations import permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
 from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks

@@ -20,10 +20,10 @@ import irwm
 from benchmarks.forgery import renamed
 from irwm.alignment import align
 from irwm.scheme import statistic as stat
-from irwm.scheme.equations import permute_rows
+from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import null_permutations
-from irwm.scheme.odds import LN10, binomial_tail_log
+from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 
 @pytest.mark.slow

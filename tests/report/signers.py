@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from irwm.report.signature import REPORT, Certificate, Signature, certify, public_hex
-from irwm.report.signing import Signer
+from irwm.report.signature_file import Signer
 
 SIGNED_UTC, HEAD, ENTRIES = "2026-11-21T03:00:00.000Z", "ab" * 32, 17
 

@@ -17,7 +17,7 @@ from irwm.ownership.key_search import standing
 from irwm.report import from_json, to_json, tracing
 from irwm.report.consistency import contradictions
 from irwm.report.error_rates import ErrorRates
-from irwm.scheme.odds import fisher_log10, rademacher_tail_log10
+from irwm.scheme.probabilities import fisher_log10, rademacher_tail_log10
 from tests.report.conftest import Examined, examine
 
 

@@ -15,7 +15,7 @@ from irwm.evidence import verdict
 from irwm.report import ReportError, from_json, to_json
 from irwm.report.document import document_histogram, plain, reading_summary
 from irwm.report.plots.summaries import cosine_histogram, summarise
-from irwm.scheme.odds import log10_wrong_user
+from irwm.scheme.probabilities import log10_wrong_user
 from tests.report.conftest import examine
 
 SCHEMA = Path(__file__).parents[2].joinpath("docs", "report-schema.md").read_text(encoding="utf-8")

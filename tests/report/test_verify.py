@@ -15,7 +15,7 @@ import irwm
 from irwm.report import ReportError, dispute, from_json, to_json
 from irwm.report.consistency import contradictions
 from irwm.report.reproduction import Difference
-from irwm.report.signing import announced, sign_report
+from irwm.report.signature_file import announced, sign_report
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import report_files, write_document
 from tests.report.conftest import Examined

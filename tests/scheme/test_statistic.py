@@ -8,8 +8,9 @@ from scipy.stats import kstest
 
 from irwm.errors import ConditionError
 from irwm.scheme import statistic as stat
-from irwm.scheme.equations import marked_values, natural_scale, permute_rows, solved_entries, well_conditioned
+from irwm.scheme.condition import permute_rows, well_conditioned
 from irwm.scheme.keystream import derive, null_permutations, permutations
+from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
 L, T, D, N = 50, 10, 128, 400
 

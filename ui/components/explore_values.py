@@ -10,8 +10,8 @@ from irwm.errors import IrwmError
 from irwm.explore.planning import Plan, plan
 from irwm.explore.prediction import Sample
 from irwm.report.numbers import number, power_text
-from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import AUTO_SCALE
+from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
 from ui.explore_settings import ExploreSettings
 from ui.preset_names import HIDDEN, MANY, ROBUST

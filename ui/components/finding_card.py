@@ -7,8 +7,8 @@ from typing import Any
 
 from irwm.report import tracing_words, wording
 from irwm.report.numbers import number, power_text
-from irwm.report.recognition import clause
 from irwm.report.tracing import TRACING
+from irwm.report.two_findings import clause
 from ui.components.verdict_card import Figure, VerdictCard
 
 _LINEAGE = {

@@ -14,7 +14,7 @@ from irwm.report.document import ReportError, from_json
 from irwm.report.figures import FIGURES, FigureText, document_figures
 from irwm.report.html import render_html
 from irwm.report.numbers import power_text
-from irwm.report.signing import ENDING
+from irwm.report.signature_file import ENDING
 from ui.components import notices
 from ui.components.finding_card import finding_card
 from ui.components.ranking import CSS as RANKING_CSS

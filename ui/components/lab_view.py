@@ -15,7 +15,7 @@ from irwm.report.document import ReportError
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, read_lab
 from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
 from irwm.report.plots import lab as lab_plots
-from irwm.report.signing import ENDING
+from irwm.report.signature_file import ENDING
 from storage.job import Job
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from irwm.report import recognition
+from irwm.report import two_findings
 from ui.components.icons import icon
 
 # Lineage's answer, the verdict whose icon it shares, and the word.
@@ -26,7 +26,7 @@ def recognition_html(document: Mapping[str, Any]) -> str:
             '<div><h2>What was recognised and undone</h2><dl class="facts">{facts}</dl>{undone}</div>'
             "{lineage}</section>"
         ).format(
-            facts=_facts(recognition.recognised(document)),
+            facts=_facts(two_findings.recognised(document)),
             undone=_unaligned(document) or _undone(document),
             lineage=_lineage(document),
         )
@@ -34,10 +34,10 @@ def recognition_html(document: Mapping[str, Any]) -> str:
 
 
 def _undone(document: Mapping[str, Any]) -> Markup:
-    steps = recognition.undone(document)
+    steps = two_findings.undone(document)
     if not steps:
         return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
-            icon("done"), recognition.NOTHING_UNDONE, recognition.IN_PLACE
+            icon("done"), two_findings.NOTHING_UNDONE, two_findings.IN_PLACE
         )
     items = Markup("").join(
         Markup(
@@ -53,18 +53,18 @@ def _undone(document: Mapping[str, Any]) -> Markup:
 
 
 def _unaligned(document: Mapping[str, Any]) -> Markup:
-    said = recognition.unaligned(document)
+    said = two_findings.unaligned(document)
     if not said:
         return Markup("")
     paragraphs = Markup("").join(Markup("<p>{}</p>").format(text) for text in said)
     return Markup('<div class="undone-nothing">{}<div><h3>{}</h3>{}</div></div>').format(
-        icon("inconclusive"), recognition.CANNOT_ALIGN, paragraphs
+        icon("inconclusive"), two_findings.CANNOT_ALIGN, paragraphs
     )
 
 
 def _lineage(document: Mapping[str, Any]) -> Markup:
     lineage = document["lineage"]
-    said, facts = recognition.descent(document)
+    said, facts = two_findings.descent(document)
     shape, word = _LINEAGE.get(lineage["status"], ("inconclusive", lineage["status"]))
     return Markup(
         '<aside class="lineage" aria-label="Lineage: {word}"><h2>Lineage</h2>'
@@ -75,7 +75,7 @@ def _lineage(document: Mapping[str, Any]) -> Markup:
         icon=icon(shape),
         said=said,
         facts=_facts(facts),
-        own=recognition.caveat(document),
+        own=two_findings.caveat(document),
     )
 
 

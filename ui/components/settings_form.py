@@ -13,8 +13,8 @@ from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.report.numbers import number, power_text
 from irwm.report.plots import detection
-from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import AUTO_SCALE, NOISE_LEVELS
+from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import PRIVATE

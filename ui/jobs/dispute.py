@@ -16,7 +16,7 @@ from irwm.ownership.dispute import Claim, resolve
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
-from irwm.report.signing import ENDING, announced, sign_report
+from irwm.report.signature_file import ENDING, announced, sign_report
 from irwm.report.write import publish
 from storage.vault import Vault
 from ui.jobs.device import device_of

@@ -27,9 +27,9 @@ from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
 from irwm.report.tracing import section as tracing_section
 from irwm.report.tracing import verdict as verdict_of
 from irwm.scheme.invariant import Layer0
-from irwm.scheme.odds import rademacher_tail_log10
+from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
-from irwm.tracing.naming import DECOYS, RISK
+from irwm.tracing.recognition import DECOYS, RISK
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName

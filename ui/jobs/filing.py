@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from irwm.report.signing import Signer
+from irwm.report.signature_file import Signer
 from storage.records import TimestampRecord
 from storage.vault import Vault
 

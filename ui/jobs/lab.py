@@ -27,7 +27,7 @@ from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
 from irwm.report.plots.lab import name_of
-from irwm.report.signing import ENDING, announced, sign_report
+from irwm.report.signature_file import ENDING, announced, sign_report
 from irwm.running import Reference, default_text, reference
 from irwm.running.reference import IN_MEMORY
 from storage.files import private_folder, replace_private

@@ -18,7 +18,7 @@ import irwm
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
 from irwm.evidence.devices import on_device
 from irwm.report.document import ReportError, from_json, plain, to_json
-from irwm.report.signing import ENDING, Signer, announced, sign_report
+from irwm.report.signature_file import ENDING, Signer, announced, sign_report
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview, overview_html, read_overview
 from irwm.report.write import report_files
 from storage.files import replace_private

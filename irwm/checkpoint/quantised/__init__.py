@@ -33,7 +33,7 @@ from irwm.checkpoint.quantised.siblings import HARMLESS, unknown_piece, unread, 
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError, printable
 from irwm.families.family import family_of
-from irwm.families.recognition import language_sections
+from irwm.families.identification import language_sections
 
 # In this order: the first that knows its pieces answers.
 _SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from irwm.errors import CorruptCheckpointError
 from irwm.families.configvalues import LARGEST_COUNT, shown
-from irwm.families.recognition import language_sections
+from irwm.families.identification import language_sections
 
 # transformers' key, the one MLX writes, and the one of early compressed-tensors.
 _KEYS = ("quantization_config", "quantization", "compression_config")

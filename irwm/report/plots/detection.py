@@ -29,8 +29,8 @@ from irwm.report.plots.summaries import (
     summarise,
 )
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
-from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
 from irwm.scheme.parameters import Parameters
+from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 
 # Shares of the positions that still count in a copy that was tampered with: the paper computes success at .7 and .8;
 # .9 shows what a lighter change leaves.

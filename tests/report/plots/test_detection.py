@@ -16,7 +16,7 @@ from irwm.report.plots import detection
 from irwm.report.plots.similarities import similarities
 from irwm.report.plots.summaries import LEVELS, summarise
 from irwm.report.plots.theme import DARK, LIGHT
-from irwm.scheme.odds import log10_random_user, log10_wrong_user, success_probability
+from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 
 PARAMETERS = Parameters()
 ROWS = np.arange(1000, 1050)

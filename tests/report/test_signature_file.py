@@ -7,7 +7,7 @@ import pytest
 
 from irwm.errors import IrwmError, SignatureError
 from irwm.report.canonical import canonical_json
-from irwm.report.signing import announced, read_signature, sign_report
+from irwm.report.signature_file import announced, read_signature, sign_report
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 
 FILES = {"report.json": b"{}", "report.html": b"<p>", "report.pdf": b"%PDF"}

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from irwm.report import recognition
+from irwm.report import two_findings
 from irwm.report.numbers import sure
 from tests.report.test_html import HOSTILE
 
@@ -20,7 +20,7 @@ def changed(examined, part: str, **changes) -> dict:
 
 
 def test_a_known_family_is_named_with_its_geometry(found):
-    facts = said(recognition.recognised(found.document))
+    facts = said(two_findings.recognised(found.document))
     assert facts["Model"] == "llama, by its tensors’ names; 4 query and 2 key heads of 16"
     assert facts["Embedding"] == "600 tokens × 64 coordinates, float32, in <code>model.embed_tokens.weight</code>"
     assert facts["Lost tokens"] == "none of the original’s 600"
@@ -37,13 +37,13 @@ def test_a_known_family_is_named_with_its_geometry(found):
 def test_unknown_names_are_said_with_how_the_embedding_was_recognised(found, steps, how):
     document = changed(found, "alignment", steps=steps)
     document["items"]["suspect"] |= {"family": "unknown", "heads": 0, "kv_heads": 0, "head_dim": 0}
-    model = said(recognition.recognised(document))["Model"]
+    model = said(two_findings.recognised(document))["Model"]
     assert model.startswith("unknown tensor names")
     assert how in model
 
 
 def test_steps_come_in_order_with_confidence_and_measure(disguised):
-    steps, undone = disguised.document["alignment"]["steps"], recognition.undone(disguised.document)
+    steps, undone = disguised.document["alignment"]["steps"], two_findings.undone(disguised.document)
     assert [step["confidence"] for step in steps] == [each.exact for each in undone]
     assert "600 of 600 token ids were changed" in undone[0].said
     assert [each.confidence for each in undone] == [sure(step["confidence"]) for step in steps]
@@ -51,20 +51,20 @@ def test_steps_come_in_order_with_confidence_and_measure(disguised):
 
 
 def test_the_reason_comes_first_and_no_acquittal_follows(inconclusive):
-    why, tried, means = recognition.unaligned(inconclusive.document)
+    why, tried, means = two_findings.unaligned(inconclusive.document)
     assert why.startswith("The suspect cannot be aligned: the suspect’s rows have 32 coordinates")
-    assert tried == recognition.NOT_TELLING
+    assert tried == two_findings.NOT_TELLING
     assert "not “not ours”" in means
     document = changed(inconclusive, "alignment", exhausted=True)
-    assert recognition.unaligned(document)[1] == recognition.TELLING
+    assert two_findings.unaligned(document)[1] == two_findings.TELLING
 
 
 def test_an_aligned_suspect_needs_no_excuse(disguised):
-    assert recognition.unaligned(disguised.document) == []
+    assert two_findings.unaligned(disguised.document) == []
 
 
 def test_the_numbers_behind_lineage(found, disguised, inconclusive):
-    answer, facts = recognition.descent(disguised.document)
+    answer, facts = two_findings.descent(disguised.document)
     lineage = disguised.document["lineage"]
     assert answer.startswith("Derived from the original, or both from a common ancestor, or the original from")
     assert said(facts) == {
@@ -74,14 +74,14 @@ def test_the_numbers_behind_lineage(found, disguised, inconclusive):
         "Attention": f"{lineage['attention']:.3f} in layer 0",
         "Wrong tokens": f"{lineage['attention_decoy']:.3f} at most",
     }
-    assert said(recognition.descent(found.document)[1])["Needed to align"] == "0.3"
+    assert said(two_findings.descent(found.document)[1])["Needed to align"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
-    assert said(recognition.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
-    assert "minor" not in str(recognition.descent(unread))
+    assert said(two_findings.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
+    assert "minor" not in str(two_findings.descent(unread))
 
 
 def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
-    answer, facts = recognition.descent(inconclusive.document)
+    answer, facts = two_findings.descent(inconclusive.document)
     assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, the original’s have 64."
     assert said(facts) == {"Attention": "not compared, because tokens could not be matched"}
 
@@ -90,8 +90,8 @@ def test_every_text_is_escaped(found):
     document = changed(found, "alignment", embedding_tensor=HOSTILE, reason=HOSTILE, aligned=False)
     document["alignment"]["steps"] = [{"name": "x", "said": HOSTILE, "confidence": 1.0, "measure": HOSTILE}]
     document["items"]["suspect"] |= {"family": HOSTILE, "dtype": HOSTILE}
-    undone = recognition.undone(document)[0]
-    texts = [text for _, text in recognition.recognised(document)] + recognition.unaligned(document)
+    undone = two_findings.undone(document)[0]
+    texts = [text for _, text in two_findings.recognised(document)] + two_findings.unaligned(document)
     for text in (*texts, undone.said, undone.measure):
         assert "<script" not in text
         assert "<img" not in text

@@ -1,4 +1,7 @@
-"""Naming recipients: all are scored, and one is named only if the odds of naming anybody by chance are small enough."""
+"""Recognition of users, beyond Algorithm 6: all are scored, and a name is given only where chance is ruled out.
+
+Algorithm 6 itself, every user's mark read by its ranks, is `irwm.evidence.detection.detect_each`.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from irwm.scheme.basis import Basis
 from irwm.scheme.derivation import Derivation
 from irwm.scheme.keystream import derive, words
 from irwm.scheme.noise import embedding_deviation
-from irwm.scheme.odds import rademacher_tail_log10
 from irwm.scheme.parameters import Parameters
+from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.differences import Differences
 from irwm.tracing.result import Trace, Tracing
 from irwm.tracing.scores import Span, Sums, Task, score

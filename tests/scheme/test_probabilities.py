@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from irwm.errors import ParameterError
-from irwm.scheme import odds as pr
+from irwm.scheme import probabilities as pr
 
 
 def exact_tail(least: int, n: int, p: Fraction) -> Fraction:

@@ -16,8 +16,8 @@ import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
 from irwm.scheme.noise import places, signs_in_turn
-from irwm.scheme.odds import rademacher_tail_log10
-from irwm.tracing import naming, trace_each
+from irwm.scheme.probabilities import rademacher_tail_log10
+from irwm.tracing import recognition, trace_each
 from irwm.tracing.scores import Sums
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
@@ -261,7 +261,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
         ("FINALISTS", 25),
         ("_RECIPIENTS_PER_TASK", 70),
     ):
-        monkeypatch.setattr(naming, name, value)
+        monkeypatch.setattr(recognition, name, value)
     fast = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     assert names(fast.traces) == names(full.traces) == NAMES
     assert (fast.first_pass_rows, fast.rows) == (480, 2500)
@@ -279,10 +279,10 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     model, keys, copies, tmp_path: Path, monkeypatch, first_pass: bool
 ) -> None:
     """What the differences are centred by, and who is ruled out, rests on rows that only the release's secret names."""
-    monkeypatch.setattr(naming, "FIRST_PASS_RUN", 60)
+    monkeypatch.setattr(recognition, "FIRST_PASS_RUN", 60)
     if first_pass:
-        monkeypatch.setattr(naming, "MOST_PLACES", 10_000)
-        monkeypatch.setattr(naming, "FINALISTS", 10)
+        monkeypatch.setattr(recognition, "MOST_PLACES", 10_000)
+        monkeypatch.setattr(recognition, "FINALISTS", 10)
     spoiled = copies[0].clone()
     guessed = np.concatenate([np.arange(start, start + 60) for start in np.linspace(0, 2440, 8).astype(int)])
     size = 1e4 * float(spoiled.std())
@@ -292,13 +292,13 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     found = trace_each(irwm.Examination(suspect, model), many, decoys=0)
     assert names(found.traces) == ["ann"]
     assert found.traces[300].share == pytest.approx(1.0, abs=0.1)
-    one, other = (naming.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
+    one, other = (recognition.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
     assert one != other
 
 
 @pytest.mark.slow
 def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, anns, monkeypatch) -> None:
-    monkeypatch.setattr(naming, "_ROWS_PER_TASK", 512)
+    monkeypatch.setattr(recognition, "_ROWS_PER_TASK", 512)
     said: list[tuple[int, int]] = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         there = trace_each(
@@ -308,12 +308,12 @@ def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, a
             decoys=5,
             progress=lambda done, total, _: said.append((done, total)),
         )
-        monkeypatch.setattr(naming, "MOST_PLACES", 10)
-        monkeypatch.setattr(naming, "FIRST_PASS_RUN", 60)
+        monkeypatch.setattr(recognition, "MOST_PLACES", 10)
+        monkeypatch.setattr(recognition, "FIRST_PASS_RUN", 60)
         fast_there = trace_each(irwm.Examination(anns, model), keys, executor=pool, decoys=5)
     fast_here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     monkeypatch.undo()
-    monkeypatch.setattr(naming, "_ROWS_PER_TASK", 512)
+    monkeypatch.setattr(recognition, "_ROWS_PER_TASK", 512)
     here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     assert there.traces == here.traces
     assert fast_there.traces == fast_here.traces

@@ -37,7 +37,7 @@ from irwm.ownership.key_search import evidence_bits
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "assets" / "demo"
@@ -51,7 +51,7 @@ def read(model: irwm.Checkpoint, key: irwm.Key, statistic: str, order: NDArray[n
     """Algorithm 3 by its bare arithmetic, on the model itself, with a key's permutations or with others (l, d)."""
     weights, rows, derived = _parts(model, key, statistic)
     shuffled = stat.normalised(np.take_along_axis(rows, derived if order is None else order, axis=1))
-    null = stat.null_lengths(weights, shuffled, null_permutations(0, key.parameters.permutations, rows.shape[1]))
+    null = stat.null_lengths(weights, shuffled, NullOrders.of(0, key.parameters.permutations, *rows.shape))
     return reading_of(statistic, "original", stat.lengths(weights, shuffled), null, key.parameters)
 
 

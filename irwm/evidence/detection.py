@@ -26,7 +26,8 @@ from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import InvariantError, NonFiniteScoresError
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
+from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 from irwm.scheme.parameters import Parameters, chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 
@@ -132,14 +133,17 @@ def _check(keys_tried: int, *ways: tuple[str, str]) -> None:
         raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(keys_tried))
 
 
-def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NDArray[np.int64]]:
-    """The public permutations of the null, (N, d) for every N of the keys."""
-    counts = {key.parameters.permutations for key in keys}
-    return {count: null_permutations(seed, count, examination.original.hidden_size) for count in counts}
+def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NullOrders]:
+    """The public permutations of the null for every N that one of the keys has."""
+    positions: dict[int, int] = {}
+    for params in (key.parameters for key in keys):
+        positions[params.permutations] = max(positions.get(params.permutations, 0), params.positions)
+    d = examination.original.hidden_size
+    return {count: NullOrders.of(seed, count, most, d) for count, most in positions.items()}
 
 
 def _detections(
-    examination: Examination, key: Key, orders: Mapping[int, NDArray[np.int64]], seed: int, keys_tried: int
+    examination: Examination, key: Key, orders: Mapping[int, NullOrders], seed: int, keys_tried: int
 ) -> tuple[_Detection, ...]:
     """A detection for each tensor that may be the suspect's embedding."""
     choices = key.choices()  # one key at a time: those of a thousand keys of a large model take gigabytes
@@ -162,7 +166,7 @@ class _Detection:
     aligned: Aligned
     key: Key
     choices: Choices
-    null: NDArray[np.int64]
+    null: NullOrders
     seed: int
     keys_tried: int
     tensors_read: int

@@ -29,7 +29,7 @@ from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows, well_conditioned
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import null_permutations, permutations, public_key
+from irwm.scheme.keystream import NullOrders, permutations, public_key
 from irwm.scheme.noise import Noise
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
 from irwm.scheme.solution import marked_values, natural_scale, solved_entries
@@ -229,7 +229,7 @@ class Rehearsal:
         originals, row_orders = self.sample.rows[chosen], self.row_orders[chosen]
         marked = marked_values(originals, self.permuted, row_orders, self.scale_used)
         deviation = originals.std(axis=1, keepdims=True)
-        null = null_permutations(self.sample.seed, orders, self.sample.hidden_size)
+        null = NullOrders.of(self.sample.seed, orders, *originals.shape)
         maps = {
             "joint": stat.joint_map(self.permuted, self.scale_used),
             "sum": stat.sum_map(self.permuted, self.scale_used),

@@ -30,7 +30,7 @@ from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
 from irwm.scheme.solution import marked_values
 from irwm.tracing import trace_each
@@ -173,6 +173,6 @@ def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: C
     """The reading that a verdict would have of the rounded rows (l, d), in the basis, before anything is written."""
     shuffled = stat.normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
     weights = stat.joint_map(permuted, key.scale)
-    count = key.parameters.permutations  # the key's own number, since later detections use it
-    null = stat.null_lengths(weights, shuffled, null_permutations(0, count, rows.shape[1]))
+    count = key.parameters.permutations  # the key's own number: with it every later detection must find the mark
+    null = stat.null_lengths(weights, shuffled, NullOrders.of(0, count, *rows.shape))
     return reading_of("joint", "original", stat.lengths(weights, shuffled), null, key.parameters)

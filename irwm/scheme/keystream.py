@@ -7,6 +7,8 @@ gives the same choices bit for bit in ten years; a library's random generator ma
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -76,6 +78,32 @@ def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     return orders
 
 
-def null_permutations(seed: int, count: int, size: int) -> NDArray[np.int64]:
-    """(count, size) public permutations of every rank's null (Algorithm 3); the same for a seed on every machine."""
-    return permutations(public_key(seed, "irwm/v1/null-permutations"), count, size)
+@dataclass(frozen=True, slots=True, eq=False)
+class NullOrders:
+    """The public permutations behind every rank (Algorithm 3); a seed gives the same on every machine.
+
+    The N shared orders act on each position's row after an order of the position's own. With the shared ones alone a
+    key's parameters can be chosen for them: where few entries decide the statistic (one constraint, a huge scale), the
+    N orders put some entries there more often than others, the same ones at every position, and thousands of positions
+    add up to a "mark" in any model (METHOD.md, section 11; tests/scheme/test_statistic.py repeats it).
+
+    Attributes:
+        shared: (N, d) int64.
+        own: (l, d) int64, or more rows than are ranked.
+    """
+
+    shared: NDArray[np.int64]
+    own: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, seed: int, count: int, positions: int, size: int) -> NullOrders:
+        """`count` shared orders of `size` numbers, and those of so many positions."""
+        keys = (public_key(seed, f"irwm/v3/null-{name}") for name in ("shared", "positions"))
+        return cls(*(permutations(key, number, size) for key, number in zip(keys, (count, positions), strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.shared)
+
+    def apart(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(l, d) rows, each in its position's own order."""
+        return np.take_along_axis(rows, self.own[: len(rows)], axis=1)

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.scheme.keystream import NullOrders
+
 STATISTICS = ("joint", "sum", "difference")
 # Floats held at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that writes
 # them and the product that reads them; a GPU is faster with larger pieces.
@@ -65,28 +67,24 @@ def lengths(weights: NDArray[np.float64], shuffled: NDArray[np.float64]) -> NDAr
 
 
 def null_lengths(
-    weights: NDArray[np.float64], shuffled: NDArray[np.float64], permutations: NDArray[np.int64], device: str = "cpu"
+    weights: NDArray[np.float64], shuffled: NDArray[np.float64], orders: NullOrders, device: str = "cpu"
 ) -> NDArray[np.float64]:
-    """(l, N) statistic under N random orders of each row (Algorithm 3, lines 22 to 30).
-
-    The same N permutations serve every position. They act on rows that the key has already shuffled, each by its own
-    permutation, so the effective orders differ between positions and the ranks stay independent.
-    """
-    return null_lengths_of((weights,), shuffled, permutations, device)[0]
+    """(l, N) statistic under N random orders of each row (Algorithm 3, lines 22 to 30)."""
+    return null_lengths_of((weights,), shuffled, orders, device)[0]
 
 
 def null_lengths_of(
     maps: Sequence[NDArray[np.float64]],
     shuffled: NDArray[np.float64],
-    permutations: NDArray[np.int64],
+    orders: NullOrders,
     device: str = "cpu",
 ) -> list[NDArray[np.float64]]:
     """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
-    null, done = np.empty((len(maps), len(shuffled), len(permutations))), 0
-    # Which map each output belongs to: one product is faster than sums of ten numbers each.
+    null, done = np.empty((len(maps), len(shuffled), len(orders))), 0
+    # Which of the maps each output belongs to: their sums as one product, since sums of ten numbers take longer.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
     of_map = torch.as_tensor(sums, device=device)
-    for chunk in null_maps(np.concatenate(maps), shuffled, permutations, device):
+    for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders.shared, device):
         lengths = (chunk.square_() @ of_map).sqrt_()
         null[:, :, done : done + chunk.shape[1]] = lengths.permute(2, 0, 1).cpu().numpy()
         done += chunk.shape[1]
@@ -135,7 +133,7 @@ def difference(
     permuted: NDArray[np.float64],
     row_permutations: NDArray[np.int64],
     scale: float,
-    permutations: NDArray[np.int64],
+    orders: NullOrders,
     device: str = "cpu",
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """`difference`: minus the correlation of suspect − original with release − original, and its null.
@@ -147,7 +145,7 @@ def difference(
     Args:
         suspect, original: (l, d) rows in the original's order.
         permuted, row_permutations, scale: the key's A'_m, L_P1 and scale_wm.
-        permutations: (N, d) public permutations.
+        orders: the public permutations.
 
     Returns:
         observed (l,) and null (l, N); NaN where the suspect's row equals the original's, which leaves it undefined.
@@ -174,10 +172,11 @@ def difference(
 
     with np.errstate(invalid="ignore", divide="ignore"):
         observed = -correlation((solve @ shuffled.T).T, shuffled[:, -t:], shuffled_change[:, -t:]) / spread
-        null = np.empty((len(change), len(permutations)))
+        null = np.empty((len(change), len(orders)))
         done = 0
-        for chunk in null_maps(solve, shuffled, permutations, device):
-            order = permutations[done : done + chunk.shape[1], -t:]
+        shuffled, shuffled_change = orders.apart(shuffled), orders.apart(shuffled_change)
+        for chunk in null_maps(solve, shuffled, orders.shared, device):
+            order = orders.shared[done : done + chunk.shape[1], -t:]
             written = chunk.transpose(0, 1).cpu().numpy()
             there = shuffled_change[:, order].transpose(1, 0, 2)
             over = shuffled[:, order].transpose(1, 0, 2)

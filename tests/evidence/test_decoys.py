@@ -15,7 +15,7 @@ from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
 from irwm.scheme.parameters import many_recipients
 
 NUMBER = 1000
@@ -92,13 +92,14 @@ def test_a_seed_gives_the_same_ranks_with_any_number_of_threads_and_another_seed
 def test_fast_ranks_are_those_of_float64() -> None:
     """Against the plain way of irwm.scheme.statistic, with rows whose values differ by little more than rounding."""
     rng = np.random.default_rng(0)
-    d, permutations = 64, null_permutations(5, 300, 64)
+    d, permutations = 64, NullOrders.of(5, 300, 0, 64).shared
     bank = stat.normalised(np.round(rng.normal(size=(40, d)), 1))
     orders = np.argsort(rng.random((10, d)), axis=1)
     weights = stat.joint_map(permute_rows(a_of(d), orders), 1000.0)
     chosen = rng.integers(0, 40, 200)
     inverse = np.argsort(permutations, axis=1)  # _below gathers the map's columns, which undoes an order of the rows
-    null = stat.null_lengths(weights, bank, inverse)
+    in_place = np.tile(np.arange(d), (len(bank), 1))
+    null = stat.null_lengths(weights, bank, NullOrders(inverse, in_place))
     observed = null[chosen, rng.integers(0, 300, 200)]  # each equal to a value of its null
     expected = (null[chosen] <= observed[:, None] * (1 + 1e-9)).sum(axis=1)
     found = _below(*map(torch.as_tensor, (weights, bank, chosen, observed, permutations)))

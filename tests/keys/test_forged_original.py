@@ -23,7 +23,7 @@ from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
 from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks
 
 
@@ -79,7 +79,7 @@ def count_with(original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Ke
     weights = joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
     rows = suspect.embedding(choices.marked_rows).double().numpy()
     shuffled = normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
-    null = null_lengths(weights, shuffled, null_permutations(0, 999, rows.shape[1]))
+    null = null_lengths(weights, shuffled, NullOrders.of(0, 999, *shuffled.shape))
     return int((ranks(lengths(weights, shuffled), null) < key.parameters.rank_threshold).sum())
 
 

@@ -22,7 +22,7 @@ from irwm.alignment import align
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import null_permutations
+from irwm.scheme.keystream import NullOrders
 from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 
@@ -83,7 +83,7 @@ def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) 
     weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
     read = model.embedding(rows[choices.marked_rows]).double().numpy()
     shuffled = stat.normalised(np.take_along_axis(read, choices.row_permutations, axis=1))
-    null = stat.null_lengths(weights, shuffled, null_permutations(0, 299, model.hidden_size))
+    null = stat.null_lengths(weights, shuffled, NullOrders.of(0, 299, *shuffled.shape))
     return int((stat.ranks(stat.lengths(weights, shuffled), null) < 0.2).sum())
 
 

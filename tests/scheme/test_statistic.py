@@ -9,8 +9,9 @@ from scipy.stats import kstest
 from irwm.errors import ConditionError
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows, well_conditioned
-from irwm.scheme.keystream import derive, null_permutations, permutations
 from irwm.scheme.solution import marked_values, natural_scale, solved_entries
+from irwm.scheme.keystream import NullOrders, derive, permutations
+from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 L, T, D, N = 50, 10, 128, 400
 
@@ -31,7 +32,7 @@ def mark() -> dict:
 
 def rank(weights: np.ndarray, rows: np.ndarray, perm: np.ndarray, count: int = N) -> np.ndarray:
     shuffled = stat.normalised(np.take_along_axis(rows, perm, axis=1))
-    null = stat.null_lengths(weights, shuffled, null_permutations(0, count, rows.shape[1]))
+    null = stat.null_lengths(weights, shuffled, NullOrders.of(0, count, *rows.shape))
     return stat.ranks(stat.lengths(weights, shuffled), null)
 
 
@@ -73,20 +74,36 @@ def test_an_unmarked_row_ranks_uniformly(mark: dict, make) -> None:
     assert kstest(ranks, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_parameters_cannot_be_chosen_for_the_public_orders(shared: bool) -> None:
+    """One constraint at a huge scale: a single place decides the statistic. The forger has the number of orders for
+    which that place keeps its own entry least often, and counts the smallest rank only."""
+    rows = np.random.default_rng(7).standard_normal((20_000, D))  # in the key's order, which is as good as none
+    orders = NullOrders.of(0, 399, len(rows), D)
+    if shared:  # as it was: all positions in one order
+        orders = NullOrders(orders.shared, np.tile(np.arange(D), (len(rows), 1)))
+    place = int((orders.shared == np.arange(D)).sum(axis=0).argmin())
+    weights = np.eye(1, D, place)
+    ranks = stat.ranks(stat.lengths(weights, rows), stat.null_lengths(weights, rows, orders))
+    count, chance = int((ranks < 2 / 400).sum()), 1 / 400
+    log10_p = binomial_tail_log(count, len(rows), chance) / LN10
+    assert log10_p < -12 if shared else log10_p > -4
+
+
 def test_the_null_is_the_statistic_of_the_permuted_row(mark: dict) -> None:
     """The gathered product must equal what Algorithm 3 prints: permute, rescale, multiply, measure."""
     weights = stat.joint_map(mark["permuted"], 7.0)
-    perms = null_permutations(3, 5, D)
-    null = stat.null_lengths(weights, mark["rows"], perms)
+    orders = NullOrders.of(3, 5, L, D)
+    null = stat.null_lengths(weights, mark["rows"], orders)
     for i in (0, 7):
         for j in range(5):
-            assert null[i, j] == pytest.approx(np.linalg.norm(weights @ mark["rows"][i][perms[j]]), rel=1e-12)
+            assert null[i, j] == pytest.approx(np.linalg.norm(weights @ mark["rows"][i][orders.own[i]][orders.shared[j]]), rel=1e-12)
 
 
 def test_joint_whitens_the_permutation_covariance(mark: dict) -> None:
     weights = stat.joint_map(mark["permuted"], 1000.0)
     e = stat.normalised(mark["rows"][:1] - mark["rows"][:1].mean())
-    perms = null_permutations(11, 20_000, D)
+    perms = NullOrders.of(11, 20_000, 0, D).shared
     outputs = np.concatenate([m[0].numpy() for m in stat.null_maps(weights, e, perms)])
     assert np.allclose(np.cov(outputs.T), np.eye(T), atol=0.08)
 
@@ -112,8 +129,8 @@ def test_an_unreachable_condition_says_what_to_change(mark: dict) -> None:
 
 
 def difference_ranks(mark: dict, suspect: np.ndarray, perm: np.ndarray, scale: float = 1000.0) -> np.ndarray:
-    perms = null_permutations(2, 999, D)
-    observed, null = stat.difference(suspect, mark["rows"], mark["permuted"], perm, scale, perms)
+    orders = NullOrders.of(2, 999, L, D)
+    observed, null = stat.difference(suspect, mark["rows"], mark["permuted"], perm, scale, orders)
     return stat.ranks(observed, null)
 
 
@@ -146,7 +163,7 @@ def test_permuting_the_change_instead_would_accuse_the_innocent(mark: dict) -> N
     observed = np.array([-np.corrcoef(c, w)[0, 1] for c, w in zip(change, written, strict=True)])
     null = np.array(
         [
-            [-np.corrcoef(c[p], w)[0, 1] for p in null_permutations(0, 99, D)]
+            [-np.corrcoef(c[p], w)[0, 1] for p in NullOrders.of(0, 99, 0, D).shared]
             for c, w in zip(change, written, strict=True)
         ]
     )

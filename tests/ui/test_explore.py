@@ -68,9 +68,9 @@ def test_curves_go_through_the_chosen_point_and_hold_the_exact_numbers() -> None
 
 @pytest.mark.parametrize("s", [
     ExploreSettings(parameters=Parameters(positions=1, required_positions=1)),
-    ExploreSettings(parameters=Parameters(positions=100_000, required_positions=60_000), recipients=10**12),
-    ExploreSettings(parameters=Parameters(rank_threshold=1e-9), survival=0.999),
-    ExploreSettings(parameters=Parameters(rank_threshold=0.999), survival=0.001, risk=1e-300, success=1 - 1e-15),
+    ExploreSettings(parameters=Parameters(positions=10_000, required_positions=6_000), recipients=10**12),
+    ExploreSettings(parameters=Parameters(rank_threshold=0.001), survival=0.999),
+    ExploreSettings(parameters=Parameters(rank_threshold=0.5), survival=0.001, risk=1e-300, success=1 - 1e-15),
 ])  # fmt: skip
 def test_the_ends_of_every_range_are_drawn(s: ExploreSettings) -> None:
     for axis in explore_plots.AXES:

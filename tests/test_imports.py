@@ -92,6 +92,7 @@ def place(name: str) -> tuple[str, int] | None:
     return None
 
 
+@pytest.mark.quick("reads every module once, for all the rules")
 def test_a_module_imports_only_downwards() -> None:
     wrong = {name_of(path): above for path in modules() if (above := imports_from_above(path))}
     assert not wrong

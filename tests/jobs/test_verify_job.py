@@ -67,6 +67,7 @@ def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
     assert all(checks.values())
 
 
+@pytest.mark.slow
 def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path: Path) -> None:
     changed = json.loads(to_json(world["document"]))
     changed["lineage"]["attention_decoy"] = 0.75

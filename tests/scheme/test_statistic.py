@@ -9,9 +9,9 @@ from scipy.stats import kstest
 from irwm.errors import ConditionError
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows, well_conditioned
-from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 from irwm.scheme.keystream import NullOrders, derive, permutations
 from irwm.scheme.probabilities import LN10, binomial_tail_log
+from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
 L, T, D, N = 50, 10, 128, 400
 
@@ -97,7 +97,9 @@ def test_the_null_is_the_statistic_of_the_permuted_row(mark: dict) -> None:
     null = stat.null_lengths(weights, mark["rows"], orders)
     for i in (0, 7):
         for j in range(5):
-            assert null[i, j] == pytest.approx(np.linalg.norm(weights @ mark["rows"][i][orders.own[i]][orders.shared[j]]), rel=1e-12)
+            assert null[i, j] == pytest.approx(
+                np.linalg.norm(weights @ mark["rows"][i][orders.own[i]][orders.shared[j]]), rel=1e-12
+            )
 
 
 def test_joint_whitens_the_permutation_covariance(mark: dict) -> None:

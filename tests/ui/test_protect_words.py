@@ -102,7 +102,7 @@ def test_several_recipients_without_noise_are_warned() -> None:
 
 def test_permutations_that_no_memory_holds_are_refused_before_the_start() -> None:
     with pytest.raises(ParameterError, match="memory") as caught:
-        check_memory(Parameters(permutations=10_000_000), 8192)
+        check_memory(Parameters(permutations=1_000_000), 8192)
     assert "permutations" in (caught.value.expected or "")
     check_memory(Parameters(), 8192)
     assert memory_needed(Parameters(positions=1000), 256) > memory_needed(Parameters(), 256)

@@ -49,24 +49,23 @@ def test_a_detection_is_the_same_with_a_warning(
     key = irwm.generate_key(model, secret=SECRET)
     release = irwm.insert(model, key, tmp_path / "release").path
     expected = irwm.detect(irwm.open_checkpoint(release), model, key)
-    plain_tasks, plain_finding = detection._tasks, detection._Task.finding
+    told: list[str] = []
+    there = irwm.Examination(irwm.open_checkpoint(release), model)
+    plain = detection._Detection.finding
 
-    def tasks(suspect, model, keys, device, seed, tried):
+    def on(_: irwm.Examination, device: str) -> irwm.Examination:
         if where == "alignment":
             no_room(device)
-        made = plain_tasks(suspect, model, keys, "cpu", seed, tried)  # no GPU to align on here
-        made.__dict__["device"] = device
-        return made
+        return there  # no GPU to align on here
 
     def finding(self, statistic: str, invariant: str):
         if where == "reading" and not told:
             told.append("")
             no_room("cuda")
-        return plain_finding(self, statistic, invariant)
+        return plain(self, statistic, invariant)
 
-    told: list[str] = []
-    monkeypatch.setattr(detection, "_tasks", tasks)
-    monkeypatch.setattr(detection._Task, "finding", finding)
+    monkeypatch.setattr(irwm.Examination, "on", on)
+    monkeypatch.setattr(detection._Detection, "finding", finding)
     found = irwm.detect(irwm.open_checkpoint(release), model, key, device="cuda")
     assert found.warnings == (*expected.warnings, NOT_ENOUGH)
     assert (found.verdict, found.reading.ranks.tolist()) == (expected.verdict, expected.reading.ranks.tolist())

@@ -5,8 +5,8 @@
 The weights are synthetic: independent normal numbers in bfloat16, with a layer-0 q and k to satisfy the family. The
 suspect is the mean of some recipients' copies, which are marked all over, with noise of 0.3 deviations on top. One real
 key is made; the other recipients' are the same key with another name, as a vault would derive them. Time and memory are
-of `irwm.tracing.examine` alone, in a process of its own with a pool of worker processes: resident memory of all of them
-together, summed ten times a second, so that what they share is counted several times over.
+of `irwm.tracing.trace_each` alone, in a process of its own with a pool of worker processes: resident memory of all of
+them together, summed ten times a second, so that what they share is counted several times over.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def keeps_change_times(file: str | Path, mounts: str | None = None) -> bool:
     return found
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # it cannot change while a process runs
 def boot_id() -> str:
     """The id of this boot of the machine; empty where the system has none."""
     try:

@@ -65,7 +65,7 @@ class Norm:
 class Layout:
     """Where one checkpoint keeps its embedding and layer-0 q and k, and how the model combines them.
 
-    The computation it stands for, for one token at position 0 (METHOD.md section 1):
+    The computation it stands for, for one token at position 0 (docs/method.md):
 
         x = embedding[token] * embedding_scale
         x = x W_in^T [+ position[0] + token_type[0]]                (each only where not None)

@@ -32,7 +32,7 @@ class Traced:
     """A tracing with what the rank rule says of some of the same keys.
 
     Attributes:
-        tracing: what `irwm.tracing.examine` returned.
+        tracing: what `irwm.tracing.trace_each` returned.
         keys: the keys traced, in the order of `tracing.traces`.
         marks: findings of the rank rule (Algorithm 6) by place among `keys`.
     """

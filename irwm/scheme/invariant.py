@@ -1,6 +1,6 @@
 """The invariant A_m: layer-0 attention scores of query tokens against reference tokens (Algorithm 1).
 
-The paper's `e_i W_q (e_i W_k)^T` is read as METHOD.md section 1 says: t query tokens m_i, d reference tokens r_k and
+The paper's `e_i W_q (e_i W_k)^T` is read as docs/method.md says: t query tokens m_i, d reference tokens r_k and
 
     A[i, k] = sum over heads h of  q_h(m_i) . k_g(h)(r_k)                                            (t, d)
 

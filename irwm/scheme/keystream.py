@@ -85,7 +85,7 @@ class NullOrders:
     The N shared orders act on each position's row after an order of the position's own. With the shared ones alone a
     key's parameters can be chosen for them: where few entries decide the statistic (one constraint, a huge scale), the
     N orders put some entries there more often than others, the same ones at every position, and thousands of positions
-    add up to a "mark" in any model (METHOD.md, section 11; tests/scheme/test_statistic.py repeats it).
+    add up to a "mark" in any model (tests/scheme/test_statistic.py does it).
 
     Attributes:
         shared: (N, d) int64.

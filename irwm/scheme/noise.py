@@ -153,7 +153,7 @@ def signs_in_turn(turns: NDArray[np.float64], coordinates: int) -> NDArray[np.fl
     return turns[:, None] * (1.0 - 2.0 * (np.arange(coordinates) % 2))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # one number of a model, for all keys and recipients of it
 def embedding_deviation(model: Checkpoint) -> float:
     """sigma_E, from at most `DEVIATION_ROWS` rows spread evenly over the vocabulary."""
     rows = np.unique(np.linspace(0, model.vocab_size - 1, DEVIATION_ROWS).astype(np.int64))

@@ -126,7 +126,7 @@ def rounded(value: torch.Tensor, chosen: str) -> np.ndarray:
     return content
 
 
-@functools.cache
+@functools.cache  # a process loads a library once
 def _library() -> ctypes.CDLL | None:
     """GGML's shared library; None where the package is missing or was built for another system."""
     found = importlib.util.find_spec("libggml")

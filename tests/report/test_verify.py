@@ -449,7 +449,7 @@ def test_the_numbers_of_an_honest_report_agree(any_case):
         (("odds", "log10_wrong_user"), -50.0),
         (("verdict", "word"), "not found"),
         (("verdict", "required"), 1),
-        (("parameters", "rank_threshold"), 0.9),
+        (("parameters", "rank_threshold"), 0.45),
         (("evaluation", "keys_tried"), 1e-60),
     ],
 )
@@ -465,3 +465,10 @@ def test_a_number_that_does_not_follow_is_named(found, path, value):
     if path[0] != "parameters" and path[-1] != "keys_tried":
         named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
         assert named in {each.where for each in wrong} or path[-1] == "word"
+
+
+def test_a_report_of_parameters_nobody_may_choose_is_no_report(found):
+    document = copy.deepcopy(found.document)
+    document["parameters"]["rank_threshold"] = 0.9
+    with pytest.raises(ReportError, match="rank_threshold is out of range"):
+        contradictions(document)

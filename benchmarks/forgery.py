@@ -37,7 +37,7 @@ from irwm.ownership.key_search import evidence_bits
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import NullOrders
+from irwm.scheme.permutations import NullOrders
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "assets" / "demo"

@@ -14,7 +14,7 @@ from typing import Any
 
 import irwm
 from irwm.errors import IrwmError, printable
-from irwm.report.verification import BY_WHOM, said
+from irwm.report.checks import BY_WHOM, said
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
 _RESULTS = (

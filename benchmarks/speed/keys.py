@@ -24,6 +24,7 @@ def search(columns: int, constraints: int) -> dict[str, Any]:
 
     from irwm.scheme import keystream
     from irwm.scheme.condition import well_conditioned
+    from irwm.scheme.permutations import permutations
 
     rows = np.random.default_rng(0).standard_normal((constraints, columns))
     rows = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
@@ -31,7 +32,7 @@ def search(columns: int, constraints: int) -> dict[str, Any]:
     began = time.perf_counter()
     for number in range(5):
         key = keystream.derive(SECRET, b"benchmark", b"%d" % number)
-        draw = lambda attempt, key=key: keystream.permutations(  # noqa: E731
+        draw = lambda attempt, key=key: permutations(  # noqa: E731
             keystream.derive(key, b"try", b"%d" % attempt), constraints, columns
         )
         tries.append(well_conditioned(rows, draw, 50.0)[0] + 1)

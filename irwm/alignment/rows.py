@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
-from irwm.scheme.keystream import derive, permutations
+from irwm.scheme.keystream import derive
+from irwm.scheme.permutations import permutations
 
 # Rows that give the typical length, and rows to compare, half of which match columns: a chance column cosine is about
 # 1/sqrt(n), 0.02. Fewer long rows are read, with SAMPLE_ENTRIES numbers in all; with the fewest it is 0.04.

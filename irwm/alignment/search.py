@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
-from irwm.alignment.content import candidates
 from irwm.alignment.places import IN_PLACE_SHARE, Places, settle
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
@@ -28,9 +27,10 @@ from irwm.alignment.rotation import (
     turned_alike,
 )
 from irwm.alignment.rows import SAMPLE_ROWS, OriginalRows, Rows
+from irwm.alignment.rows_by_content import candidates
+from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.steps import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
-from irwm.alignment.tokens import by_tokenizer
 from irwm.checkpoint import Checkpoint
 from irwm.families import Layout, TensorRef
 

@@ -20,7 +20,8 @@ from irwm.alignment.rows import draw, sample_size
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
 from irwm.scheme.invariant import Layer0
-from irwm.scheme.keystream import derive, permutations
+from irwm.scheme.keystream import derive
+from irwm.scheme.permutations import permutations
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE
 
 QUERY_TOKENS, REFERENCE_TOKENS = 64, 512

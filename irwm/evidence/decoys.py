@@ -39,8 +39,9 @@ from irwm.keys.key import Key
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import well_conditioned
-from irwm.scheme.keystream import derive, permutations, public_key, words
+from irwm.scheme.keystream import derive, public_key, words
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
+from irwm.scheme.permutations import permutations
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 
 Progress = Callable[[int, int, str], None]

@@ -26,8 +26,8 @@ from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import InvariantError, NonFiniteScoresError
-from irwm.scheme.keystream import NullOrders
 from irwm.scheme.parameters import Parameters, chance_of_counting
+from irwm.scheme.permutations import NullOrders
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 
 INVARIANTS = ("original", "suspect")

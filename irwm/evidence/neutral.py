@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import Checkpoint
-from irwm.scheme.keystream import permutations, public_key, words
+from irwm.scheme.keystream import public_key, words
+from irwm.scheme.permutations import permutations
 
 # Rows of the neutral model. With more rows the search for an alignment takes longer; for a wide original these are too
 # few to look for a rotation.

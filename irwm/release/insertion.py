@@ -30,8 +30,8 @@ from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import NullOrders
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
+from irwm.scheme.permutations import NullOrders
 from irwm.scheme.solution import marked_values
 from irwm.tracing import trace_each
 

@@ -11,10 +11,10 @@ from typing import Any
 from irwm import Checkpoint, Key, open_checkpoint
 from irwm.errors import IrwmError, printable
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
+from irwm.report.checks import Check, listed, said
 from irwm.report.document import plain
 from irwm.report.items import KeyInfo
 from irwm.report.reproduction import reproduce, same
-from irwm.report.verification import Check, listed, said
 
 _CHUNK = 8 * 1024 * 1024
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from irwm.errors import printable
 from irwm.report.blocks import figures_of
+from irwm.report.checks import Check, listed
 from irwm.report.document import from_json, to_json
 from irwm.report.html import render_html
 from irwm.report.items import LAYOUT, installed_versions
 from irwm.report.pdf import set_pages
-from irwm.report.verification import Check, listed
 
 # What decides the bytes of a page, and of a PDF, besides the document.
 _OF_PAGE, _OF_PDF = ("irwm", LAYOUT, "plotly"), ("irwm", LAYOUT, "plotly", "matplotlib", "typst")

@@ -31,11 +31,11 @@ from irwm import Checkpoint, Key
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, SignatureError, printable
 from irwm.report import dispute, lab, redrawn, rulings
+from irwm.report.checks import Check, Verification, listed, said
 from irwm.report.consistency import contradictions
 from irwm.report.document import from_json, to_json
 from irwm.report.examined import check_examination, check_item, check_key, opened
 from irwm.report.signature_file import ENDING, SignedReport, read_signature
-from irwm.report.verification import Check, Verification, listed, said
 
 __all__ = ["Check", "Verification", "report_name", "verify_report"]
 

@@ -11,6 +11,7 @@ Nothing here knows of a suspect: `irwm.alignment` aligns one and `irwm.evidence`
     basis          each row's secret orthogonal basis (Algorithms 4 to 6)
     probabilities  equations 1 to 3, exact tails, combined p-values
     derivation     from one secret to every choice of a mark (docs/key-format.md)
+    permutations   from a stream: the key's secret ones, and the public ones behind every rank
     keystream      the standards that it rests on: HKDF and ChaCha20
     row_pool       which rows may carry the mark or give the invariant
 """

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from irwm.scheme import keystream
 from irwm.scheme.parameters import Parameters
+from irwm.scheme.permutations import permutations
 from irwm.scheme.row_pool import RowPool, require
 
 
@@ -37,7 +38,7 @@ class Derivation:
         """Query (t,) and reference (d,) tokens, the same for all recipients of the owner's release."""
         frequent = pool.frequent(t + d)
         require(frequent.size, t + d, "invariant's tokens", "Use fewer constraints or a model with more tokens")
-        order = keystream.permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
+        order = permutations(self._key("tokens", recipient=False), 1, frequent.size)[0]
         drawn = frequent[order]
         return drawn[d : d + t], drawn[:d]
 
@@ -47,12 +48,12 @@ class Derivation:
         """(count,) L_W, none of them a token of the invariant."""
         rest = pool.usable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
-        order = keystream.permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
+        order = permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
         chosen: NDArray[np.int64] = rest[order[:count]]
         return chosen
 
     def row_permutations(self, count: int, d: int) -> NDArray[np.int64]:
-        return keystream.permutations(self._key("row-permutations", recipient=True), count, d)
+        return permutations(self._key("row-permutations", recipient=True), count, d)
 
     def basis_key(self) -> bytes:
         """Purpose key of B, one for all recipients of a release."""
@@ -67,7 +68,7 @@ class Derivation:
         return self._key(f"decoy-noise/{number}", recipient=False)
 
     def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
-        return keystream.permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
+        return permutations(self._key(f"constraint-permutations/{attempt}", recipient=True), t, d)
 
 
 @lru_cache(maxsize=16)  # the same for all recipients of a release

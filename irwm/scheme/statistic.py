@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.scheme.keystream import NullOrders
+from irwm.scheme.permutations import NullOrders
 
 STATISTICS = ("joint", "sum", "difference")
 # Floats held at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that writes

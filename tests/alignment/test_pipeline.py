@@ -165,14 +165,14 @@ def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tm
 @pytest.fixture
 def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an 8B model is aligned with, on a small one: held coordinates, Newton's polar factor, certain pairs."""
-    from irwm.alignment import content, places, rotation, rows
+    from irwm.alignment import places, rotation, rows, rows_by_content
 
     monkeypatch.setattr(rows, "MOST_HELD", 1000)
     monkeypatch.setattr(rows, "HELD_COORDINATES", 96)
     monkeypatch.setattr(rows, "MOST_PRECISE_COLUMNS", 16)
     monkeypatch.setattr(rotation, "MOST_BY_SVD", 16)
     monkeypatch.setattr(places, "MOST_COMPARED", 1)
-    monkeypatch.setattr(content, "MOST_MULTIPLICATIONS", 0.0)
+    monkeypatch.setattr(rows_by_content, "MOST_MULTIPLICATIONS", 0.0)
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
-from irwm.scheme.keystream import NullOrders
 from irwm.scheme.parameters import many_recipients
+from irwm.scheme.permutations import NullOrders
 
 NUMBER = 1000
 

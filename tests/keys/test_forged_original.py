@@ -23,7 +23,7 @@ from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import NullOrders
+from irwm.scheme.permutations import NullOrders
 from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import irwm
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.keys.key import Key
-from irwm.scheme import keystream
+from irwm.scheme import keystream, permutations
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import places, signs_in_turn, sizes_of
 from irwm.scheme.row_pool import RowPool
@@ -177,16 +177,16 @@ def a_key(**changes) -> Key:
 def test_orders_are_stable_argsorts_whatever_numbers_agree(rows: list[list[int]]) -> None:
     """Small numbers agree in all but their lowest bits, which the fast way gives to the places."""
     numbers = np.array(rows, dtype=np.uint64)
-    assert np.array_equal(keystream.stable_orders(numbers), np.argsort(numbers, axis=1, kind="stable"))
+    assert np.array_equal(permutations.stable_orders(numbers), np.argsort(numbers, axis=1, kind="stable"))
 
 
 def test_permutations_do_not_depend_on_how_many_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.argsort(keystream.words(bytes(32), 9 * 1000).reshape(9, 1000), axis=1, kind="stable")
     for at_once in (1, 2500, 1 << 18):
-        monkeypatch.setattr(keystream, "_WORDS_AT_ONCE", at_once)
-        assert np.array_equal(keystream.permutations(bytes(32), 9, 1000), whole)
-    assert keystream.permutations(bytes(32), 0, 7).shape == (0, 7)
-    assert keystream.permutations(bytes(32), 2, 1).tolist() == [[0], [0]]
+        monkeypatch.setattr(permutations, "_WORDS_AT_ONCE", at_once)
+        assert np.array_equal(permutations.permutations(bytes(32), 9, 1000), whole)
+    assert permutations.permutations(bytes(32), 0, 7).shape == (0, 7)
+    assert permutations.permutations(bytes(32), 2, 1).tolist() == [[0], [0]]
 
 
 def test_the_keystream_is_rfc_8439_and_rfc_5869() -> None:

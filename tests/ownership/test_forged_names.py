@@ -22,7 +22,7 @@ from irwm.alignment import align
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.keystream import NullOrders
+from irwm.scheme.permutations import NullOrders
 from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 

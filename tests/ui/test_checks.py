@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irwm.report.verification import BY_WHOM
+from irwm.report.checks import BY_WHOM
 from ui.components.checks import checks_html, summary
 
 GOOD, BAD, LEFT = (

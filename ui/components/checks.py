@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.verification import BY_WHOM
+from irwm.report.checks import BY_WHOM
 from ui.components.icons import icon
 from ui.components.notices import sentence
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import irwm
-from irwm.alignment.content import candidates
 from irwm.alignment.neighbours import nearest
 from irwm.alignment.rows import Rows, median_row
+from irwm.alignment.rows_by_content import candidates
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.evidence.neutral import write_neutral
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import irwm
-from irwm.alignment.tokens import by_tokenizer
+from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.attacks.equivalence import apply, read_state, write_state
 
 

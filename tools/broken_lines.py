@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import random
 import re
 import shutil
@@ -18,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+NO_TESTS = 5  # pytest's exit status where no test of the tier is among those given
 PARTS = (
     "irwm/scheme/*.py",
     "irwm/evidence/*.py",
@@ -113,24 +115,49 @@ def turn(node: ast.expr) -> None:
 def first_failure(broken: Broken, workers: int) -> str | None:
     """The first quick test that fails on a copy of the repository with the line broken; None where all pass.
 
-    Tests that name the module's package run before the others, since one failure is enough.
+    One failure is enough, so tests near the module run before the others: first those that name the module itself, then
+    those of the folder with its package's name or that name the package, then all.
     """
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "repository"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__"))
-        target = tree / broken.module.relative_to(ROOT)
+        place = broken.module.relative_to(ROOT)
+        target = tree / place
         target.write_text(replaced(target.read_text(encoding="utf-8"), broken), encoding="utf-8")
-        package = ".".join(broken.module.relative_to(ROOT).parts[:2]).removesuffix(".py")
-        near = [path for path in sorted(tree.glob("tests/**/test_*.py")) if package in path.read_text(encoding="utf-8")]
-        for tests in (near, ["tests"]):
+        for tests in rings(tree, place):
             command = [sys.executable, "-m", "pytest", "-x", "-q", "--tier", "quick", "--dist", "loadscope"]
             done = subprocess.run(
-                [*command, "-n", str(workers), *map(str, tests)], cwd=tree, capture_output=True, text=True, check=False
+                [*command, "-n", str(workers), *map(str, tests)],
+                cwd=tree,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
             )
-            if done.returncode:
+            if done.returncode not in (0, NO_TESTS):
                 found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
                 return found[1] if found else f"exit status {done.returncode}"
     return None
+
+
+def rings(tree: Path, place: Path) -> Iterator[list[Path]]:
+    """The test modules of a tree, those nearest to the module at `place` first; none twice."""
+    module = ".".join(place.with_suffix("").parts)
+    package, _, name = module.rpartition(".")
+    named = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b")
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(tree.glob("tests/**/test_*.py"))}
+    folder = tree / "tests" / place.parts[1] if len(place.parts) > 2 else tree / "tests" / place.parts[0]
+    rules: tuple[Callable[[Path], bool], ...] = (
+        lambda path: bool(named.search(texts[path])) or path.stem == f"test_{place.stem}",
+        lambda path: folder in path.parents or package in texts[path],
+        lambda _: True,
+    )
+    left = set(texts)
+    for rule in rules:
+        ring = [path for path in sorted(left) if rule(path)]
+        left.difference_update(ring)
+        if ring:
+            yield ring
 
 
 def replaced(text: str, broken: Broken) -> str:

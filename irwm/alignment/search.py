@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
+from irwm.alignment.least_squares import LeastSquares, least_squares
 from irwm.alignment.places import IN_PLACE_SHARE, Places, settle
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
@@ -105,7 +106,7 @@ class Search:
     def alignment(self) -> Alignment:
         """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
         best: Attempt | None = None
-        telling, nearly_equal = False, 0.0
+        telling, nearly_equal, whole = False, 0.0, 0.0
         for attempt in self._attempts():
             if best is None or attempt.order > best.order:
                 best = attempt
@@ -113,12 +114,14 @@ class Search:
                 return self._finished(attempt)
             telling |= attempt.telling and attempt.alignment.rotation is not None
             nearly_equal = max(nearly_equal, attempt.nearly_equal)
+            whole = max(whole, attempt.alignment.whole)
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
             why = f"the suspect's rows have {d} coordinates, the original's have {own}"
             return _unaligned(self.suspect.layout.embedding, self.by_id, own, why)
         exhausted = telling and self.suspect.layout.names_known
-        return replace(self._fitted(best), rows=self.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
+        fitted = replace(self._fitted(best), rows=self.by_id, exhausted=exhausted)
+        return replace(fitted, nearly_equal=nearly_equal, whole=whole)
 
     def settled(self, alignment: Alignment) -> Alignment:
         """The alignment with every row where its content says, whatever its id and name."""
@@ -211,6 +214,7 @@ class Search:
             cosines=fit.cosines,
             decoy_cosines=fit.decoy_cosines,
             broken_rows=sample.broken,
+            whole=fit.whole,
             reason=reason,
         )
         yield Attempt(alignment, sample, way, fit.turn)
@@ -284,6 +288,10 @@ class Search:
         alignment = replace(alignment, columns=again.columns, signs=again.signs, uniqueness=again.uniqueness)
         offsets = again.offsets * self._suspect.length
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
+
+    def least_squares(self, rows: NDArray[np.int64]) -> LeastSquares | None:
+        """The map that no score has to approve, with the suspect's row of every row of the original (s,)."""
+        return least_squares(self._suspect, self._model, rows)
 
     def places(self, alignment: Alignment) -> Places:
         """A check whether rows are where the alignment says."""

@@ -30,9 +30,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from irwm.alignment import with_embedding
 from irwm.errors import ConditionError
-from irwm.evidence.examination import Examination, restored_rows
+from irwm.evidence.examination import Examination
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS
 from irwm.keys.key import Key
@@ -99,7 +98,7 @@ def decoys(
     progress: Progress | None = None,
     per_map: int = PER_MAP,
 ) -> Decoys | None:
-    """Rank `number` wrong keys on the suspect, aligned as in `finding`.
+    """Rank `number` wrong keys on the suspect, aligned and mapped as for `finding`.
 
     Args:
         examination, key: what the finding was made from.
@@ -118,12 +117,11 @@ def decoys(
     choices = key.choices()
     model, device = examination.original, examination.device
     noise = key.noise(model, choices)
-    suspect = with_embedding(examination.suspect, finding.alignment.embedding)
     usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
     usable = usable[finding.alignment.rows[usable] >= 0]
     picked = np.argsort(words(public_key(seed, "irwm/v2/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
-    rows, _ = restored_rows(suspect, model, finding.alignment, tokens)
+    rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by)
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
         return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)

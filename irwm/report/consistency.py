@@ -75,9 +75,9 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.log10_p_floor", evaluation["log10_p_floor"], floor
     if reading["log10_p"] < floor - ABSOLUTE:
         yield "reading.log10_p", reading["log10_p"], f"not below {floor}, the floor of its ranks"
-    for name in ("keys_tried", "tensors_read"):
+    for name in ("keys_tried", "tensors_read", "maps"):
         yield from _whole(f"evaluation.{name}", evaluation[name])
-    comparisons = evaluation["keys_tried"] * evaluation["tensors_read"]
+    comparisons = evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"]
     best = min(reading["log10_p"], reading["log10_p_count"])
     risk = min(0.0, best + math.log10(COMBINATIONS * comparisons))
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
@@ -153,7 +153,7 @@ def _likelihood(evaluation: Mapping[str, Any], reading: Mapping[str, Any], mark:
     if mark == INCONCLUSIVE and all(evaluation[name] is None for name in names):
         return
     ratio = likelihood_ratio_log10([q["rank"] for q in reading["positions"] if q["rank"] is not None])
-    each = per_comparison_log10(ratio, evaluation["keys_tried"] * evaluation["tensors_read"])
+    each = per_comparison_log10(ratio, evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"])
     for name, value in zip(names, (ratio, each, verbal_step(each)), strict=True):
         yield f"evaluation.{name}", evaluation[name], value
 

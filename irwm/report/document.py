@@ -32,7 +32,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 4
+SCHEMA, VERSION = "irwm-report", 5
 # What is there even where it says nothing, by the section that it is in, "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": ("tracing", "supporting", "standing", "error_rates"),
@@ -146,6 +146,7 @@ def examination(
             "combinations": COMBINATIONS,
             "keys_tried": finding.keys_tried,
             "tensors_read": finding.tensors_read,
+            "maps": finding.maps,
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
@@ -204,6 +205,7 @@ def _reading(
     return {
         "statistic": s.statistic,
         "invariant": s.invariant,
+        "by": reading.by,
         "count": s.count,
         "present": s.present,
         "gone": s.ranks.size - s.present,

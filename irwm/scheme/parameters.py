@@ -84,8 +84,8 @@ class Parameters:
         self._as_real("rank_threshold")
 
     def _as_real(self, name: str) -> None:
-        """Keep a number as a float: 1000 and 1000.0 are equal but written differently, and a key is derived from what
-        is written."""
+        """Keep a number as a float: 1000 and 1000.0 are equal, but JSON writes them differently, and a key is derived
+        from the JSON."""
         value = getattr(self, name)
         _real(name, value, *RANGES[name])
         object.__setattr__(self, name, float(value))

@@ -68,7 +68,7 @@ def with_ranks(document: dict[str, Any], rank: float) -> dict[str, Any]:
         position["rank"] = rank
     ranks = [rank] * len(reading["positions"])
     reading["log10_p"] = e["log10_p"] = fisher_log10(ranks)
-    comparisons = e["keys_tried"] * e["tensors_read"]
+    comparisons = e["keys_tried"] * e["tensors_read"] * e["maps"]
     e["log10_risk"] = e["log10_p"] + math.log10(COMBINATIONS * comparisons)
     e["log10_lr"] = likelihood_ratio_log10(ranks)
     e["log10_lr_per_comparison"] = per_comparison_log10(e["log10_lr"], comparisons)
@@ -92,7 +92,7 @@ def test_a_row_that_is_there_has_a_rank(found):
     assert "reading.positions[2].observed" in where(document)
 
 
-@pytest.mark.parametrize("name", ["keys_tried", "tensors_read"])
+@pytest.mark.parametrize("name", ["keys_tried", "tensors_read", "maps"])
 @pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
 def test_comparisons_are_whole_numbers_of_which_there_is_one(found, name, value):
     document = copy.deepcopy(found.document)

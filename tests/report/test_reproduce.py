@@ -106,6 +106,6 @@ def test_what_lacks_a_seed_cannot_be_reproduced(found):
 
 def test_every_tensor_read_is_paid_for_and_said(two_tensors):
     evaluation = two_tensors.document["evaluation"]
-    assert (evaluation["keys_tried"], evaluation["tensors_read"]) == (3, 2)
-    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 6)
+    assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
+    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12)
     assert "for its tensors that may be the embedding, each of which was read" in render_html(two_tensors.document)

@@ -205,8 +205,9 @@ def _scored(
     basis = Basis.derive(group.derivation.basis_key(), d)
     differences = Differences.between(suspect.suspect, model, suspect.alignment, basis, sample)
     coordinates = group.parameters.noise_coordinates
-    deviation = embedding_deviation(model) if group.parameters.noise_level == "global" else None
-    whole = Task(differences, ((0, s),), everybody, coordinates, deviation)
+    size = group.parameters.noise_size
+    deviation = embedding_deviation(model) if size == "global" else None
+    whole = Task(differences, ((0, s),), everybody, coordinates, size, deviation)
     if len(everybody) * s * coordinates <= MOST_PLACES:
         sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
         return _Scored(sums.z, sums.share, np.full(len(everybody), sums.rows), sums.rows, looks=1)

@@ -21,7 +21,7 @@ from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.keys.key import Key
 from irwm.scheme import keystream, permutations
 from irwm.scheme.basis import Basis
-from irwm.scheme.noise import places, signs_in_turn, sizes_of
+from irwm.scheme.noise import places, sizes_of
 from irwm.scheme.row_pool import RowPool
 
 CHOICES = ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations")
@@ -118,8 +118,11 @@ def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str
         first, *others = short[i * (m + 1) : (i + 1) * (m + 1)]
         edges = [j * d // m for j in range(m + 1)]
         turn = ((first >> 1) * d) >> 31
-        places.append([(turn + edges[j] + (w * (edges[j + 1] - edges[j]) >> 32)) % d for j, w in enumerate(others)])
-        signs.append([1.0 if (first + j) % 2 == 0 else -1.0 for j in range(m)])
+        within = ((w >> 1) * (edges[j + 1] - edges[j]) >> 31 for j, w in enumerate(others))
+        places.append([(turn + edges[j] + place) % d for j, place in enumerate(within)])
+        added = "spread" in key["parameters"]
+        lowest = [w & 1 for w in others] if added else [(first + j) & 1 for j in range(m)]
+        signs.append([1 - 2 * bit for bit in lowest])
     return {
         "basis_order": plain_order(plain_chacha20(basis, d)),
         "basis_signs": [[-1 if bit else 1 for bit in diagonal[:d]] for diagonal in bits],
@@ -135,7 +138,8 @@ def our_noise(key: Key) -> dict[str, np.ndarray]:
     if not m:
         return {}
     basis = Basis.derive(key.derivation.basis_key(), d)
-    positions, turns = places(key.derivation.noise_key(), np.arange(NOISE_ROWS), m, d)
+    added = key.parameters.spread > 0
+    positions, signs = places(key.derivation.noise_key(), np.arange(NOISE_ROWS), m, d, adds=added)
     assert basis.order is not None
     rows = np.arange(NOISE_ROWS)
     return {
@@ -143,7 +147,7 @@ def our_noise(key: Key) -> dict[str, np.ndarray]:
         "basis_signs": np.stack(basis.signs(rows), axis=1).reshape(2 * NOISE_ROWS, d),
         "noise_sizes": np.rint(1e9 * sizes_of(key.derivation.noise_key(), rows)).astype(np.int64),
         "noise_places": positions,
-        "noise_signs": signs_in_turn(turns, m),
+        "noise_signs": signs,
     }
 
 

@@ -15,7 +15,7 @@ from scipy.stats import norm
 import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
-from irwm.scheme.noise import places, signs_in_turn
+from irwm.scheme.noise import places
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import recognition, trace_each
 from irwm.tracing.scores import Sums
@@ -124,10 +124,10 @@ def test_z_is_what_it_is_said_to_be(model, keys, anns) -> None:
     change = theirs - model.embedding().double().numpy()
     difference = np.stack([row @ basis.dense(64, token) for token, row in enumerate(change)])
     for key, trace in zip(keys, irwm.trace(anns, model, keys), strict=True):
-        positions, turns = places(key.derivation.noise_key(), np.arange(2500), 2, 64)
+        positions, signs = places(key.derivation.noise_key(), np.arange(2500), 2, 64)
         centred = difference - difference.mean(axis=0)
         units = np.linalg.norm(model.embedding().double().numpy(), axis=1)
-        terms = (np.take_along_axis(centred, positions, axis=1) * signs_in_turn(turns, 2)).sum(axis=1)
+        terms = (np.take_along_axis(centred, positions, axis=1) * signs).sum(axis=1)
         terms *= units / np.square(centred).mean(axis=1)
         assert trace.z == pytest.approx(terms.sum() / np.linalg.norm(terms), abs=0.15)
 

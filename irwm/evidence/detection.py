@@ -255,9 +255,16 @@ class _Detection:
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)
 
     def _several_tensors(self) -> tuple[str, ...]:
-        if self.tensors_read == 1:
-            return ()
-        return (f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown",)
+        said = []
+        if self.tensors_read > 1:
+            said.append(
+                f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown"
+            )
+        if over := self.examination.passed_over:
+            said.append(
+                f"{over} more tensors that might be the embedding were passed over: their rows are less like it"
+            )
+        return tuple(said)
 
     def _conclude(
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment, with_embedding
 from irwm.alignment.least_squares import LeastSquares
-from irwm.alignment.pipeline import Candidate, best, searches
+from irwm.alignment.pipeline import Candidate, Searches, best, searches
 from irwm.alignment.places import Places
 from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Search
@@ -93,7 +93,7 @@ class Examination:
 
             hashing = hasher.submit(hashed)
             try:
-                self._searches[0].likeliest  # noqa: B018  a cached property
+                self._searches.chosen[0].likeliest  # noqa: B018  a cached property
             finally:
                 for check in checking:
                     check.result()
@@ -106,10 +106,14 @@ class Examination:
         first; where none fits, once, not aligned.
 
         Raises:
-            CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or too many of the
-                suspect's tensors may be its embedding to read them one after the other.
+            CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
         """
-        return tuple(Aligned(found, self._side) for found in best(self._searches))
+        return tuple(Aligned(found, self._side) for found in best(self._searches.chosen))
+
+    @property
+    def passed_over(self) -> int:
+        """How many tensors that may be the embedding were not read, since their rows are less like the original's."""
+        return self._searches.passed_over
 
     def aligned_as(self, alignment: Alignment) -> Aligned:
         """The suspect as it was aligned for a finding."""
@@ -120,7 +124,7 @@ class Examination:
         return Aligned(Candidate(Search(suspect, self._side.rows), alignment), self._side)
 
     @cached_property
-    def _searches(self) -> tuple[Search, ...]:
+    def _searches(self) -> Searches:
         return searches(self.suspect, self._side.rows)
 
     def own_invariant(

@@ -7,7 +7,7 @@ of which the document holds. Whoever changes one of them without the others is f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm import Parameters
@@ -19,6 +19,7 @@ from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import tracing
 from irwm.report.document import ALWAYS_THERE, ReportError, plain
 from irwm.report.error_rates import clopper_pearson
+from irwm.report.items import failed
 from irwm.report.likelihood import claimed_log10_risk
 from irwm.report.reproduction import ABSOLUTE, Difference, same
 from irwm.scheme.parameters import chance_of_counting
@@ -92,7 +93,7 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield from _word(verdict, risk)
     if document["tracing"] is not None:
         yield from _tracing(document["tracing"])
-    yield from _rests_on(verdict, document["tracing"])
+    yield from _rests_on(verdict, document["tracing"], document["self_tests"])
     yield from _standing(document)
     if document["error_rates"] is not None and document["error_rates"]["decoys"] is not None:
         yield from _decoys(document["error_rates"]["decoys"])
@@ -169,8 +170,11 @@ def _word(verdict: Mapping[str, Any], risk: float) -> Iterator[tuple[str, Any, A
         yield where, mark, FOUND if risk <= FOUND_LOG10_RISK else "inconclusive"
 
 
-def _rests_on(verdict: Mapping[str, Any], found: Mapping[str, Any] | None) -> Iterator[tuple[str, Any, Any]]:
-    """The word, and whether mark or noise gave it, as `tracing.verdict` decides it."""
+def _rests_on(
+    verdict: Mapping[str, Any], found: Mapping[str, Any] | None, controls: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """The word, and whether mark or noise gave it, as `tracing.verdict` decides it, and no verdict where a control
+    failed."""
     mark = verdict["mark"]
     word, rests_on = mark, tracing.MARK
     if found is not None and found["aligned"]:
@@ -183,7 +187,7 @@ def _rests_on(verdict: Mapping[str, Any], found: Mapping[str, Any] | None) -> It
         elif not named and mark == NOT_FOUND and strongest <= DISMISSED_LOG10_RISK:
             word, rests_on = INCONCLUSIVE, tracing.TRACING
     yield "verdict.rests_on", verdict["rests_on"], rests_on
-    yield "verdict.word", verdict["word"], word
+    yield "verdict.word", verdict["word"], INCONCLUSIVE if any(map(failed, controls)) else word
 
 
 def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

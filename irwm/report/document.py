@@ -21,7 +21,7 @@ from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG1
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, tracing, wording
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from irwm.scheme.parameters import chance_of_counting
@@ -92,6 +92,8 @@ def finding_document(
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)
+    controls = [asdict(test) for test in self_tests]
+    computed["verdict"] = after_controls(computed["verdict"], controls)
     document = {
         "schema": {"name": SCHEMA, "version": VERSION},
         "created_utc": created_utc,
@@ -103,7 +105,7 @@ def finding_document(
         "error_rates": None if error_rates is None else rates.section(error_rates, finding),
         "standing": likelihood.standing_section(standing, authority, computed),
         "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
-        "self_tests": [asdict(test) for test in self_tests],
+        "self_tests": controls,
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
         "versions": dict(tool_versions),
         "extra": dict(extra or {}),

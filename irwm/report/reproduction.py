@@ -12,6 +12,7 @@ from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
+from irwm.report.items import after_controls
 from irwm.tracing import trace_each
 
 # One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
@@ -85,6 +86,7 @@ def reproduce(
         section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
+    again["verdict"] = after_controls(again["verdict"], document["self_tests"])
     recorded_decoys = (document.get("error_rates") or {}).get("decoys")
     if decoys and recorded_decoys:
         ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])

@@ -313,8 +313,9 @@ class Examiner:
         ]
         # Together, to be read side by side; each pays for itself alone.
         found = irwm.detect_each(examination, decoys, **DEFAULTS, keys_tried=1)
-        # A suspect that no key can be judged on must be inconclusive for a decoy too.
-        expected = "not found" if finding.judgeable else "inconclusive"
+        # Where the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
+        dismissible = finding.judgeable and finding.alignment.aligned
+        expected = "not found" if dismissible else "inconclusive"
         for number, missed in zip(numbers, found, strict=True):
             tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
         return tests

@@ -239,7 +239,7 @@ class Aligned:
         where = self.alignment.rows[tokens]
         here = np.flatnonzero(where >= 0)
         restored = np.full((tokens.size, self.model.hidden_size), np.nan)
-        if here.size and self._can(by):
+        if here.size and self.readable(by):
             theirs = self.suspect.embedding(where[here]).double().numpy()
             if by == ALIGNED:
                 originals = self.model.embedding(tokens[here]).double().numpy()
@@ -248,9 +248,11 @@ class Aligned:
                 restored[here] = fitted.restore(theirs, tokens[here])
         return restored, tokens[where < 0]
 
-    def _can(self, by: str) -> bool:
-        same_width = self.suspect.hidden_size == self.model.hidden_size
-        return by != ALIGNED or same_width or self.alignment.rotation is not None
+    def readable(self, by: str) -> bool:
+        """Whether rows can be read under this map, one of `MAPS`."""
+        if by == LEAST_SQUARES:
+            return self.least_squares is not None
+        return self.suspect.hidden_size == self.model.hidden_size or self.alignment.rotation is not None
 
     @property
     def least_squares(self) -> LeastSquares | None:

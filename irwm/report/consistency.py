@@ -177,7 +177,7 @@ def _rests_on(
     failed."""
     mark = verdict["mark"]
     word, rests_on = mark, tracing.MARK
-    if found is not None and found["aligned"]:
+    if found is not None:
         named = any(each["named"] for each in found["ranked"])
         strongest = min((each["log10_risk"] for each in found["ranked"]), default=0.0)
         # Faults of the suspect outweigh any name; they are inconclusive by the mark, and rest on it.
@@ -192,11 +192,11 @@ def _rests_on(
 
 def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Every recipient's odds follow from z and from how many were compared; the summary follows from the rows."""
-    for name in ("recipients", "tensors_read", "looks"):
+    for name in ("recipients", "tensors_read", "maps", "looks"):
         yield from _whole(f"tracing.{name}", found[name])
     if not 0.0 < found["risk"] < 1.0:
         yield "tracing.risk", found["risk"], "between 0 and 1"
-    paid = math.log10(found["recipients"] * found["tensors_read"] * found["looks"])
+    paid = math.log10(tracing.comparisons(found))
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     for i, row in enumerate(found["ranked"]):
         where = f"tracing.ranked[{i}]"

@@ -112,12 +112,13 @@ def _traced_again(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]))
+    decoys, maps = len(recorded["decoys"]), (recorded["by"],)
+    found = trace_each(examined, chosen, recorded["risk"], decoys=decoys, maps=maps)
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     read = detect_each(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
     marks = dict(zip(marked, read, strict=True))
     rows = list(recorded["ranked"])
-    paid = math.log10(recorded["recipients"] * found.tensors_read * recorded["looks"])
+    paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read}))
     for i, place in enumerate(places):
         again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
         risk = min(0.0, again["log10_p"] + paid)

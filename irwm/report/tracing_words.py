@@ -143,6 +143,7 @@ def corrections(found: Mapping[str, Any]) -> str:
     paid = f"× {number(found['recipients'])} for the recipients traced"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
+    paid += f"; × {found['maps']} for the maps under which the rows are read"
     if found["looks"] > 1:
         paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
     return f"{paid} (Bonferroni)"

@@ -9,6 +9,7 @@ import torch
 
 import irwm
 from irwm.attacks.rewrite import rewrite
+from irwm.tracing import trace_each
 
 
 def without_minor_components(release: Path, out: Path, kept: float) -> Path:
@@ -48,3 +49,18 @@ def test_a_mark_is_found_though_the_components_that_alignment_is_scored_in_are_g
     assert found.log10_p < -25
     assert found.lineage.status == "cannot tell"
     assert not [finding for finding in wrong if finding.verdict == "found"]
+
+
+def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: Path) -> None:
+    """The fingerprint is read under the same maps as the mark, whatever the alignment scored."""
+    model = irwm.open_checkpoint(gemma_path)
+    params = irwm.Parameters(scale="auto", noise_coordinates=8, spread=0.25)
+    keys = [irwm.generate_key(model, params, secret=bytes(32), recipient=name) for name in ("ann", "bob", "cid")]
+    irwm.insert(model, keys[1], tmp_path / "release")
+    without_minor_components(tmp_path / "release", tmp_path / "bare", 0.75)
+    irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
+    tracing = trace_each(irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model), keys)
+    assert not tracing.alignment.aligned
+    assert tracing.by == "least squares"
+    assert [trace.recipient for trace in tracing.named] == ["bob"]
+    assert max(abs(z) for z in tracing.decoys) < 4.5

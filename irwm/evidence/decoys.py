@@ -119,7 +119,7 @@ def decoys(
     noise = key.noise(model, choices)
     usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
     usable = usable[finding.alignment.rows[usable] >= 0]
-    picked = np.argsort(words(public_key(seed, "irwm/v2/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
+    picked = np.argsort(words(public_key(seed, "irwm/v3/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
     rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by)
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
@@ -162,14 +162,14 @@ def ranked(
     positions, size = min(params.positions, MOST_POSITIONS), min(params.permutations, MOST_PERMUTATIONS)
     if n < max(positions, 1):
         return None
-    shuffles = permutations(public_key(seed, "irwm/v2/decoys/shuffles"), n, d)
+    shuffles = permutations(public_key(seed, "irwm/v3/decoys/shuffles"), n, d)
     shuffled = torch.as_tensor(np.take_along_axis(bank, shuffles, axis=1), device=device)
     maps = -(-number // per_map)
     ranks = np.empty((maps, per_map, positions))
     for m in range(maps):
         if progress is not None:
             progress(m * per_map, maps * per_map, DOING)
-        one = _Map(public_key(seed, f"irwm/v2/decoys/map/{m}"), a_m, params.condition_limit, scale, device)
+        one = _Map(public_key(seed, f"irwm/v3/decoys/map/{m}"), a_m, params.condition_limit, scale, device)
         ranks[m] = one.ranks(shuffled, per_map, positions, size)
     if progress is not None:
         progress(maps * per_map, maps * per_map, DOING)
@@ -222,7 +222,7 @@ class _Map:
         return found
 
     def _key(self, purpose: str) -> bytes:
-        return derive(self.stream, b"irwm", f"irwm/v2/decoys/{purpose}".encode("ascii"))
+        return derive(self.stream, b"irwm", f"irwm/v3/decoys/{purpose}".encode("ascii"))
 
 
 def _below(

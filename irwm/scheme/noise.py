@@ -44,7 +44,7 @@ class Noise:
     """One recipient's noise on one original.
 
     Attributes:
-        basis: B_i of every row; the identity where there is no noise.
+        basis: B_i of every row; the identity where the mark is not hidden.
         coordinates: num_noise, 0 without noise.
         size: `noise_size` of `Parameters`.
         stream_key: the purpose key that the places follow from.
@@ -101,10 +101,11 @@ class Noise:
 
 def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:
     """The noise of a recipient's copy of `model`."""
+    basis = Basis.derive(derivation.basis_key(), model.hidden_size) if params.hidden else Basis()
     if not params.noise_coordinates:
-        return Noise(Basis(), 0, params.noise_size, b"", None, np.empty(0, dtype=np.int64))
+        return Noise(basis, 0, params.noise_size, b"", None, np.empty(0, dtype=np.int64))
     return Noise(
-        basis=Basis.derive(derivation.basis_key(), model.hidden_size),
+        basis=basis,
         coordinates=params.noise_coordinates,
         size=params.noise_size,
         stream_key=derivation.noise_key(),
@@ -168,7 +169,7 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
     of the length of a row's solved entries, for every t.
     """
     first = int(tokens.min())
-    own_key = keystream.derive(stream_key, b"irwm", b"irwm/v2/noise-size")
+    own_key = keystream.derive(stream_key, b"irwm", b"irwm/v3/noise-size")
     words = keystream.words32(own_key, first, int(tokens.max()) + 1 - first)
     sizes: NDArray[np.float64] = np.sqrt(-np.log((words[tokens - first] + 1.0) / 2.0**32))
     return sizes

@@ -49,6 +49,9 @@ class Parameters:
         positions: l, embedding rows that carry the mark.
         constraints: t, equations and solved entries per row.
         scale: scale_wm, divisor that hides the solved entries, or "auto" to make their RMS equal the row's.
+        hidden: the mark is written in the rows' secret bases (Algorithms 4 to 6), so that no entry of a marked row is
+            odd. In the open, as the paper writes one owner's mark, the solved entries can be recognised and redrawn
+            without the key. Noise is always written in the bases.
         condition_limit: tau, bound on cond(A2) (Algorithm 2, line 9).
         rank_threshold: beta, a position counts when its rank is below it.
         required_positions: rho, positions that must count (count >= rho).
@@ -65,7 +68,8 @@ class Parameters:
 
     positions: int = 50
     constraints: int = 10
-    scale: float | str = 1000.0
+    scale: float | str = AUTO_SCALE
+    hidden: bool = True
     condition_limit: float = DEFAULT_CONDITION_LIMIT
     rank_threshold: float = 0.2
     required_positions: int = 30
@@ -82,6 +86,12 @@ class Parameters:
             raise ParameterError(
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
             )
+        if not isinstance(self.hidden, bool) or (self.noise_coordinates and not self.hidden):
+            raise ParameterError(
+                "noise needs the secret bases",
+                expected="hidden=True, or no noise",
+                found=f"hidden={self.hidden!r}"[:60],
+            )
         if self.scale != AUTO_SCALE:
             self._as_real("scale")
         self._as_real("condition_limit")
@@ -89,6 +99,11 @@ class Parameters:
         self._as_real("spread")
         if not self.noise_coordinates:
             object.__setattr__(self, "spread", 0.0)  # there is nothing to add, and a key's bytes do not say it
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Parameters:
+        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise."""
+        return cls(**{"scale": 1000.0, "hidden": False, **changes})
 
     @property
     def noise_size(self) -> float | str:

@@ -247,7 +247,7 @@ def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
     part = s // FIRST_PASS_RUNS
     if part <= FIRST_PASS_RUN:
         return ((0, s),)
-    drawn = words(derive(secret, b"irwm", b"irwm/v2/first-pass"), FIRST_PASS_RUNS).tolist()
+    drawn = words(derive(secret, b"irwm", b"irwm/v3/first-pass"), FIRST_PASS_RUNS).tolist()
     starts = [number * part + word % (part - FIRST_PASS_RUN + 1) for number, word in enumerate(drawn)]
     return tuple((start, start + FIRST_PASS_RUN) for start in starts)
 

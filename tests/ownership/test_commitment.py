@@ -37,7 +37,7 @@ def test_a_key_opens_its_own_commitment_after_the_way_through_a_file(key: irwm.K
 
 def test_the_document_is_canonical_json_of_version_2(document: Commitment) -> None:
     values = json.loads(document.to_bytes())
-    assert (values["format"], values["version"], values["scheme"]) == ("irwm-commitment", 2, "irwm/v2")
+    assert (values["format"], values["version"], values["scheme"]) == ("irwm-commitment", 2, "irwm/v3")
     assert values["family"] == "llama"
     assert values["owner"] == "Ünïcode Owner"
     assert document.to_bytes() == canonical(values)

@@ -45,7 +45,7 @@ class Basis:
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        from scipy.fft import dct  # takes a quarter of a second to import, and keys for one owner do not need it
+        from scipy.fft import dct  # takes a quarter of a second to import, which a mark in the open does not need
 
         mixed = dct(rows * outer, norm="ortho", axis=1)
         return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))

@@ -67,11 +67,11 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
         found, sizes = data.tries_of(of, p.constraints)
         return explore_model_plots.conditions(found, sizes, p.condition_limit, p.constraints, dark=dark)
     if view == "hiding":
-        levels, seen = data.seen_of(mark, p.noise_coordinates, p.noise_level)
+        levels, seen = data.seen_of(mark, p.noise_coordinates, p.noise_size)
         return explore_model_plots.hiding(levels, seen, p.noise_coordinates, p.constraints, dark=dark)
     if view == "colluders":
         case = data.collusion_of(of, s)
-        simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_level) if case else ()
+        simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_size) if case else ()
         naming = naming_z(s.risk, s.recipients)
         return explore_model_plots.colluders(case, naming, s.recipients, simulated, dark=dark)
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)

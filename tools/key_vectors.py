@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +25,32 @@ from irwm.scheme.row_pool import RowPool
 VECTORS = Path(__file__).resolve().parents[1] / "docs" / "key-vectors.json"
 CHOICES = ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations")
 NOISE_ROWS = 8  # rows of bases and noise in a vector
-SMALL = {"positions": 12, "constraints": 3, "required_positions": 7}
 
 
 def keys() -> Iterator[Key]:
     """A key for each way of writing a mark, the paper's first."""
-    small = {
-        "secret": bytes(range(32)),
-        "model_fingerprint": hashlib.sha256(b"model").hexdigest(),
-        "rows_digest": hashlib.sha256(b"rows").hexdigest(),
-        "layer0_digest": hashlib.sha256(b"layer 0").hexdigest(),
-        "vocab_size": 160,
-        "hidden_size": 16,
-        "pool": RowPool(160, ((0, 3), (40, 41), (150, 160))),
-        "attempt": 2,
-        "scale": 12.5,
-        "owner": "Ørsted & Co.",
-    }
-    yield Key(**small | {"parameters": Parameters.paper(**SMALL), "scale": 1000.0})
-    yield Key(**small | {"parameters": Parameters(**SMALL), "recipient": "Früh-Zugang 7", "attempt": 0})
-    larger = {"vocab_size": 600, "hidden_size": 64, "pool": RowPool(600, ((0, 4),)), "attempt": 5, "scale": 52.6}
-    yield Key(**small | larger | {"parameters": Parameters(), "owner": ""})
-    for noise in ({"noise_level": "row"}, {"spread": 0.25}):
-        params = Parameters(**SMALL, noise_coordinates=3, **noise)  # type: ignore[arg-type]  # mypy joins the two values
-        yield Key(**small | {"parameters": params, "recipient": "Customer 7"})
+    paper = Key(
+        secret=bytes(range(32)),
+        parameters=Parameters.paper(positions=12, constraints=3, required_positions=7),
+        model_fingerprint=hashlib.sha256(b"model").hexdigest(),
+        rows_digest=hashlib.sha256(b"rows").hexdigest(),
+        layer0_digest=hashlib.sha256(b"layer 0").hexdigest(),
+        vocab_size=160,
+        hidden_size=16,
+        pool=RowPool(160, ((0, 3), (40, 41), (150, 160))),
+        attempt=2,
+        scale=1000.0,
+        owner="Ørsted & Co.",
+    )
+    yield paper
+    hidden = Parameters(positions=12, constraints=3, required_positions=7)
+    one = replace(paper, parameters=hidden, attempt=0, scale=12.5, recipient="Früh-Zugang 7")
+    yield one
+    larger = replace(one, vocab_size=600, hidden_size=64, pool=RowPool(600, ((0, 4),)), attempt=5, scale=52.6)
+    yield replace(larger, parameters=Parameters(), owner="", recipient="")
+    written = replace(hidden, noise_coordinates=3, noise_level="row")
+    for params in (written, replace(hidden, noise_coordinates=3, spread=0.25)):
+        yield replace(one, parameters=params, recipient="Customer 7")
 
 
 def derived(key: Key) -> dict[str, NDArray[np.int64]]:

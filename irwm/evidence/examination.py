@@ -241,6 +241,8 @@ class Aligned:
         restored = np.full((tokens.size, self.model.hidden_size), np.nan)
         if here.size and self.readable(by):
             theirs = self.suspect.embedding(where[here]).double().numpy()
+            # One number throughout is no row, and no map may make one of it.
+            theirs[np.ptp(theirs, axis=1) == 0] = np.nan
             if by == ALIGNED:
                 originals = self.model.embedding(tokens[here]).double().numpy()
                 restored[here] = self.alignment.restore(theirs, originals)

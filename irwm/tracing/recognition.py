@@ -93,7 +93,7 @@ def trace_each(
     found: list[Tracing] = []
     for by in maps:
         found += [_traced(each, by, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
-        if any(tracing.named for tracing in found):
+        if any(tracing.named or tracing.nothing_differs for tracing in found):
             break
     return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
 

@@ -72,6 +72,11 @@ class Tracing:
         return len(self.traces) * self.tensors_read * self.maps * self.looks
 
     @property
+    def nothing_differs(self) -> bool:
+        """Whether there is nothing to read under any map: the aligned suspect's rows equal the original's, say."""
+        return self.alignment.aligned and all(trace.z != trace.z for trace in self.traces)
+
+    @property
     def ranked(self) -> tuple[Trace, ...]:
         """The traces, strongest first; those without a z last."""
         return tuple(sorted(self.traces, key=lambda trace: (trace.z != trace.z, -trace.z)))

@@ -92,7 +92,7 @@ def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_fault_84_any_number_of_tensors_by_the_embeddings_name_hides_nothing(marked, tmp_path: Path) -> None:
+def test_any_number_of_tensors_by_the_embeddings_name_hides_nothing(marked, tmp_path: Path) -> None:
     """Junk, and damaged copies, which fit as well as the release does."""
     original, _, release, plain = marked
     decoys = {f"d{i}.embed_tokens.weight": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES + 1)}
@@ -104,7 +104,7 @@ def test_fault_84_any_number_of_tensors_by_the_embeddings_name_hides_nothing(mar
 
 
 @pytest.mark.slow
-def test_fault_84_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked, tmp_path: Path) -> None:
+def test_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked, tmp_path: Path) -> None:
     _, _, release, plain = marked
     decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(3 * MOST_CHOICES)}
     turned = release[EMBEDDING].float() @ torch.linalg.qr(torch.randn(256, 256)).Q * 3

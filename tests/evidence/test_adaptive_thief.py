@@ -61,6 +61,5 @@ def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: P
     irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
     tracing = trace_each(irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model), keys)
     assert not tracing.alignment.aligned
-    assert tracing.by == "least squares"
     assert [trace.recipient for trace in tracing.named] == ["bob"]
     assert max(abs(z) for z in tracing.decoys) < 4.5

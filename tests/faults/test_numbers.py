@@ -117,7 +117,7 @@ def test_fault_27_a_constant_embedding_is_inconclusive(marked, tmp_path) -> None
 def test_fault_28_a_mark_that_float16_cannot_hold_is_refused(tmp_path) -> None:
     path = write_llama(tmp_path / "half", dtype=torch.float16)
     model = spoil(path, tmp_path / "large", EMBEDDING, lambda e: e.mul_(200_000))
-    key = irwm.generate_key(model, irwm.Parameters(scale=1.0), secret=bytes(32))  # the stored entries overflow
+    key = irwm.generate_key(model, irwm.Parameters.paper(scale=1.0), secret=bytes(32))  # the stored entries overflow
     with pytest.raises(MarginError, match="float16"):
         irwm.insert(model, key, tmp_path / "out")
     assert not (tmp_path / "out").exists()

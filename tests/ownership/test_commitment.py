@@ -97,7 +97,7 @@ EDITS = {
     "version 1": {"version": 1},
     "version true": {"version": True},
     "version 2.0": {"version": 2.0},
-    "another scheme": {"scheme": "irwm/v3"},
+    "another scheme": {"scheme": "irwm/v2"},
     "a short hash": {"commitment": "ab"},
     "a hash in capitals": {"model_fingerprint": "AB" * 32},
     "a hash with spaces": {"layer0_digest": "ab " * 32},
@@ -143,7 +143,7 @@ def test_another_spelling_of_the_same_values_is_refused(document: Commitment) ->
         public + b"\n",
         b"\xef\xbb\xbf" + public,
         public.replace(b'"version":2', b'"version":2,"version":2'),
-        public.replace(b'"scale":1000.0', b'"scale":1e3'),
+        public.replace(b'"condition_limit":30.0', b'"condition_limit":3e1'),
     ]
     for spelling in spellings:
         assert spelling != public

@@ -252,7 +252,7 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
 
 
 @pytest.mark.parametrize("factor", [1e6, float("nan")])
-def test_fault_87_an_original_with_an_absurd_row_is_none(
+def test_an_original_with_an_absurd_row_is_none(
     world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
 ) -> None:
     """The row is there so that every comparison with it fails, and with it our mark in his "original"."""

@@ -35,7 +35,8 @@ def traced(not_found: Examined) -> dict[str, Any]:
     """A mark that is not found, and noise that names one recipient of two."""
     document = copy.deepcopy(not_found.document)
     found = {
-        "recipients": 2, "risk": 1e-6, "tensors_read": 1, "looks": 1, "aligned": True, "rows": 500,
+        "recipients": 2, "risk": 1e-6, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "aligned": True,
+        "rows": 500,
         "first_pass_rows": 500, "reason": "", "read_by_rank_rule": 0, "ranked": [recipient(1, 12.0), recipient(2, 0.5)],
         "others": {"count": 0, "edges": [], "counts": []}, "decoys": [0.5, -0.25],
     }  # fmt: skip
@@ -49,7 +50,7 @@ def traced(not_found: Examined) -> dict[str, Any]:
 
 def recipient(place: int, z: float) -> dict[str, Any]:
     log10_p = float(rademacher_tail_log10(z))
-    risk = min(0.0, log10_p + math.log10(2))
+    risk = min(0.0, log10_p + math.log10(2 * 2))
     return {
         "place": place, "recipient": f"Recipient {place}", "owner": "Acme Labs", "commitment": f"{place:064x}", "z": z,
         "log10_p": log10_p, "log10_risk": risk, "named": risk <= -6, "share": 1.0, "rows": 500, "mark": None,

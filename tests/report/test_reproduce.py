@@ -77,8 +77,8 @@ def test_a_forged_section_is_compared_where_there_was_none(found, name):
     forged = {"statistic": "sum", "invariant": reading["invariant"], "seed": 3, "count": 50, "log10_risk": -80.0}
     row = {"recipient": "Southwind", "owner": "", "commitment": "ff" * 32, "named": True, "share": 1.0, "rows": 1}
     row |= {"z": 40.0, "log10_risk": -298.0}
-    traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "looks": 1, "risk": 1e-6, "rows": 1, "aligned": True}
-    traced |= {"decoys": []}
+    traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "risk": 1e-6}
+    traced |= {"rows": 1, "aligned": True, "decoys": []}
     document[name] = [forged] if name == "supporting" else traced | tracing.summary(traced)
     differences = reproduce(document, found.suspect, found.model, found.key)
     assert differences

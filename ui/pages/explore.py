@@ -128,7 +128,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     with gr.Row():
         with gr.Column(scale=3, min_width=280):
             constraints = _number(p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t")
-            scale = _text(f"{p.scale:g}", "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
+            scale = _text(_said(p.scale), "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
             limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is steadier, slower to find", "tau", None)
             coordinates = _number(
                 p.noise_coordinates,
@@ -267,6 +267,10 @@ def _of(choose: Any, index: int) -> Any:
         return choose(index, chosen, request)
 
     return of_index
+
+
+def _said(scale: float | str) -> str:
+    return scale if isinstance(scale, str) else f"{scale:g}"
 
 
 def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:

@@ -82,6 +82,12 @@ class Attempt:
         return float((cosines >= NEARLY_EQUAL).mean()) if cosines.size else 0.0
 
     @property
+    def agreement(self) -> float:
+        """How well these pairs of rows agree in all components, aligned or not."""
+        found = self.alignment.whole, self.alignment.similarity
+        return max((value for value in found if np.isfinite(value)), default=-1.0)
+
+    @property
     def order(self) -> tuple[bool, bool, float]:
         """Better attempts compare greater; an attempt with few rows compares lower, however similar they are."""
         alignment = self.alignment
@@ -106,10 +112,13 @@ class Search:
     def alignment(self) -> Alignment:
         """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
         best: Attempt | None = None
+        closest: Attempt | None = None
         telling, nearly_equal, whole = False, 0.0, 0.0
         for attempt in self._attempts():
             if best is None or attempt.order > best.order:
                 best = attempt
+            if closest is None or attempt.agreement > closest.agreement:
+                closest = attempt
             if attempt.alignment.aligned:
                 return self._finished(attempt)
             telling |= attempt.telling and attempt.alignment.rotation is not None
@@ -118,9 +127,9 @@ class Search:
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
             why = f"the suspect's rows have {d} coordinates, the original's have {own}"
-            return _unaligned(self.suspect.layout.embedding, self.by_id, own, why)
+            return _unaligned(self.suspect.layout.embedding, self._rows_of(closest), own, why)
         exhausted = telling and self.suspect.layout.names_known
-        fitted = replace(self._fitted(best), rows=self.by_id, exhausted=exhausted)
+        fitted = replace(self._fitted(best), rows=self._rows_of(closest), exhausted=exhausted)
         return replace(fitted, nearly_equal=nearly_equal, whole=whole)
 
     def settled(self, alignment: Alignment) -> Alignment:
@@ -129,6 +138,14 @@ class Search:
         recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
         left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
         return replace(again, steps=(*recognised, *again.steps, *left_out))
+
+    def _rows_of(self, closest: Attempt | None) -> NDArray[np.int64]:
+        """(s,) which row is which where nothing aligns: the mark is read there all the same. No key had a say in it."""
+        if closest is None:
+            return self._pairings[0][1]
+        if closest.way != BY_CONTENT:
+            return closest.alignment.rows
+        return settle(self._suspect, self._model, self._fitted(closest))
 
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:

@@ -19,7 +19,7 @@ from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.parallel import in_order
-from irwm.evidence.verdict import FOUND_LOG10_RISK, judge, log10_risk
+from irwm.evidence.verdict import judge, log10_risk
 from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -33,6 +33,8 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
+# From here on no other map is asked: it could add nothing to the verdict, and little to its weight.
+ENOUGH_LOG10_RISK = -30.0
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
 
 
@@ -204,7 +206,7 @@ class _Detection:
             reading = readings.get((statistic, invariant))
             if reading is not None and (best.present == 0 or log10_risk(reading) < log10_risk(best)):
                 best, paper = reading, readings.get(("sum", "suspect"))
-            if log10_risk(best, self.comparisons) <= FOUND_LOG10_RISK:
+            if log10_risk(best, self.comparisons) <= ENOUGH_LOG10_RISK:
                 break
         spoiled = self.choices.marked_rows.size - lost.size - best.present
         if spoiled and statistic != "difference":

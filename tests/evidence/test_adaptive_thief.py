@@ -63,3 +63,21 @@ def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: P
     assert not tracing.alignment.aligned
     assert [trace.recipient for trace in tracing.named] == ["bob"]
     assert max(abs(z) for z in tracing.decoys) < 4.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", ["keep", "drop"])
+def test_rows_that_moved_as_well_are_found_first(gemma_path: Path, tmp_path: Path, tokenizer: str) -> None:
+    """Where nothing aligns, rows stand where their names, or else their content, say."""
+    model = irwm.open_checkpoint(gemma_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    irwm.insert(model, key, tmp_path / "release")
+    without_minor_components(tmp_path / "release", tmp_path / "bare", 0.75)
+    steps = ["rotate", ("reorder_tokens", {"tokenizer": tokenizer})]
+    irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", steps, seed=1)
+    found = irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, key)
+    assert not found.alignment.aligned
+    assert found.verdict == "found"
+    assert found.log10_p < -25
+    wrong = irwm.generate_key(model, secret=bytes([1]) * 32)
+    assert irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, wrong).verdict == "inconclusive"

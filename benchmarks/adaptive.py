@@ -5,12 +5,13 @@
 Every attack of the catalogue's group "By somebody who has read the manual" at every strength, then random compositions
 of two or three attacks with disguises. He has the release and this repository; he lacks key and original. With
 `--spread` the release carries a fingerprint too, and the column "leak" says whether it names its recipient. Perplexity
-is measured on the demo's text. --write puts the tables into docs/adaptive.md, misses first.
+is measured on the bundled text. --write puts the tables into docs/adaptive.md, misses first.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,14 +25,13 @@ from benchmarks.reproduce.models import default_models
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS
 from irwm.errors import IrwmError
-from irwm.running import default_text
+from irwm.running import compare, default_text, reference
 from irwm.tracing import trace_each
-from tools.perplexity import measure
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "adaptive.md"
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 MODELS = ("demo", "gemma", "phi3")
-WINDOW, CHARACTERS = 256, 60_000
+TOKENS = 8192
 # What a composition draws from: attacks that change the model, at most three, and disguises that do not, at most two.
 DAMAGES = (
     ("components", 0.9), ("components", 0.75), ("small-entries", 0.2), ("outliers", 0.002), ("outliers", 0.01),
@@ -76,8 +76,8 @@ class Thief:
         secret = bytes(range(32))
         self.keys = [irwm.generate_key(self.original, params, secret, "us", name) for name in recipients]
         self.release = irwm.insert(self.original, self.keys[0], scratch / "release").path
-        self.text = default_text()[:CHARACTERS]
-        self.before = self._perplexity(self.release)
+        self.text = default_text()
+        self.outputs = reference(self.release, self.text, TOKENS)
 
     def carry_out(self, label: str, steps: Sequence[tuple[str, float | str]], seed: int) -> Outcome:
         """The steps one after another, each on what the last one left."""
@@ -102,13 +102,10 @@ class Thief:
         named = None
         if self.spread:
             named = [trace.recipient for trace in trace_each(examination, self.keys, decoys=0).named] == ["ann"]
-        change = self._perplexity(folder) / self.before - 1 if runs else float("nan")
-        return Outcome(
-            self.name, label, change, found.verdict, found.reading.by, found.log10_p, found.lineage.status, named
-        )
-
-    def _perplexity(self, folder: Path) -> float:
-        return float(measure(folder, self.text, WINDOW)["perplexity"])
+        change = compare(self.outputs, folder).change if runs else None
+        cost = math.nan if change is None else change
+        read = found.reading
+        return Outcome(self.name, label, cost, found.verdict, read.by, read.log10_p, found.lineage.status, named)
 
 
 def planned(compositions: int) -> Iterator[tuple[str, list[tuple[str, float | str]]]]:

@@ -104,8 +104,8 @@ def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, se
         scale = variances.clamp_min(_EMPTY * float(variances.max())) ** -power
         d = rows.shape[1]
         turned, _ = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=rows.dtype))
-        made = rows @ (directions * scale) @ turned
-        return made * (rows.norm() / made.norm())
+        made: torch.Tensor = rows @ (directions * scale) @ turned
+        return made.mul_(float(rows.norm() / made.norm()))
 
     return _on_embedding(model_dir, out_dir, stored)
 

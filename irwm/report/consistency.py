@@ -186,8 +186,10 @@ def _rests_on(
             word, rests_on = FOUND, tracing.TRACING
         elif not named and mark == NOT_FOUND and strongest <= DISMISSED_LOG10_RISK:
             word, rests_on = INCONCLUSIVE, tracing.TRACING
+    if any(map(failed, controls)):
+        word, rests_on = INCONCLUSIVE, tracing.MARK
     yield "verdict.rests_on", verdict["rests_on"], rests_on
-    yield "verdict.word", verdict["word"], INCONCLUSIVE if any(map(failed, controls)) else word
+    yield "verdict.word", verdict["word"], word
 
 
 def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -154,7 +154,7 @@ def failed(test: Mapping[str, Any]) -> bool:
 
 
 def after_controls(verdict: Mapping[str, Any], tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A document's verdict, "inconclusive" where a control failed."""
+    """A document's verdict, "inconclusive" where a control failed; then it rests on no tracing."""
     names = [test["name"] for test in tests if failed(test)]
     if not names:
         return dict(verdict)
@@ -162,7 +162,7 @@ def after_controls(verdict: Mapping[str, Any], tests: Sequence[Mapping[str, Any]
         f"A control that was run in the same way did not come out as it must ({'; '.join(names)}), so no verdict can "
         f"rest on this examination. Without the controls it would have been: {verdict['word']}."
     )
-    return {**verdict, "word": INCONCLUSIVE, "reason": reason}
+    return {**verdict, "word": INCONCLUSIVE, "reason": reason, "rests_on": "mark"}
 
 
 def installed_versions() -> dict[str, str]:

@@ -137,8 +137,7 @@ def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]
     if found is None:
         return mark
     if finding.faults:
-        aside = [words.points_to(found["named"])] if found["named"] else []
-        return mark | {"warnings": [*finding.warnings, *aside]}
+        return mark
     if found["named"]:
         said = [] if finding.verdict == FOUND else [words.mark_by_itself(finding)]
         return {

@@ -110,9 +110,9 @@ def in_between(log10_risk: float) -> str:
 
 
 def points_to(named: int) -> str:
-    """What is said of a tracing on a suspect that cannot be judged."""
+    """What is said of a tracing where the examination is inconclusive all the same."""
     whom = "one recipient" if named == 1 else f"{named} recipients"
-    return f"tracing by noise points to {whom}, but a suspect that cannot be judged accuses nobody"
+    return f"tracing by noise points to {whom}, but an inconclusive examination accuses nobody"
 
 
 def accuses(document: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ original. So two maps are fitted to two disjoint samples, and each restores the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ FEWEST_ROWS_PER_COORDINATE = 1
 RIDGE = 1e-3
 # A row this many times longer than the median one was planted or broken.
 EXTREME_LENGTH = 20.0
+# Rows that decide between two pairings.
+COMPARED_ROWS = 1024
 _SMALLEST = 1e-12
 
 
@@ -34,11 +37,13 @@ class LeastSquares:
     """Two fitted maps x -> (x - their_centre) @ matrix + our_centre.
 
     Attributes:
+        rows: (s,) int64, the suspect's row of every row of the original, -1 where it is gone.
         samples: two ascending arrays of tokens, which the maps were fitted to.
         matrices: two (d', d) float64.
         their_centres, our_centres: two (d',) and two (d,) float64.
     """
 
+    rows: NDArray[np.int64]
     samples: tuple[NDArray[np.int64], NDArray[np.int64]]
     matrices: tuple[NDArray[np.float64], NDArray[np.float64]]
     their_centres: tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -54,8 +59,31 @@ class LeastSquares:
         return restored
 
 
-def least_squares(suspect: Rows, model: Rows, rows: NDArray[np.int64]) -> LeastSquares | None:
-    """Fit both maps to public samples of the rows that `rows` (s,) has a place for; None where they are too few."""
+def least_squares(suspect: Rows, model: Rows, pairings: Sequence[NDArray[np.int64]]) -> LeastSquares | None:
+    """The maps under that one of some pairings (s,) of rows under which unseen rows agree best; None where all have too
+    few rows. No key has a say in it."""
+    fits = [fit for rows in pairings if (fit := _fitted(suspect, model, rows)) is not None]
+    if len(fits) < 2:
+        return fits[0] if fits else None
+    return max(fits, key=lambda fit: _agreement(suspect, model, fit))
+
+
+def _agreement(suspect: Rows, model: Rows, fit: LeastSquares) -> float:
+    """The mean cosine of a public sample of the original's rows with the restored ones; 0 for a row that is gone."""
+    tokens = draw(model.count, COMPARED_ROWS)
+    tokens = tokens[fit.rows[tokens] >= 0]
+    if not tokens.size:
+        return 0.0
+    theirs = suspect.source.embedding(fit.rows[tokens]).double().numpy()
+    ours = model.source.embedding(tokens).double().numpy() - fit.our_centres[0]
+    restored = fit.restore(theirs, tokens) - fit.our_centres[0]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        cosines = (restored * ours).sum(axis=1) / (np.linalg.norm(restored, axis=1) * np.linalg.norm(ours, axis=1))
+    return float(np.clip(np.nan_to_num(cosines), 0.0, 1.0).sum()) / COMPARED_ROWS
+
+
+def _fitted(suspect: Rows, model: Rows, rows: NDArray[np.int64]) -> LeastSquares | None:
+    """Both maps, fitted to public samples of the rows that have a place; None where they are too few."""
     present = np.flatnonzero(rows >= 0)
     wide = max(suspect.width, model.width)
     tokens = present[draw(present.size, 2 * ROWS_PER_COORDINATE * wide)]
@@ -63,7 +91,7 @@ def least_squares(suspect: Rows, model: Rows, rows: NDArray[np.int64]) -> LeastS
     first, second = (_fit(suspect, model, rows, half) for half in halves)
     if first is None or second is None:
         return None
-    return LeastSquares(halves, (first[0], second[0]), (first[1], second[1]), (first[2], second[2]))
+    return LeastSquares(rows, halves, (first[0], second[0]), (first[1], second[1]), (first[2], second[2]))
 
 
 def _fit(

@@ -307,8 +307,10 @@ class Search:
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
     def least_squares(self, rows: NDArray[np.int64]) -> LeastSquares | None:
-        """The map that no score has to approve, with the suspect's row of every row of the original (s,)."""
-        return least_squares(self._suspect, self._model, rows)
+        """The map that no score has to approve, with rows where the alignment puts them, `rows` (s,), or where their
+        names or ids do."""
+        others = [each for _, each in self._pairings if not np.array_equal(each, rows)]
+        return least_squares(self._suspect, self._model, [rows, *others])
 
     def places(self, alignment: Alignment) -> Places:
         """A check whether rows are where the alignment says."""

@@ -236,7 +236,8 @@ class Aligned:
         Args:
             by: one of `MAPS`. Under a map that cannot be made of this suspect all rows are NaN.
         """
-        where = self.alignment.rows[tokens]
+        fitted = self.least_squares if by == LEAST_SQUARES else None
+        where = (self.alignment if fitted is None else fitted).rows[tokens]
         here = np.flatnonzero(where >= 0)
         restored = np.full((tokens.size, self.model.hidden_size), np.nan)
         if here.size and self.readable(by):
@@ -246,7 +247,7 @@ class Aligned:
             if by == ALIGNED:
                 originals = self.model.embedding(tokens[here]).double().numpy()
                 restored[here] = self.alignment.restore(theirs, originals)
-            elif (fitted := self.least_squares) is not None:
+            elif fitted is not None:
                 restored[here] = fitted.restore(theirs, tokens[here])
         return restored, tokens[where < 0]
 

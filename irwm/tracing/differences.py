@@ -103,7 +103,7 @@ class Differences:
         """(n, d) differences in the basis and (n,) units, 0 where a row cannot be compared."""
         d = self.model.hidden_size
         values, units = np.zeros((tokens.size, d)), np.zeros(tokens.size)
-        where = self.alignment.rows[tokens]
+        where = (self.alignment if self.fitted is None else self.fitted).rows[tokens]
         present = np.flatnonzero(where >= 0)
         if not present.size:
             return values, units

@@ -81,20 +81,18 @@ class Thief:
 
     def carry_out(self, label: str, steps: Sequence[tuple[str, float | str]], seed: int) -> Outcome:
         """The steps one after another, each on what the last one left."""
-        folder, made = self.release, []
-        runs = True
-        for number, (name, value) in enumerate(steps):
-            room = self.scratch / f"step-{number}"
-            room.mkdir()
-            made.append(room)
-            setup = Setup(self.original.path, folder, self.keys[0], self.text, room, seed)
-            attacked = ATTACKS[name].carry_out(setup, value, room / "out")
-            folder, runs = attacked.path, runs and attacked.runnable is None
+        folder, runs = self.release, True
+        rooms = self.scratch / "steps"
         try:
+            for number, (name, value) in enumerate(steps):
+                room = rooms / str(number)
+                room.mkdir(parents=True)
+                setup = Setup(self.original.path, folder, self.keys[0], self.text, room, seed)
+                attacked = ATTACKS[name].carry_out(setup, value, room / "out")
+                folder, runs = attacked.path, runs and attacked.runnable is None
             return self._examined(label, folder, runs)
         finally:
-            for room in made:
-                shutil.rmtree(room)
+            shutil.rmtree(rooms, ignore_errors=True)
 
     def _examined(self, label: str, folder: Path, runs: bool) -> Outcome:
         examination = irwm.Examination(irwm.open_checkpoint(folder), self.original)

@@ -23,7 +23,7 @@ from irwm.alignment.rows import Rows, draw, has_direction, median_row, working_d
 ROWS_PER_COORDINATE = 4
 # With fewer rows than coordinates a map only repeats the rows it has seen.
 FEWEST_ROWS_PER_COORDINATE = 1
-# Ridge in units of the mean variance of a coordinate. From 1e-8 to 1e-2 the readings are the same (METHOD.md, 11).
+# Ridge in units of the mean variance of a coordinate. From 1e-8 to 1e-2 the readings are the same.
 RIDGE = 1e-3
 # A row this many times longer than the median one was planted or broken.
 EXTREME_LENGTH = 20.0
@@ -112,8 +112,14 @@ def _fit(
     weights = 1 / theirs.norm(dim=1, keepdim=True).clamp_min(_SMALLEST)
     weighted = theirs * weights
     products = weighted.T @ weighted
-    products.diagonal().add_(RIDGE * float(products.diagonal().mean()))
-    matrix = torch.linalg.solve(products, weighted.T @ (ours * weights))
+    variance = float(products.diagonal().mean())
+    if not variance > 0.0:
+        return None  # all rows are one and the same
+    products.diagonal().add_(RIDGE * variance)
+    try:
+        matrix = torch.linalg.solve(products, weighted.T @ (ours * weights))
+    except RuntimeError:  # a singular matrix
+        return None
     unit = model.length / suspect.length
     made, their_centre, our_centre = (each.double().cpu().numpy() for each in (matrix, here, there))
     return made * unit, their_centre * suspect.length, our_centre * model.length

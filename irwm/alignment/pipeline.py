@@ -67,7 +67,8 @@ class Candidate:
 
 
 def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
-    """The candidates that fit, best first; where none fits, the best one.
+    """The candidates that fit, best first, and the architecture's own; where none fits and names tell nothing, the
+    best.
 
     Where names do not tell which tensor is the embedding, a thief may have planted a damaged copy beside the real one.
     Both fit, and only the key can tell which carries the mark.
@@ -77,7 +78,11 @@ def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
         candidates = [_recognised(candidate, len(candidates)) for candidate in candidates]
     fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
     in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
-    return tuple(in_order[: len(fitting) or 1])
+    chosen = in_order[: len(fitting) or 1]
+    own = candidates[0]  # a mark is found in it whatever the alignment scored
+    if own.search.suspect.layout.names_known and own not in chosen:
+        chosen.append(own)
+    return tuple(chosen)
 
 
 def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:

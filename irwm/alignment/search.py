@@ -117,7 +117,7 @@ class Search:
         for attempt in self._attempts():
             if best is None or attempt.order > best.order:
                 best = attempt
-            if closest is None or attempt.agreement > closest.agreement:
+            if self._sworn(attempt) and (closest is None or attempt.agreement > closest.agreement):
                 closest = attempt
             if attempt.alignment.aligned:
                 return self._finished(attempt)
@@ -129,8 +129,24 @@ class Search:
             why = f"the suspect's rows have {d} coordinates, the original's have {own}"
             return _unaligned(self.suspect.layout.embedding, self._rows_of(closest), own, why)
         exhausted = telling and self.suspect.layout.names_known
-        fitted = replace(self._fitted(best), rows=self._rows_of(closest), exhausted=exhausted)
-        return replace(fitted, nearly_equal=nearly_equal, whole=whole)
+        fitted = self._fitted(best) if self._sworn(best) else self._as_it_stands(best, closest)
+        rows = self._rows_of(closest)
+        return replace(fitted, rows=rows, exhausted=exhausted, nearly_equal=nearly_equal, whole=whole)
+
+    def _as_it_stands(self, best: Attempt, closest: Attempt | None) -> Alignment:
+        """The best attempt's scores without its map, which rests on names: the closest attempt's rotation, or none."""
+        d = self._model.width
+        if best.alignment.rotation is None:
+            return replace(best.alignment, columns=np.arange(d), signs=np.ones(d), offsets=np.zeros(d))
+        turned = closest is not None and closest.alignment.rotation is not None
+        rotation = self._fitted(closest).rotation if closest is not None and turned else np.eye(self._suspect.width, d)
+        return replace(best.alignment, rotation=rotation)
+
+    def _sworn(self, attempt: Attempt) -> bool:
+        """Whether nobody could have chosen this attempt's pairs after a key was made: a key is bound to the original's
+        rows and not to the names beside them. Where nothing aligns, names that differ from the ids are not believed.
+        """
+        return attempt.way != BY_TOKENIZER or np.array_equal(attempt.alignment.rows, self.by_id)
 
     def settled(self, alignment: Alignment) -> Alignment:
         """The alignment with every row where its content says, whatever its id and name."""
@@ -142,7 +158,7 @@ class Search:
     def _rows_of(self, closest: Attempt | None) -> NDArray[np.int64]:
         """(s,) which row is which where nothing aligns: the mark is read there all the same. No key had a say in it."""
         if closest is None:
-            return self._pairings[0][1]
+            return self.by_id
         if closest.way != BY_CONTENT:
             return closest.alignment.rows
         return settle(self._suspect, self._model, self._fitted(closest))
@@ -307,9 +323,8 @@ class Search:
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
     def least_squares(self, rows: NDArray[np.int64]) -> LeastSquares | None:
-        """The map that no score has to approve, with rows where the alignment puts them, `rows` (s,), or where their
-        names or ids do."""
-        others = [each for _, each in self._pairings if not np.array_equal(each, rows)]
+        """The map that no score has to approve, with rows where the alignment has them, `rows` (s,), or at their id."""
+        others = [] if np.array_equal(self.by_id, rows) else [self.by_id]
         return least_squares(self._suspect, self._model, [rows, *others])
 
     def places(self, alignment: Alignment) -> Places:

@@ -49,9 +49,9 @@ def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: 
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     _share("rows", rows)
-    generator = torch.Generator().manual_seed(seed)
 
     def redrawn(values: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed)  # a head that is stored as its equal stays equal
         deviation = values.std(dim=1, keepdim=True)
         small = values.abs() < SMALL * deviation
         suspicious = _most(small.sum(dim=1).double(), rows)[:, None]
@@ -97,9 +97,9 @@ def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, se
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     _share("power", power)
-    generator = torch.Generator().manual_seed(seed)
 
     def stored(rows: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed)
         _, variances, directions = _components(rows)
         scale = variances.clamp_min(_EMPTY * float(variances.max())) ** -power
         d = rows.shape[1]

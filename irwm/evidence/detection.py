@@ -17,7 +17,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
-from irwm.evidence.finding import FOUND, Finding, Reading
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, log10_risk
 from irwm.keys.check_original import check_derivation
@@ -155,8 +155,9 @@ def _detections(
     )
 
 
-def _strength(finding: Finding) -> tuple[bool, float]:
-    return finding.verdict == FOUND, -log10_risk(finding.reading)
+def _strength(finding: Finding) -> tuple[int, float]:
+    """A tensor of which nothing can be said outweighs one without the mark: the model may use it."""
+    return (NOT_FOUND, INCONCLUSIVE, FOUND).index(finding.verdict), -log10_risk(finding.reading)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +196,7 @@ class _Detection:
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
 
-        best, paper = self._unread(statistic, invariant), None
+        best, paper, gone = self._unread(statistic, invariant), None, 0
         # A change is looked for in the rows as aligned: a fitted map changes all of them a little.
         for by in MAPS[:1] if statistic == "difference" else MAPS:
             # Recover the original order of W_e'.
@@ -205,14 +206,14 @@ class _Detection:
             readings = self._read(ways, a_m, rows, noise.basis, by)
             reading = readings.get((statistic, invariant))
             if reading is not None and (best.present == 0 or log10_risk(reading) < log10_risk(best)):
-                best, paper = reading, readings.get(("sum", "suspect"))
+                best, paper, gone = reading, readings.get(("sum", "suspect")), lost.size
             if log10_risk(best, self.comparisons) <= ENOUGH_LOG10_RISK:
                 break
-        spoiled = self.choices.marked_rows.size - lost.size - best.present
-        if spoiled and statistic != "difference":
+        spoiled = self.choices.marked_rows.size - gone - best.present
+        if spoiled and best.present and statistic != "difference":
             warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or one number throughout",)
-        if lost.size:
-            warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
+        if gone:
+            warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         return self._conclude(best, paper, faults, warnings)
 
     @property

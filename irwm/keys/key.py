@@ -21,7 +21,7 @@ from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
 from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.invariant import Layer0
-from irwm.scheme.keystream import public_key
+from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
@@ -104,6 +104,12 @@ class Key:
         """Derives every choice of this key."""
         bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest)
         return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
+
+    @property
+    def control_seed(self) -> int:
+        """The seed of the `decoy_key`s that control an examination with this key. It is as secret as the key: with a
+        public one a thief could write a control's mark into his copy, so that the control fails."""
+        return int.from_bytes(derive(self.secret, b"irwm", b"irwm/v3/controls")[:15], "little")
 
     def noise(self, model: Checkpoint, choices: Choices) -> Noise:
         """The noise of this key's copy of the original `model` (Algorithm 4), and the bases of its rows."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from irwm import Parameters
 from irwm.errors import IrwmError
+from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
@@ -86,7 +87,7 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.dismissed_above_log10_risk", evaluation["dismissed_above_log10_risk"], DISMISSED_LOG10_RISK
     yield from _likelihood(evaluation, reading, verdict["mark"])
     yield "evaluation.evidence_bits", evaluation["evidence_bits"], evidence_bits(risk)
-    yield "odds.keys", document["odds"]["keys"], comparisons
+    yield "odds.keys", document["odds"]["keys"], evaluation["keys_tried"] * evaluation["tensors_read"]
     odds, l, rho, beta = document["odds"], p.positions, p.required_positions, p.rank_threshold
     yield "odds.log10_random_user", odds["log10_random_user"], log10_random_user(l, rho, beta)
     yield "odds.log10_wrong_user", odds["log10_wrong_user"], log10_wrong_user(l, rho, beta, odds["keys"])
@@ -200,6 +201,8 @@ def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         yield "tracing.risk", found["risk"], "between 0 and 1"
     paid = math.log10(tracing.comparisons(found))
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
+    if found["by"] not in MAPS or found["maps"] != len(MAPS):
+        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, all of them paid for"
     for i, row in enumerate(found["ranked"]):
         where = f"tracing.ranked[{i}]"
         log10_p = float(rademacher_tail_log10(math.nan if row["z"] is None else row["z"]))

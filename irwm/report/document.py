@@ -158,7 +158,7 @@ def examination(
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
         "supporting": [_supporting(each) for each in supporting],
         "tracing": found,
-        "odds": _odds(p, reading, finding.comparisons),
+        "odds": _odds(p, reading, finding.keys_tried * finding.tensors_read),
         "alignment": _alignment(finding),
         "lineage": asdict(finding.lineage),
         "parameters": p.to_dict(),

@@ -25,6 +25,7 @@ from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
 from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
+from irwm.report.items import failed
 from irwm.report.numbers import minus, number, power_of_ten
 from irwm.report.plots.theme import CONFIG
 from irwm.report.typefaces import FONTS
@@ -87,6 +88,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         short_odds=short_odds(document),
         error_rates=document.get("error_rates"),
         standing=document.get("standing"),
+        failed=failed,
         parameters=list(_settings(document["parameters"])),
         figures=figures,
         figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),

@@ -123,6 +123,8 @@ def accuses(document: Mapping[str, Any]) -> bool:
 def nobody_named(found: Mapping[str, Any]) -> str:
     """That tracing names nobody, and of how many."""
     if all(each["z"] is None or math.isnan(each["z"]) for each in found["ranked"]):
+        if not found["aligned"]:
+            return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
     return f"tracing by noise names none of {number(found['recipients'])} recipients"
 

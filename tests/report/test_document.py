@@ -55,7 +55,7 @@ def test_every_number_of_the_finding_is_there(any_case):
         assert recorded["count"] == sum(p["counts"] for p in positions)
     assert d["evaluation"]["keys_tried"] == 3
     assert d["evaluation"]["log10_risk"] == verdict.log10_risk(f.reading, 3 * f.tensors_read * f.maps)
-    assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3 * f.tensors_read * f.maps)
+    assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3 * f.tensors_read)
     assert d["parameters"] == f.parameters.to_dict()
     assert (d["seed"], d["key"]["commitment"]) == (7, any_case.key.commitment)
     assert [p["token"] for p in d["reading"]["positions"]] == f.marked_rows.tolist()

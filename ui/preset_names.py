@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-STANDARD, MANY, PAPER = "Standard", "Many recipients", "Paper"
+ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
 # As a command line and a program say them.
-TYPED = {"standard": STANDARD, "many": MANY, "paper": PAPER}
+TYPED = {"robust": ROBUST, "hidden": HIDDEN, "many": MANY}

@@ -149,7 +149,12 @@ class Key:
         try:
             return _parse(data)
         except ParameterError as error:
-            raise KeyFormatError("the key's parameters are out of range", found=error.problem) from error
+            raise KeyFormatError(
+                f"the key's {error.problem}",
+                expected=error.expected,
+                found=error.found,
+                advice="No mark is read with such a setting; ask whoever made the key for one within the range",
+            ) from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise KeyFormatError(
                 "these bytes are not a watermark key", found=type(error).__name__, advice="Open the vault's own record"

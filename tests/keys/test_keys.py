@@ -216,6 +216,32 @@ def test_published_vectors_rederive() -> None:
         assert choices.query_tokens.tolist() == vector["query_tokens"]
 
 
+def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
+    values = json.loads(a_key().to_bytes())
+    values["parameters"]["scale"] = 1e9
+    raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    with pytest.raises(
+        KeyFormatError, match=r"the key's scale is out of range.*at most 10000.0.*ask whoever made the key"
+    ):
+        Key.from_bytes(raw)
+
+
+@pytest.mark.parametrize("seed", [0, 7, -3, 2**126])
+def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
+    """docs/key-format.md, its last paragraph, with the standard library alone."""
+    positions, orders, d = 3, 4, 16
+    public = seed.to_bytes(16, "little", signed=True)
+    shared, own = (
+        plain_chacha20(plain_hkdf(public, b"irwm", info), count * d)
+        for info, count in ((b"irwm/v3/null-shared", orders), (b"irwm/v3/null-positions", positions))
+    )
+    found = permutations.NullOrders.of(seed, orders, positions, d)
+    assert found.shared.tolist() == [plain_order(shared[i * d : (i + 1) * d]) for i in range(orders)]
+    assert found.own.tolist() == [plain_order(own[i * d : (i + 1) * d]) for i in range(positions)]
+    longer = permutations.NullOrders.of(seed, orders, positions + 2, d)  # a longer key beside it changes nothing
+    assert longer.own[:positions].tolist() == found.own.tolist()
+
+
 @given(st.binary(min_size=32, max_size=32), st.text(max_size=20), st.text(max_size=20))
 def test_a_key_survives_its_bytes(secret: bytes, owner: str, recipient: str) -> None:
     try:
@@ -273,6 +299,9 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
         lambda v: v | {"hidden_size": "16"},
         lambda v: v | {"parameters": {"positions": -1}},
         lambda v: v | {"parameters": []},
+        lambda v: v | {"parameters": v["parameters"] | {"constraints": 1}},
+        lambda v: v | {"parameters": v["parameters"] | {"scale": 1e9}},
+        lambda v: v | {"parameters": v["parameters"] | {"rank_threshold": 0.6}},
         lambda v: v | {"model_fingerprint": "zz"},
         lambda v: v | {"owner": 7},
         lambda v: v | {"extra": 1},

@@ -51,7 +51,11 @@ def contradictions(document: Mapping[str, Any]) -> list[Difference]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, IrwmError) as error:
         if found:  # what is wrong is named already; the rest cannot be worked out because of it
             return found
-        raise ReportError("the report's numbers are incomplete", found=f"{type(error).__name__}: {error}") from error
+        raise ReportError(
+            "the report's numbers cannot be worked out",
+            found=f"{type(error).__name__}: {error}".rstrip("."),
+            advice="Ask its maker for the report as it was signed",
+        ) from error
     return found
 
 

@@ -125,7 +125,9 @@ def first_failure(broken: Broken, workers: int) -> str | None:
         target = tree / place
         target.write_text(replaced(target.read_text(encoding="utf-8"), broken), encoding="utf-8")
         for tests in rings(tree, place):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "--tier", "quick", "--dist", "loadscope"]
+            # Without the limit of seconds on a quick test: a slow one has noticed nothing.
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:time-limit"]
+            command += ["--tier", "quick", "--dist", "loadscope"]
             done = subprocess.run(
                 [*command, "-n", str(workers), *map(str, tests)],
                 cwd=tree,

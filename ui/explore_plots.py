@@ -18,6 +18,7 @@ from plotly.subplots import make_subplots
 from irwm.explore.planning import MOST_POSITIONS, MOST_RECIPIENTS, Odds, Plan, bounds, odds
 from irwm.report.numbers import number, power_of_ten
 from irwm.report.plots.theme import TALL, Colours, colours, dashed, figure, power_ticks
+from irwm.scheme.parameters import RANGES
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user
 from ui.explore_settings import ExploreSettings
 
@@ -57,13 +58,12 @@ def _required(s: ExploreSettings) -> list[float]:
 
 def _positions(s: ExploreSettings) -> list[float]:
     least, chosen = s.parameters.required_positions, s.parameters.positions
-    return _whole(least, min(100_000, max(20 * least, 4 * chosen)), chosen)
+    return _whole(least, min(int(RANGES["positions"][1]), max(20 * least, 4 * chosen)), chosen)
 
 
 def _thresholds(s: ExploreSettings) -> list[float]:
     chosen = s.parameters.rank_threshold
-    low = min(0.01, chosen)
-    return _with(np.geomspace(low, max(0.9, chosen), POINTS).tolist(), chosen)
+    return _with(np.geomspace(min(0.01, chosen), RANGES["rank_threshold"][1], POINTS).tolist(), chosen)
 
 
 def _survivals(s: ExploreSettings) -> list[float]:

@@ -18,7 +18,7 @@ PRESETS = {
 }
 # Offered before a model is known; the demo model's size, on the small side.
 USUAL_HIDDEN_SIZE = 256
-# Bytes behind one number of the null's permutations: the stream, its order, and room to sort it.
+# Bytes behind one number of the null's orders: the stream, its order, and room to sort it.
 _BYTES_PER_PLACE = 24
 # Where a system does not tell how much memory it has.
 _USUAL_MEMORY = 8 * 1024**3
@@ -32,9 +32,10 @@ def preset_parameters(preset: str, hidden_size: int | None) -> Parameters:
 
 
 def memory_needed(params: Parameters, hidden_size: int | None) -> int:
-    """Bytes that the null of a reading takes: the permutations (numit, d), and the lengths (l, numit) twice."""
+    """Bytes that the null of a reading takes: the shared orders (numit, d), the positions' own (l, d), and the lengths
+    (l, numit) twice."""
     d = hidden_size or USUAL_HIDDEN_SIZE
-    return params.permutations * (_BYTES_PER_PLACE * d + 16 * params.positions)
+    return _BYTES_PER_PLACE * d * (params.permutations + params.positions) + 16 * params.permutations * params.positions
 
 
 def check_memory(params: Parameters, hidden_size: int | None) -> None:

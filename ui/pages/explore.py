@@ -12,7 +12,7 @@ import irwm
 from irwm.errors import IrwmError
 from irwm.explore.capacity import naming_z
 from irwm.explore.planning import plan
-from irwm.scheme.parameters import NOISE_LEVELS
+from irwm.scheme.parameters import NOISE_LEVELS, RANGES
 from ui import explore_data as data
 from ui import explore_model_plots, explore_plots
 from ui.components import notices
@@ -127,7 +127,10 @@ def build(context: Context, tab: gr.Tab) -> None:
     )
     with gr.Row():
         with gr.Column(scale=3, min_width=280):
-            constraints = _number(p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t")
+            fewest = int(RANGES["constraints"][0])
+            constraints = _number(
+                p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t", least=fewest
+            )
             scale = _text(f"{p.scale:g}", "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
             limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is steadier, slower to find", "tau", None)
             coordinates = _number(

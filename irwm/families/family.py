@@ -314,8 +314,8 @@ class Family:
         return family
 
 
-# Kept, as the three below: they follow from files of the package, which do not change while it runs, and some are asked
-# for with every name of a tensor.
+# Cached, like the three below: they depend on the package's own files alone, and some are asked for with every tensor's
+# name.
 @cache
 def families() -> tuple[Family, ...]:
     """All families, sorted by name; the files are read on the first call, not on import."""

@@ -25,8 +25,8 @@ DEFAULT_CONDITION_LIMIT = 30.0
 NOISE_SPACING, MOST_NOISE = 32, 10
 
 
-# What a mark may be set to, so that the parameters cannot be chosen to make an unmarked model look marked. The ranges
-# hold when a key is made, read and used.
+# What a mark may be set to, wider than anybody has use for. Extreme settings, such as one constraint at a scale of 1e9,
+# once made unmarked models look marked. The ranges hold when a key is made, read and used.
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "positions": (1, 10_000),

@@ -81,7 +81,7 @@ def null_lengths_of(
 ) -> list[NDArray[np.float64]]:
     """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
     null, done = np.empty((len(maps), len(shuffled), len(orders))), 0
-    # Which of the maps each output belongs to: their sums as one product, since sums of ten numbers take longer.
+    # Which map each output belongs to. One matrix product adds up the squares faster than sums over ten numbers each.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
     of_map = torch.as_tensor(sums, device=device)
     for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders.shared, device):

@@ -53,7 +53,7 @@ def test_a_number_written_without_a_point_is_the_same_setting() -> None:
 
 @pytest.mark.parametrize(
     ("beta", "permutations"),
-    [(0.2, 1000), (0.2, 199), (0.01, 99), (0.001, 999), (math.nextafter(2 / 103, 1), 102), (0.3, 99)],
+    [(0.2, 1000), (0.2, 199), (0.01, 99), (0.001, 999), (0.001, 100), (math.nextafter(2 / 103, 1), 102), (0.3, 99)],
 )
 def test_the_chance_of_counting_is_what_a_comparison_of_ranks_gives(beta: float, permutations: int) -> None:
     params = Parameters(rank_threshold=beta, permutations=permutations)

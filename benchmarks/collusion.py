@@ -203,7 +203,9 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
             basis = Basis.derive(owner.derivation.basis_key(), demo.hidden_size)
             differences = Differences.between(plain, demo, alignment, basis, sample)
             streams = tuple(replace(owner, recipient=f"r{i}").derivation.noise_key() for i in range(300))
-            task = Task(differences, ((0, demo.vocab_size),), streams, params.noise_coordinates, None)
+            task = Task(
+                differences, ((0, demo.vocab_size),), streams, params.noise_coordinates, params.noise_size, None
+            )
             scores = score(task).z
             z.append(scores)
             log10_risk = rademacher_tail_log10(scores) + np.log10(300)

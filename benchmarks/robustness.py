@@ -44,7 +44,9 @@ def main() -> None:
     for name, path in models().items():
         model = irwm.open_checkpoint(path)
         for scale in (1000.0, "auto"):
-            key = irwm.generate_key(model, irwm.Parameters(scale=scale), secret=bytes(range(32)))
+            key = irwm.generate_key(
+                model, irwm.Parameters(scale=scale, hidden=scale == "auto"), secret=bytes(range(32))
+            )
             print(f"\n{name}, scale {key.scale:.0f}{' (auto)' if scale == 'auto' else ''}\n")
             print("| attack | `sum`, A(suspect) | `joint`, A(suspect) | `joint`, A(original) | verdict | log10 p |")
             print("|---|---|---|---|---|---|")

@@ -93,7 +93,7 @@ def tries_of(of: Sample, constraints: int) -> tuple[NDArray[np.float64], NDArray
 
 
 @lru_cache(maxsize=16)
-def seen_of(rehearsal: Rehearsal, chosen: int, level: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def seen_of(rehearsal: Rehearsal, chosen: int, level: float | str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Noise coordinates, and how plain the marks are with each."""
     t, d = rehearsal.constraints, rehearsal.sample.hidden_size
     last = min(d, max(2 * t, chosen, 4))
@@ -107,12 +107,12 @@ def collusion_of(of: Sample, settings: ExploreSettings) -> Collusion | None:
     if not p.noise_coordinates:
         return None
     return Collusion(
-        of.vocab_size, of.hidden_size, p.noise_coordinates, settings.colluders, settings.noise, p.noise_level
+        of.vocab_size, of.hidden_size, p.noise_coordinates, settings.colluders, settings.noise, p.noise_size
     )
 
 
 @lru_cache(maxsize=16)
-def guilty_of(of: Sample, coordinates: int, noise: float, level: str) -> tuple[float, ...]:
+def guilty_of(of: Sample, coordinates: int, noise: float, level: float | str) -> tuple[float, ...]:
     """Mean z of the guilty at `SIMULATED_COLLUDERS`, by real noise on the sample's rows."""
     rows, tokens = of.rows[:_COLLUSION_ROWS], of.tokens[:_COLLUSION_ROWS]
     cases = (Collusion(of.vocab_size, of.hidden_size, coordinates, c, noise, level) for c in SIMULATED_COLLUDERS)

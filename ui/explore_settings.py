@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm.errors import ParameterError
 from irwm.explore.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
-from irwm.scheme.parameters import AUTO_SCALE, Parameters, many_recipients
+from irwm.scheme.parameters import Parameters, many_recipients
 
 FORMAT, VERSION = "irwm-explore-settings", 1
 # Longer than any settings, and short enough to be read at once.
@@ -131,12 +131,11 @@ class ExploreSettings:
 def presets(hidden_size: int) -> Mapping[str, ExploreSettings]:
     """What is one click away: the paper's worked examples (its section 5.4), and Protect's own presets."""
     return {
-        "Paper: p = 0.8, ρ = 30": ExploreSettings(recipients=100_000),
+        "Paper: p = 0.8, ρ = 30": ExploreSettings(parameters=Parameters.paper(), recipients=100_000),
         "Paper: p = 0.7, ρ = 28": ExploreSettings(
-            parameters=Parameters(required_positions=28), survival=0.7, recipients=100_000
+            parameters=Parameters.paper(required_positions=28), survival=0.7, recipients=100_000
         ),
-        "Robust": ExploreSettings(),
-        "Hidden": ExploreSettings(parameters=Parameters(scale=AUTO_SCALE)),
+        "Standard": ExploreSettings(),
         "Many recipients": ExploreSettings(parameters=many_recipients(hidden_size), recipients=300),
     }
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-ROBUST, HIDDEN, MANY = "Robust", "Hidden", "Many recipients"
+STANDARD, MANY, PAPER = "Standard", "Many recipients", "Paper"
 # As a command line and a program say them.
-TYPED = {"robust": ROBUST, "hidden": HIDDEN, "many": MANY}
+TYPED = {"standard": STANDARD, "many": MANY, "paper": PAPER}

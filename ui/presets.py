@@ -7,14 +7,14 @@ import os
 from irwm import Parameters
 from irwm.errors import ParameterError
 from irwm.report.numbers import number
-from irwm.scheme.parameters import AUTO_SCALE, many_recipients
+from irwm.scheme.parameters import many_recipients
 from ui.amounts import size_text
-from ui.preset_names import HIDDEN, MANY, ROBUST
+from ui.preset_names import MANY, PAPER, STANDARD
 
 PRESETS = {
-    ROBUST: "the paper's setting: stored numbers a thousand times smaller than solved; its own test reads it best",
-    HIDDEN: "stored numbers as large as their neighbours, so that nothing in a row stands out",
+    STANDARD: "the mark stands in secret coordinates and is as large as the numbers around it; nothing in a row is odd",
     MANY: "every copy gets noise of its own, which hides its mark from the other recipients and names who leaked it",
+    PAPER: "the published setting, exact; somebody who looks for its small numbers can find them and take the mark off",
 }
 # Offered before a model is known; the demo model's size, on the small side.
 USUAL_HIDDEN_SIZE = 256
@@ -28,7 +28,7 @@ def preset_parameters(preset: str, hidden_size: int | None) -> Parameters:
     """The parameters of a preset for a model of this hidden size; None while that is unknown."""
     if preset == MANY:
         return many_recipients(hidden_size or USUAL_HIDDEN_SIZE)
-    return Parameters(scale=AUTO_SCALE) if preset == HIDDEN else Parameters()
+    return Parameters.paper() if preset == PAPER else Parameters()
 
 
 def memory_needed(params: Parameters, hidden_size: int | None) -> int:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from irwm.alignment.result import Alignment, Step
 from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Search
 from irwm.alignment.steps import EMBEDDING
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.tensors import same_bytes
-from irwm.errors import UnsupportedCheckpointError
 from irwm.families import TensorRef
 
 # Where several tensors may be the embedding, one with less than this share of the original's rows is a layer's matrix.
 LEAST_ROWS_SHARE = 0.25
-# The embedding, an output head, copies and what a thief may add; each costs an alignment.
+# The embedding, an output head, copies and what a thief may add; each costs an alignment. Of more tensors the likeliest
+# are read, by the lengths of so many rows.
 MOST_CHOICES = 8
+COMPARED_ROWS = 1024
 
 
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
@@ -26,19 +29,33 @@ def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignm
     Reads a sample of rows of each; all rows only where neither ids nor a tokenizer say which row is which.
 
     Raises:
-        CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or too many of the suspect's
-            tensors may be its embedding to read them one after the other.
+        CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
     """
-    return best(searches(suspect, OriginalRows(model, device)))[0].alignment
+    return best(searches(suspect, OriginalRows(model, device)).chosen)[0].alignment
 
 
-def searches(suspect: Checkpoint, original: OriginalRows) -> tuple[Search, ...]:
-    """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers.
+@dataclass(frozen=True, slots=True, eq=False)
+class Searches:
+    """What to look for in a suspect.
 
-    Raises:
-        UnsupportedCheckpointError: too many tensors have the embedding's name to read them one after the other.
+    Attributes:
+        chosen: a search for each tensor that may be the embedding, `MOST_CHOICES` at most, the architecture's first.
+        passed_over: how many more there are; their rows are less like the original's.
     """
-    return tuple(Search(choice, original) for choice in _choices(suspect, original.model))
+
+    chosen: tuple[Search, ...]
+    passed_over: int
+
+
+def searches(suspect: Checkpoint, original: OriginalRows) -> Searches:
+    """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers."""
+    choices = _choices(suspect, original.model)
+    chosen = choices
+    if len(choices) > MOST_CHOICES:
+        own, *others = choices
+        others.sort(key=lambda each: -_likeness(each, original.model))
+        chosen = [own, *others[: MOST_CHOICES - 1]]
+    return Searches(tuple(Search(choice, original) for choice in chosen), len(choices) - len(chosen))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +67,8 @@ class Candidate:
 
 
 def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
-    """The candidates that fit, best first; where none fits, the best one.
+    """The candidates that fit, best first, and the architecture's own; where none fits and names tell nothing, the
+    best.
 
     Where names do not tell which tensor is the embedding, a thief may have planted a damaged copy beside the real one.
     Both fit, and only the key can tell which carries the mark.
@@ -60,7 +78,11 @@ def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
         candidates = [_recognised(candidate, len(candidates)) for candidate in candidates]
     fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
     in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
-    return tuple(in_order[: len(fitting) or 1])
+    chosen = in_order[: len(fitting) or 1]
+    own = candidates[0]  # a mark is found in it whatever the alignment scored
+    if own.search.suspect.layout.names_known and own not in chosen:
+        chosen.append(own)
+    return tuple(chosen)
 
 
 def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
@@ -75,25 +97,29 @@ def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
     return replace(suspect, layout=layout)
 
 
-def _choices(suspect: Checkpoint, model: Checkpoint) -> tuple[Checkpoint, ...]:
-    """The suspect with each tensor that may be its embedding taken for it. Errors as `searches`."""
+def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
+    """The suspect with each tensor that may be its embedding taken for it."""
     layout = suspect.layout
     refs = [*layout.alternatives, *(copy for copy in layout.copies if not _same(suspect, copy))]
     choices = [suspect, *(with_embedding(suspect, ref) for ref in refs)]
     for fits in (_of_width, _of_size):
         choices = [each for each in choices if fits(each, model)] or choices
-    if len(choices) > MOST_CHOICES:
-        if layout.names_known:
-            raise UnsupportedCheckpointError(
-                "More tensors bear the embedding's name than can be told apart",
-                file=suspect.path,
-                expected=f"at most {MOST_CHOICES}",
-                found=f"{len(choices)}",
-                advice="Give a file that holds one model",
-            )
-        # Where names tell nothing, tensors with as many rows as the original are the likeliest.
-        choices = sorted(choices, key=lambda each: each.vocab_size != model.vocab_size)[:MOST_CHOICES]
-    return tuple(choices)
+    return choices
+
+
+def _likeness(choice: Checkpoint, model: Checkpoint) -> float:
+    """The rank correlation of the lengths of rows with the same ids, which no rotation and no factor changes.
+
+    Whoever plants tensors to be read in the embedding's place must give them the original's lengths, and can't give
+    them to more than a few without planting what holds the mark.
+    """
+    ids = np.unique(np.linspace(0, min(choice.vocab_size, model.vocab_size) - 1, COMPARED_ROWS).astype(np.int64))
+    ranks = []
+    for each in (choice, model):
+        lengths = np.linalg.norm(each.embedding(ids).double().numpy(), axis=1)
+        ranks.append(np.argsort(np.argsort(np.nan_to_num(lengths))) - (ids.size - 1) / 2)
+    own = float(np.square(ranks[0]).sum())
+    return float(ranks[0] @ ranks[1]) / own if own else -1.0
 
 
 def _same(suspect: Checkpoint, copy: TensorRef) -> bool:

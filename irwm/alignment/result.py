@@ -61,8 +61,9 @@ class Alignment:
         exhausted: whether a failure is evidence: the tokenizers name the rows, the tensors' names are known, and there
             were enough rows with enough in them. Where only content could have paired the rows, a failure is none.
         settled: whether every row was looked for by its content.
-        matched: if settled, the share of the smaller model's rows that found their counterpart; else 1.
-        nearly_equal: if not aligned, the largest share of compared rows that nearly equal the original's.
+        matched: where settled, the share of the smaller model's rows that found their counterpart; else 1.
+        nearly_equal: where not aligned, the largest share of compared rows that nearly equal the original's.
+        whole: where not aligned, the largest median cosine in all components, after any turn that was tried.
         steps: what was undone, in order.
         reason: one sentence; why it is or is not aligned.
     """
@@ -84,6 +85,7 @@ class Alignment:
     settled: bool = False
     matched: float = 1.0
     nearly_equal: float = 0.0
+    whole: float = 0.0
     steps: tuple[Step, ...] = field(default=())
     reason: str = ""
 

@@ -39,11 +39,13 @@ class Rotation:
 
     Attributes:
         cosines, decoy_cosines: as in `Alignment`; minor components only.
-        turn: (d', d) the scored rotation, if it serves as the fit to all rows; else None.
+        whole: median cosine of the same rows in all components, which models trained apart share in part.
+        turn: (d', d) what was scored, where it is as good as a fit to all rows; None where that is still to be made.
     """
 
     cosines: NDArray[np.float64]
     decoy_cosines: NDArray[np.float64]
+    whole: float
     turn: torch.Tensor | None = None
 
     @property
@@ -62,11 +64,16 @@ def by_procrustes(sample: Sample, minor: torch.Tensor) -> Rotation:
         theirs, ours = sample.theirs[::HELD_OUT], sample.ours[::HELD_OUT]
         # As a difference, since a copy of three quarters of the rows is as large as they are.
         turn = orthogonal_factor((sample.theirs.T @ sample.ours).sub_(theirs.T @ ours))
-        return Rotation(*row_cosines(centred(theirs) @ (turn @ minor), centred(ours) @ minor), turn)
-    # One half after the other, since at d = 4096 each is an eighth of a gigabyte.
-    turn = procrustes(centred(sample.theirs[::2]), centred(sample.ours[::2])) @ minor
-    restored, reference = centred(sample.theirs[1::2]) @ turn, centred(sample.ours[1::2]) @ minor
-    return Rotation(*row_cosines(restored, reference))
+        restored, reference = centred(theirs) @ turn, centred(ours)
+        return Rotation(*row_cosines(restored @ minor, reference @ minor), _median_cosine(restored, reference), turn)
+    # Half by half, since at d = 4096 each of these is an eighth of a gigabyte.
+    turn = procrustes(centred(sample.theirs[::2]), centred(sample.ours[::2]))
+    restored, reference = centred(sample.theirs[1::2]) @ turn, centred(sample.ours[1::2])
+    return Rotation(*row_cosines(restored @ minor, reference @ minor), _median_cosine(restored, reference))
+
+
+def _median_cosine(restored: torch.Tensor, reference: torch.Tensor) -> float:
+    return float(np.median(row_cosines(restored, reference)[0]))
 
 
 def turned_alike(sample: Sample, components: torch.Tensor) -> float:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
+from irwm.alignment.least_squares import LeastSquares, least_squares
 from irwm.alignment.places import IN_PLACE_SHARE, Places, settle
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
@@ -81,6 +82,12 @@ class Attempt:
         return float((cosines >= NEARLY_EQUAL).mean()) if cosines.size else 0.0
 
     @property
+    def agreement(self) -> float:
+        """How well these pairs of rows agree in all components, aligned or not."""
+        found = self.alignment.whole, self.alignment.similarity
+        return max((value for value in found if np.isfinite(value)), default=-1.0)
+
+    @property
     def order(self) -> tuple[bool, bool, float]:
         """Better attempts compare greater; an attempt with few rows compares lower, however similar they are."""
         alignment = self.alignment
@@ -105,20 +112,41 @@ class Search:
     def alignment(self) -> Alignment:
         """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
         best: Attempt | None = None
-        telling, nearly_equal = False, 0.0
+        closest: Attempt | None = None
+        telling, nearly_equal, whole = False, 0.0, 0.0
         for attempt in self._attempts():
             if best is None or attempt.order > best.order:
                 best = attempt
+            if self._sworn(attempt) and (closest is None or attempt.agreement > closest.agreement):
+                closest = attempt
             if attempt.alignment.aligned:
                 return self._finished(attempt)
             telling |= attempt.telling and attempt.alignment.rotation is not None
             nearly_equal = max(nearly_equal, attempt.nearly_equal)
+            whole = max(whole, attempt.alignment.whole)
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
             why = f"the suspect's rows have {d} coordinates, the original's have {own}"
-            return _unaligned(self.suspect.layout.embedding, self.by_id, own, why)
+            return _unaligned(self.suspect.layout.embedding, self._rows_of(closest), own, why)
         exhausted = telling and self.suspect.layout.names_known
-        return replace(self._fitted(best), rows=self.by_id, exhausted=exhausted, nearly_equal=nearly_equal)
+        fitted = self._fitted(best) if self._sworn(best) else self._as_it_stands(best, closest)
+        rows = self._rows_of(closest)
+        return replace(fitted, rows=rows, exhausted=exhausted, nearly_equal=nearly_equal, whole=whole)
+
+    def _as_it_stands(self, best: Attempt, closest: Attempt | None) -> Alignment:
+        """The best attempt's scores without its map, which rests on names: the closest attempt's rotation, or none."""
+        d = self._model.width
+        if best.alignment.rotation is None:
+            return replace(best.alignment, columns=np.arange(d), signs=np.ones(d), offsets=np.zeros(d))
+        turned = closest is not None and closest.alignment.rotation is not None
+        rotation = self._fitted(closest).rotation if closest is not None and turned else np.eye(self._suspect.width, d)
+        return replace(best.alignment, rotation=rotation)
+
+    def _sworn(self, attempt: Attempt) -> bool:
+        """Whether nobody could have chosen this attempt's pairs after a key was made: a key is bound to the original's
+        rows and not to the names beside them. Where nothing aligns, names that differ from the ids are not believed.
+        """
+        return attempt.way != BY_TOKENIZER or np.array_equal(attempt.alignment.rows, self.by_id)
 
     def settled(self, alignment: Alignment) -> Alignment:
         """The alignment with every row where its content says, whatever its id and name."""
@@ -126,6 +154,14 @@ class Search:
         recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
         left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
         return replace(again, steps=(*recognised, *again.steps, *left_out))
+
+    def _rows_of(self, closest: Attempt | None) -> NDArray[np.int64]:
+        """(s,) which row is which where nothing aligns: the mark is read there all the same. No key had a say in it."""
+        if closest is None:
+            return self.by_id
+        if closest.way != BY_CONTENT:
+            return closest.alignment.rows
+        return settle(self._suspect, self._model, self._fitted(closest))
 
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
@@ -211,6 +247,7 @@ class Search:
             cosines=fit.cosines,
             decoy_cosines=fit.decoy_cosines,
             broken_rows=sample.broken,
+            whole=fit.whole,
             reason=reason,
         )
         yield Attempt(alignment, sample, way, fit.turn)
@@ -284,6 +321,11 @@ class Search:
         alignment = replace(alignment, columns=again.columns, signs=again.signs, uniqueness=again.uniqueness)
         offsets = again.offsets * self._suspect.length
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
+
+    def least_squares(self, rows: NDArray[np.int64]) -> LeastSquares | None:
+        """The map that no score has to approve, with rows where the alignment has them, `rows` (s,), or at their id."""
+        others = [] if np.array_equal(self.by_id, rows) else [self.by_id]
+        return least_squares(self._suspect, self._model, [rows, *others])
 
     def places(self, alignment: Alignment) -> Places:
         """A check whether rows are where the alignment says."""

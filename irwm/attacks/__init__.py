@@ -2,11 +2,11 @@
 
 `prune`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude` makes one of several
 copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds
-the transforms that lose nothing. Real tools quantise: `to_gguf`, `to_bitsandbytes` and `autoround`; `dequantised`
-writes the numbers of a quantised copy as a folder that can be run.
+the transforms that lose nothing, `adaptive` what somebody does who has read the manual. Real tools quantise: `to_gguf`,
+`to_bitsandbytes` and `autoround`; `dequantised` writes the numbers of a quantised copy as a folder that can be run.
 """
 
-from irwm.attacks import equivalence
+from irwm.attacks import adaptive, equivalence
 from irwm.attacks.collusion import collude
 from irwm.attacks.finetuning import finetune
 from irwm.attacks.layers import drop_layers
@@ -18,6 +18,7 @@ from irwm.attacks.quantisers import autoround, dequantised, to_bitsandbytes, to_
 from irwm.attacks.quantization import quantize
 
 __all__ = [
+    "adaptive",
     "add_noise",
     "autoround",
     "collude",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from irwm.attacks import equivalence
+from irwm.attacks import adaptive, equivalence
 from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.equivalence import Step
@@ -34,7 +34,8 @@ from irwm.release.insertion import insert
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
-GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE)
+ADAPTIVE = "By somebody who has read the manual"
+GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE)
 # Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
@@ -173,6 +174,28 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("as_llama", "As a plain Llama", "The model is written as one of another family."),
 )
 
+
+def _then_turned(attack: Callable[[Path, Path], Path], setup: Setup, out: Path) -> Attacked:
+    """What is left of the release after an attack, its residual stream turned, so that columns tell nothing either."""
+    bare = attack(setup.release, setup.scratch / "bare")
+    try:
+        return Attacked(equivalence.rotate(bare, out, seed=setup.seed))
+    finally:
+        shutil.rmtree(bare, ignore_errors=True)
+
+
+def _components(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return _then_turned(lambda folder, bare: adaptive.drop_components(folder, bare, float(value)), setup, out)
+
+
+def _outliers(setup: Setup, value: float | str, out: Path) -> Attacked:
+    return _then_turned(lambda folder, bare: adaptive.redraw_outliers(folder, bare, float(value)), setup, out)
+
+
+def _cannot_turn(setup: Setup) -> str | None:
+    return equivalence.applicable(setup.release)["rotate"]
+
+
 # Not part of "everything": they change the vocabulary, and so what can be compared, or the family.
 _ALONE = ("trim_tokens", "pad_tokens", "as_llama")
 
@@ -271,6 +294,31 @@ def _catalogue() -> Iterator[Attack]:
         "everything", "All disguises together",
         "Every disguise of the weights that the model allows, one after another.",
         DISGUISE, "", ONCE, partial(_disguise, None), keeps_function=True,
+    )  # fmt: skip
+    yield Attack(
+        "components", "Minor components dropped, rotated",
+        "The components that alignment is scored in become zero, and the residual stream is turned.",
+        ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5), _components, _cannot_turn,
+    )  # fmt: skip
+    yield Attack(
+        "small-entries", "Small entries drawn anew", "Where a row has many entries near zero they are drawn anew.",
+        ADAPTIVE, "share of rows", _shares(0.05, 0.2),
+        lambda setup, value, out: Attacked(
+            adaptive.redraw_small(setup.release, out, float(value), setup.seed)
+        ),
+    )  # fmt: skip
+    yield Attack(
+        "outliers", "Outliers replaced, rotated",
+        "Entries far from what their row's others predict become the prediction, and the residual stream is turned.",
+        ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03), _outliers, _cannot_turn,
+    )  # fmt: skip
+    yield Attack(
+        "stored-otherwise", "Embedding stored otherwise",
+        "The embedding is whitened and turned in the file; the thief's own loader undoes it.",
+        ADAPTIVE, "power of the covariance", (Strength(0.5, "a half"), Strength(0.75, "three quarters")),
+        lambda setup, value, out: Attacked(
+            adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release
+        ),
     )  # fmt: skip
 
 

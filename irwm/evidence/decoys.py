@@ -30,9 +30,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from irwm.alignment import with_embedding
 from irwm.errors import ConditionError
-from irwm.evidence.examination import Examination, restored_rows
+from irwm.evidence.examination import Examination
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS
 from irwm.keys.key import Key
@@ -99,7 +98,7 @@ def decoys(
     progress: Progress | None = None,
     per_map: int = PER_MAP,
 ) -> Decoys | None:
-    """Rank `number` wrong keys on the suspect, aligned as in `finding`.
+    """Rank `number` wrong keys on the suspect, aligned and mapped as for `finding`.
 
     Args:
         examination, key: what the finding was made from.
@@ -118,12 +117,11 @@ def decoys(
     choices = key.choices()
     model, device = examination.original, examination.device
     noise = key.noise(model, choices)
-    suspect = with_embedding(examination.suspect, finding.alignment.embedding)
     usable = np.setdiff1d(key.pool.usable(), choices.marked_rows)
     usable = usable[finding.alignment.rows[usable] >= 0]
-    picked = np.argsort(words(public_key(seed, "irwm/v2/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
+    picked = np.argsort(words(public_key(seed, "irwm/v3/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
-    rows, _ = restored_rows(suspect, model, finding.alignment, tokens)
+    rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by)
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
         return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)
@@ -164,14 +162,14 @@ def ranked(
     positions, size = min(params.positions, MOST_POSITIONS), min(params.permutations, MOST_PERMUTATIONS)
     if n < max(positions, 1):
         return None
-    shuffles = permutations(public_key(seed, "irwm/v2/decoys/shuffles"), n, d)
+    shuffles = permutations(public_key(seed, "irwm/v3/decoys/shuffles"), n, d)
     shuffled = torch.as_tensor(np.take_along_axis(bank, shuffles, axis=1), device=device)
     maps = -(-number // per_map)
     ranks = np.empty((maps, per_map, positions))
     for m in range(maps):
         if progress is not None:
             progress(m * per_map, maps * per_map, DOING)
-        one = _Map(public_key(seed, f"irwm/v2/decoys/map/{m}"), a_m, params.condition_limit, scale, device)
+        one = _Map(public_key(seed, f"irwm/v3/decoys/map/{m}"), a_m, params.condition_limit, scale, device)
         ranks[m] = one.ranks(shuffled, per_map, positions, size)
     if progress is not None:
         progress(maps * per_map, maps * per_map, DOING)
@@ -224,7 +222,7 @@ class _Map:
         return found
 
     def _key(self, purpose: str) -> bytes:
-        return derive(self.stream, b"irwm", f"irwm/v2/decoys/{purpose}".encode("ascii"))
+        return derive(self.stream, b"irwm", f"irwm/v3/decoys/{purpose}".encode("ascii"))
 
 
 def _below(

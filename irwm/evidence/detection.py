@@ -16,8 +16,8 @@ from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
-from irwm.evidence.examination import Aligned, Examination
-from irwm.evidence.finding import FOUND, Finding, Reading
+from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, log10_risk
 from irwm.keys.check_original import check_derivation
@@ -25,7 +25,7 @@ from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
-from irwm.scheme.invariant import InvariantError, NonFiniteScoresError
+from irwm.scheme.invariant import InvariantError
 from irwm.scheme.parameters import Parameters, chance_of_counting
 from irwm.scheme.permutations import NullOrders
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
@@ -33,6 +33,8 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
+# From here on no other map is asked: it could add nothing to the verdict, and little to its weight.
+ENOUGH_LOG10_RISK = -30.0
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
 
 
@@ -153,8 +155,9 @@ def _detections(
     )
 
 
-def _strength(finding: Finding) -> tuple[bool, float]:
-    return finding.verdict == FOUND, -log10_risk(finding.reading)
+def _strength(finding: Finding) -> tuple[int, float]:
+    """A tensor of which nothing can be said outweighs one without the mark: the model may use it."""
+    return (NOT_FOUND, INCONCLUSIVE, FOUND).index(finding.verdict), -log10_risk(finding.reading)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,20 +179,8 @@ class _Detection:
 
     def finding(self, statistic: str, invariant: str) -> Finding:
         """Algorithm 3, under the paper's headings."""
-        alignment, warnings = self.aligned.alignment, self._several_tensors()
-        if self.aligned.suspect.hidden_size != self.model.hidden_size and alignment.rotation is None:
-            return self._conclude(self._unread(statistic, invariant), None, (), warnings)
-        faults = _broken_rows(alignment)
-        if not self.aligned.holds_embedding:
-            faults += (NO_EMBEDDING,)
-
-        # Recover the original order of W_e'.
-        rows, lost = self.aligned.rows(self.choices.marked_rows)
-        spoiled = int((~np.isfinite(rows).all(axis=1)).sum()) - lost.size
-        if spoiled:
-            faults += (f"NaN or Inf in {spoiled} of the marked rows",)
-        if lost.size:
-            warnings += (f"{lost.size} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
+        warnings = (*self._several_tensors(), *_broken_rows(self.aligned.alignment))
+        faults = () if self.aligned.holds_embedding else (NO_EMBEDDING,)
 
         # Compute invariants: the original's, and the suspect's as in the paper.
         tokens = self.choices.query_tokens, self.choices.reference_tokens
@@ -200,18 +191,34 @@ class _Detection:
         try:
             a_m["suspect"], stood_in = self.aligned.invariant(*tokens, own)
             warnings += stood_in
-        except NonFiniteScoresError as error:
-            faults += (f"its layer-0 scores are not finite ({error.problem})",)
         except InvariantError as error:
             warnings += (f"the paper's own reading is not possible: {error.problem}",)
         except CheckpointError as error:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
 
-        # Sum results, compute the distribution of products, rank and count: the paper's way and the one asked for.
-        ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
-        readings = self._read(ways, a_m, rows, noise.basis)
-        reading = readings.get((statistic, invariant)) or self._unread(statistic, invariant)
-        return self._conclude(reading, readings.get(("sum", "suspect")), faults, warnings)
+        best, paper, gone = self._unread(statistic, invariant), None, 0
+        # A change is looked for in the rows as aligned: a fitted map changes all of them a little.
+        for by in MAPS[:1] if statistic == "difference" else MAPS:
+            # Recover the original order of W_e'.
+            rows, lost = self.aligned.rows(self.choices.marked_rows, by)
+            # Sum results, compute the distribution of products, rank and count: beside the paper's way, the one asked.
+            ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
+            readings = self._read(ways, a_m, rows, noise.basis, by)
+            reading = readings.get((statistic, invariant))
+            if reading is not None and (best.present == 0 or log10_risk(reading) < log10_risk(best)):
+                best, paper, gone = reading, readings.get(("sum", "suspect")), lost.size
+            if log10_risk(best, self.comparisons) <= ENOUGH_LOG10_RISK:
+                break
+        spoiled = self.choices.marked_rows.size - gone - best.present
+        if spoiled and best.present and statistic != "difference":
+            warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or one number throughout",)
+        if gone:
+            warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
+        return self._conclude(best, paper, faults, warnings)
+
+    @property
+    def comparisons(self) -> int:
+        return self.keys_tried * self.tensors_read * len(MAPS)
 
     def _read(
         self,
@@ -219,6 +226,7 @@ class _Detection:
         a_m: Mapping[str, NDArray[np.float64]],
         rows: NDArray[np.float64],
         basis: Basis,
+        by: str,
     ) -> dict[tuple[str, str], Reading]:
         """A reading for each pair of statistic and invariant; statistics that are linear maps share one null."""
         order, marked, scale = self.choices.row_permutations, self.choices.marked_rows, self.key.scale
@@ -241,7 +249,7 @@ class _Detection:
                 observed = stat.lengths(weights, shuffled)
                 null[~np.isfinite(observed)] = np.nan
                 values[way] = observed, null
-        return {way: reading_of(*way, *values[way], self.key.parameters) for way in ways}
+        return {way: reading_of(*way, *values[way], self.key.parameters, by) for way in ways}
 
     def _unread(self, statistic: str, invariant: str) -> Reading:
         """The reading of a suspect that has nothing to read."""
@@ -250,15 +258,21 @@ class _Detection:
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)
 
     def _several_tensors(self) -> tuple[str, ...]:
-        if self.tensors_read == 1:
-            return ()
-        return (f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown",)
+        said = []
+        if self.tensors_read > 1:
+            said.append(
+                f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown"
+            )
+        if over := self.examination.passed_over:
+            said.append(
+                f"{over} more tensors that might be the embedding were passed over: their rows are less like it"
+            )
+        return tuple(said)
 
     def _conclude(
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]
     ) -> Finding:
-        comparisons = self.keys_tried * self.tensors_read
-        verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, comparisons)
+        verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, self.comparisons)
         return Finding(
             verdict=verdict,
             reason=reason,
@@ -272,13 +286,19 @@ class _Detection:
             seed=self.seed,
             keys_tried=self.keys_tried,
             tensors_read=self.tensors_read,
+            maps=len(MAPS),
             faults=faults,
             warnings=warnings,
         )
 
 
 def reading_of(
-    statistic: str, invariant: str, observed: NDArray[np.float64], null: NDArray[np.float64], params: Parameters
+    statistic: str,
+    invariant: str,
+    observed: NDArray[np.float64],
+    null: NDArray[np.float64],
+    params: Parameters,
+    by: str = ALIGNED,
 ) -> Reading:
     """Ranks, count and combined p-values of one statistic (Algorithm 3, lines 32 to 47; success is count >= rho)."""
     ranks = stat.ranks(observed, null)
@@ -295,6 +315,7 @@ def reading_of(
         passes=count >= params.required_positions,
         log10_p_count=binomial_tail_log(count, int(usable.size), chance_of_counting(params)) / LN10,
         log10_p=fisher_log10(usable),
+        by=by,
     )
 
 

@@ -17,8 +17,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.alignment import Alignment
-from irwm.alignment.pipeline import Candidate, best, searches
+from irwm.alignment import Alignment, with_embedding
+from irwm.alignment.least_squares import LeastSquares
+from irwm.alignment.pipeline import Candidate, Searches, best, searches
 from irwm.alignment.places import Places
 from irwm.alignment.rows import OriginalRows
 from irwm.alignment.search import Search
@@ -34,6 +35,11 @@ BORROWED = Lineage(
 )
 # How many rows of a key may look out of place before every row is looked for by its content.
 FEW_MISPLACED = 1
+
+# The maps under which a suspect's rows are read, in this order, until one shows the mark. All are paid for. The first
+# is how the alignment explains the suspect: as it stands, with columns reordered, or turned.
+ALIGNED, LEAST_SQUARES = "aligned", "least squares"
+MAPS = (ALIGNED, LEAST_SQUARES)
 Value = TypeVar("Value")
 
 
@@ -87,7 +93,7 @@ class Examination:
 
             hashing = hasher.submit(hashed)
             try:
-                self._searches[0].likeliest  # noqa: B018  a cached property
+                self._searches.chosen[0].likeliest  # noqa: B018  a cached property
             finally:
                 for check in checking:
                     check.result()
@@ -100,13 +106,25 @@ class Examination:
         first; where none fits, once, not aligned.
 
         Raises:
-            CheckpointError: an embedding, or the original's tokenizer file, cannot be read; or too many of the
-                suspect's tensors may be its embedding to read them one after the other.
+            CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
         """
-        return tuple(Aligned(found, self._side) for found in best(self._searches))
+        return tuple(Aligned(found, self._side) for found in best(self._searches.chosen))
+
+    @property
+    def passed_over(self) -> int:
+        """How many tensors that may be the embedding were not read, since their rows are less like the original's."""
+        return self._searches.passed_over
+
+    def aligned_as(self, alignment: Alignment) -> Aligned:
+        """The suspect as it was aligned for a finding."""
+        for each in self.aligned:
+            if each.alignment is alignment:
+                return each
+        suspect = with_embedding(self.suspect, alignment.embedding)
+        return Aligned(Candidate(Search(suspect, self._side.rows), alignment), self._side)
 
     @cached_property
-    def _searches(self) -> tuple[Search, ...]:
+    def _searches(self) -> Searches:
         return searches(self.suspect, self._side.rows)
 
     def own_invariant(
@@ -212,9 +230,42 @@ class Aligned:
     def _places(self) -> Places:
         return self._search.places(self.alignment)
 
-    def rows(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """(n, d) rows of these tokens in the original's coordinates, NaN where gone, and the ids that are gone."""
-        return restored_rows(self.suspect, self.model, self.alignment, tokens)
+    def rows(self, tokens: NDArray[np.int64], by: str = ALIGNED) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """(n, d) rows of these tokens in the original's coordinates, NaN where gone, and the ids that are gone.
+
+        Args:
+            by: one of `MAPS`. Under a map that cannot be made of this suspect all rows are NaN.
+        """
+        fitted = self.least_squares if by == LEAST_SQUARES else None
+        where = (self.alignment if fitted is None else fitted).rows[tokens]
+        here = np.flatnonzero(where >= 0)
+        restored = np.full((tokens.size, self.model.hidden_size), np.nan)
+        if here.size and self.readable(by):
+            theirs = self.suspect.embedding(where[here]).double().numpy()
+            # One number throughout is no row, and no map may make one of it.
+            theirs[np.ptp(theirs, axis=1) == 0] = np.nan
+            if by == ALIGNED:
+                originals = self.model.embedding(tokens[here]).double().numpy()
+                restored[here] = self.alignment.restore(theirs, originals)
+            elif fitted is not None:
+                restored[here] = fitted.restore(theirs, tokens[here])
+        return restored, tokens[where < 0]
+
+    def readable(self, by: str) -> bool:
+        """Whether rows can be read under this map, one of `MAPS`."""
+        if by == LEAST_SQUARES:
+            return self.least_squares is not None
+        return self.suspect.hidden_size == self.model.hidden_size or self.alignment.rotation is not None
+
+    @property
+    def least_squares(self) -> LeastSquares | None:
+        """The affine map of `irwm.alignment.least_squares`, fitted once; None where too few rows are left."""
+        with self._settling:
+            return self._least_squares
+
+    @cached_property
+    def _least_squares(self) -> LeastSquares | None:
+        return self._search.least_squares(self.alignment.rows)
 
     def invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
@@ -241,16 +292,3 @@ class Aligned:
             kept = own[np.ix_(q, r)]
             mixed[np.ix_(q, r)] = part * kept.std(axis=1, keepdims=True) + kept.mean(axis=1, keepdims=True)
         return mixed, said
-
-
-def restored_rows(
-    suspect: Checkpoint, model: Checkpoint, alignment: Alignment, tokens: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(n, d) rows of the suspect in the original's coordinates, NaN where gone, and the ids that are gone."""
-    where = alignment.rows[tokens]
-    rows = np.full((tokens.size, model.hidden_size), np.nan)
-    here = where >= 0
-    if here.any():
-        originals = model.embedding(tokens[here]).double().numpy()
-        rows[here] = alignment.restore(suspect.embedding(where[here]).double().numpy(), originals)
-    return rows, tokens[where < 0]

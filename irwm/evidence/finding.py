@@ -25,6 +25,7 @@ class Reading:
     Attributes:
         statistic: "joint", "sum" (the paper's) or "difference".
         invariant: whose A was used, "original" or "suspect" (the paper's).
+        by: the map under which the rows were read, one of `examination.MAPS`.
         observed: (l,) float64, the statistic at the key; NaN where the marked row is gone or unusable.
         null: (l, permutations) float64, the statistic under random permutations; NaN rows likewise.
         ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN likewise.
@@ -45,6 +46,7 @@ class Reading:
     passes: bool
     log10_p_count: float
     log10_p: float
+    by: str = "aligned"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,9 +64,10 @@ class Finding:
         commitment: hex SHA-256 commitment of the key; never the key.
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
-        keys_tried: how many keys the verdict's risk is multiplied by.
-        tensors_read: how many of the suspect's tensors were read as its embedding; the risk is multiplied by it too.
-        faults: why no key can be judged on this suspect.
+        keys_tried: how many keys the verdict pays for.
+        tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
+        maps: under how many maps they are read; paid for like keys, whether or not the last was needed.
+        faults: what about the suspect itself makes that no key can be judged on it.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
 
@@ -82,15 +85,18 @@ class Finding:
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     tensors_read: int = 1
+    maps: int = 1
 
     @property
     def comparisons(self) -> int:
-        """How often a mark was looked for in this suspect: `keys_tried` times `tensors_read`."""
-        return self.keys_tried * self.tensors_read
+        """How often this suspect was asked for a mark: `keys_tried` on each of `tensors_read` under each of `maps`."""
+        return self.keys_tried * self.tensors_read * self.maps
 
     @property
     def judgeable(self) -> bool:
         """Whether this suspect could be judged at all, by this key or any other."""
+        if self.verdict == FOUND:
+            return True
         return self.alignment.aligned and not self.faults and self.reading.present > 0
 
     @property

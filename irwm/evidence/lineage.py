@@ -33,6 +33,9 @@ UNRELATED_SHARE = 0.6
 LEAST_MATCHED = 0.5
 # If more of the rows nearly equal ours, some of our rows were pasted into the model, and it is not called unrelated.
 MOST_NEARLY_EQUAL = 0.02
+# Rows that agree better than this in all components, once turned, are no stranger's, whatever was done to the minor
+# ones. Models trained apart reach 0.58 (benchmarks/lineage.py).
+MOST_WHOLE = 0.65
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,11 @@ def lineage(alignment: Alignment, attention: Attention | None = None) -> Lineage
     elif not alignment.aligned and alignment.nearly_equal > MOST_NEARLY_EQUAL:
         status = CANNOT_TELL
         said = f"{100 * alignment.nearly_equal:.0f} % of the rows nearly equal the original's, the others do not"
+    elif not alignment.aligned and alignment.whole > MOST_WHOLE:
+        status = CANNOT_TELL
+        said = (
+            f"in all components the rows agree ({alignment.whole:.2f}) better than a stranger's, in the minor ones not"
+        )
     elif not alignment.aligned and alignment.exhausted and similarity < UNRELATED_SHARE * needed:
         status = NOT_DERIVED
         said = "the tokens' rows show no resemblance, however their coordinates are turned"

@@ -35,11 +35,11 @@ def write_neutral(model: Checkpoint, folder: Path, seed: int = 0, most_rows: int
         OSError: the folder exists already or cannot be written.
     """
     d = model.hidden_size
-    order = np.argsort(words(public_key(seed, "irwm/v2/neutral/rows"), model.vocab_size), kind="stable")[:most_rows]
+    order = np.argsort(words(public_key(seed, "irwm/v3/neutral/rows"), model.vocab_size), kind="stable")[:most_rows]
     rows = torch.empty((order.size, d), dtype=torch.bfloat16)
     for start in range(0, order.size, _ROWS_AT_ONCE):
         tokens = order[start : start + _ROWS_AT_ONCE]
-        orders = permutations(public_key(seed, f"irwm/v2/neutral/entries/{start}"), tokens.size, d)
+        orders = permutations(public_key(seed, f"irwm/v3/neutral/entries/{start}"), tokens.size, d)
         rows[start : start + tokens.size] = model.embedding(tokens).gather(1, torch.from_numpy(orders)).bfloat16()
     folder.mkdir(parents=True)
     save_file({"backbone.embeddings.weight": rows}, folder / "model.safetensors", metadata={"format": "pt"})

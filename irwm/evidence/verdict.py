@@ -25,7 +25,7 @@ def log10_risk(reading: Reading, comparisons: int = 1) -> float:
     """log10 of the odds that a model without the mark gives this reading in any of the ways used.
 
     Args:
-        comparisons: keys tried times tensors read, `Finding.comparisons` (Bonferroni).
+        comparisons: `Finding.comparisons` (Bonferroni).
     """
     best = min(reading.log10_p, reading.log10_p_count)
     return min(0.0, best + math.log10(COMBINATIONS * comparisons))
@@ -39,9 +39,10 @@ def judge(
     Args:
         reading: the reading that the verdict rests on.
         params: the key's parameters.
-        alignment: the suspect's alignment; a failed one is inconclusive.
-        faults: why no key can be judged on the suspect (numbers that are not finite, ...); any makes it inconclusive.
-        comparisons: keys tried times tensors read on this suspect, for the correction.
+        alignment: the suspect's alignment. A mark is found whatever it scored: ranks are uniform under any map that was
+            chosen without the key's orders. Without a mark a failed alignment is inconclusive.
+        faults: why no key can be judged on the suspect, such as an adapter that borrows the original's embedding.
+        comparisons: keys tried times tensors read times maps on this suspect, for the correction.
     """
     l, beta = params.positions, params.rank_threshold
     seen = (
@@ -51,13 +52,16 @@ def judge(
     if faults:
         aside = f" Apart from that, {seen}." if reading.present else ""
         return INCONCLUSIVE, f"The suspect cannot be judged: {'; '.join(faults)}.{aside}"
-    if not alignment.aligned:
-        return INCONCLUSIVE, f"The suspect {alignment.reason}."
     if params.permutations < FEWEST_PERMUTATIONS:
         return INCONCLUSIVE, (
             f"Too few permutations: with {params.permutations} no rank can be below "
             f"{1 / (1 + params.permutations):.3g}; use at least {FEWEST_PERMUTATIONS}."
         )
+    risk = log10_risk(reading, comparisons)
+    if risk <= FOUND_LOG10_RISK:
+        return FOUND, f"The suspect carries this key's mark: {seen}; {odds(risk)}."
+    if not alignment.aligned:
+        return INCONCLUSIVE, f"The suspect {alignment.reason}."
     if reading.present == 0 and reading.statistic == "difference":
         return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
     chance = chance_of_counting(params)  # 0 if beta is below the smallest rank: then no position can count
@@ -65,9 +69,6 @@ def judge(
     floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
     if floor + math.log10(COMBINATIONS * comparisons) > FOUND_LOG10_RISK:
         return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."
-    risk = log10_risk(reading, comparisons)
-    if risk <= FOUND_LOG10_RISK:
-        return FOUND, f"The suspect carries this key's mark: {seen}; {odds(risk)}."
     if risk <= DISMISSED_LOG10_RISK:
         return INCONCLUSIVE, f"The evidence is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
     if reading.passes:

@@ -12,9 +12,15 @@ z adds it over s rows and divides by the root of the squares that it adds up, it
 
     z = √s · m r̄ / c / √( m² / c² + m v ),
 
-with r̄ = √π / 2 if sizes follow Rayleigh's law (`noise_level` "row"), 1 if all are equal ("global"). The weakest of the
-c guilty lies below this by as much as the smallest of c normal numbers lies below 0. The theory ignores the weights of
-rows, which makes little difference; `simulated` has them.
+with r̄ = √π / 2 if sizes follow Rayleigh's law (`noise_level` "row"), 1 if all are equal ("global").
+
+Noise of size b that is added (`noise_level` b) leaves e alone and has a sign for each place, so that z adds m times as
+many terms, each of mean b / c and variance q b² / c² + k²:
+
+    z = √(s m) b / c / √( (1 + q) b² / c² + k² ).
+
+The weakest of the c guilty lies below this by as much as the smallest of c normal numbers lies below 0. The theory
+ignores the weights of rows, which makes little difference; `simulated` has them.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from scipy.special import ndtri
 from irwm.errors import ParameterError
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive, public_key
-from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, places, signs_in_turn
+from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, adds, places
 from irwm.scheme.parameters import NOISE_LEVELS
 from irwm.scheme.probabilities import rademacher_tail_log10
 
@@ -47,7 +53,7 @@ class Collusion:
         noise_coordinates: m, num_noise.
         colluders: c, copies that are averaged.
         noise: k, white noise on the mean, in row deviations.
-        noise_level: "row" or "global", as in `Parameters`.
+        noise_level: as in `Parameters`.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -58,7 +64,7 @@ class Collusion:
     noise_coordinates: int
     colluders: int = 1
     noise: float = 0.0
-    noise_level: str = NOISE_LEVELS[0]
+    noise_level: float | str = NOISE_LEVELS[0]
 
     def __post_init__(self) -> None:
         if not 1 <= self.noise_coordinates <= self.hidden_size or self.rows < 1:
@@ -72,15 +78,18 @@ class Collusion:
             raise ParameterError(
                 "not a collusion", expected=f"1 to {MOST_COLLUDERS} copies, noise from 0", found=f"{self.colluders}"
             )
-        if self.noise_level not in NOISE_LEVELS:
+        if isinstance(self.noise_level, str) and self.noise_level not in NOISE_LEVELS:
             raise ParameterError("unknown noise level", expected=" or ".join(NOISE_LEVELS), found=self.noise_level)
 
     @property
     def expected_z(self) -> float:
         """The mean z of one of the guilty."""
         m, c, d = self.noise_coordinates, self.colluders, self.hidden_size
-        mean = m * (MEAN_SIZE if self.noise_level == "row" else 1.0) / c
         q = (c - 1) * m / d
+        if isinstance(self.noise_level, float):
+            mean = self.noise_level / c
+            return math.sqrt(self.rows * m) * mean / math.sqrt((1 + q) * mean**2 + self.noise**2)
+        mean = m * (MEAN_SIZE if self.noise_level == "row" else 1.0) / c
         v = ((1 + q) ** 2 + q * (1 - m / d) + q) / c**2 + self.noise**2
         return math.sqrt(self.rows) * mean / math.sqrt(m**2 / c**2 + m * v)
 
@@ -135,7 +144,7 @@ def simulated(
     none = np.empty(0, dtype=np.int64)
     mean = np.zeros(rows.shape)
     for key in keys:
-        mean += Noise(basis, m, key, deviation, none).over(rows, tokens) / case.colluders
+        mean += Noise(basis, m, case.noise_level, key, deviation, none).over(rows, tokens) / case.colluders
     draw = np.random.Generator(np.random.PCG64(seed))
     units = np.linalg.norm(rows, axis=1) / math.sqrt(d)
     attacked = mean + case.noise * units[:, None] * draw.standard_normal(rows.shape)
@@ -145,7 +154,9 @@ def simulated(
     weights = units / np.maximum(variance, LEAST_VARIANCE * float(np.median(variance)))
     z = np.empty(case.colluders)
     for i, key in enumerate(keys):
-        positions, turns = places(key, tokens, m, d)
-        terms = (np.take_along_axis(inside, positions, axis=1) * signs_in_turn(turns, m)).sum(axis=1) * weights
+        positions, signs = places(key, tokens, m, d, adds=adds(case.noise_level))
+        terms = np.take_along_axis(inside, positions, axis=1) * signs * weights[:, None]
+        if not adds(case.noise_level):
+            terms = terms.sum(axis=1)
         z[i] = terms.sum() / np.sqrt(np.square(terms).sum())
     return np.asarray(z * math.sqrt(case.rows / len(rows)))

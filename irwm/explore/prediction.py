@@ -245,7 +245,7 @@ class Rehearsal:
                 found[name].append(float((ranks < rank_threshold).mean()))
         return {name: np.array(shares) for name, shares in found.items()}
 
-    def seen(self, noise_coordinates: int, noise_level: str) -> float:
+    def seen(self, noise_coordinates: int, noise_level: float | str) -> float:
         """How well two recipients who compare copies distinguish marked rows from others by the length of the
         difference, as area under the curve: 0.5 not at all, 1 perfectly. A marked row has noise in the other copy;
         other rows have noise in both."""
@@ -253,7 +253,9 @@ class Rehearsal:
         deviation = float(rows.std()) if noise_level == "global" else None
         none = np.empty(0, dtype=np.int64)
         keys = [public_key(self.sample.seed, f"irwm/explore/copy/{i}") for i in (1, 2)]
-        one, other = (Noise(Basis(), noise_coordinates, key, deviation, none).over(rows, tokens) for key in keys)
+        one, other = (
+            Noise(Basis(), noise_coordinates, noise_level, key, deviation, none).over(rows, tokens) for key in keys
+        )
         marked = marked_values(rows, self.permuted, self.row_orders, self.scale_used)
         lengths = np.concatenate([np.square(each - other).sum(axis=1) for each in (marked, one)])
         # Ties, such as between rows that do not differ at all, get their mean rank and so count half.

@@ -38,7 +38,7 @@ def rows_digest(
 
 @lru_cache(maxsize=2)  # all recipients of an owner have the same tokens, which are nearly all the rows
 def _of_tokens(model: Checkpoint, tokens: bytes) -> Digest:
-    return _with_rows(hashlib.sha256(b"irwm/v2/rows\0"), model, np.frombuffer(tokens, dtype=np.int64))
+    return _with_rows(hashlib.sha256(b"irwm/v3/rows\0"), model, np.frombuffer(tokens, dtype=np.int64))
 
 
 def _with_rows(digest: Digest, model: Checkpoint, numbers: NDArray[np.int64]) -> Digest:
@@ -73,7 +73,7 @@ def layer0_digest(model: Checkpoint) -> str:
             facts[name] = _tensor(model, getattr(layout, name), first_row=True)
         for name in ("embedding_norm", "input_norm", "q_norm", "k_norm"):
             facts[name] = _norm(model, getattr(layout, name))
-    return hashlib.sha256(b"irwm/v2/layer0\0" + canonical(facts)).hexdigest()
+    return hashlib.sha256(b"irwm/v3/layer0\0" + canonical(facts)).hexdigest()
 
 
 def _norm(model: Checkpoint, norm: Norm | None) -> dict[str, Any] | None:

@@ -21,14 +21,14 @@ from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
 from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.invariant import Layer0
-from irwm.scheme.keystream import public_key
+from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
 from irwm.scheme.solution import natural_scale
 
 FORMAT = "irwm-key"
-VERSION = 2
+VERSION = 3
 SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
 MAX_KEY_BYTES = 16 << 20  # far above any real key; limits what a hostile file can make us parse
@@ -89,7 +89,7 @@ class Key:
     @property
     def commitment(self) -> str:
         """Hex SHA-256 over the whole key, its public fingerprint; it reveals nothing of the key."""
-        return hashlib.sha256(b"irwm/v2/commitment\0" + self.to_bytes()).hexdigest()
+        return hashlib.sha256(b"irwm/v3/commitment\0" + self.to_bytes()).hexdigest()
 
     @property
     def query_tokens(self) -> NDArray[np.int64]:
@@ -105,8 +105,14 @@ class Key:
         bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest)
         return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
 
+    @property
+    def control_seed(self) -> int:
+        """The seed of the `decoy_key`s that control an examination with this key. It is as secret as the key: with a
+        public one a thief could write a control's mark into his copy, so that the control fails."""
+        return int.from_bytes(derive(self.secret, b"irwm", b"irwm/v3/controls")[:15], "little")
+
     def noise(self, model: Checkpoint, choices: Choices) -> Noise:
-        """The noise of this key's copy of the original `model` (Algorithm 4); none for a single owner."""
+        """The noise of this key's copy of the original `model` (Algorithm 4), and the bases of its rows."""
         return noise_of(self.derivation, self.parameters, model, choices.marked_rows)
 
     def rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -174,7 +180,7 @@ def generate_key(
 
     Args:
         model: the original.
-        params: the mark's parameters; the paper's by default.
+        params: the mark's parameters; `Parameters()` by default.
         secret: 32 bytes, drawn from the operating system if None. Recipients of one owner share the secret.
         owner, recipient: names bound into the derivation, at most 200 characters each.
         device: where the invariant is computed.
@@ -234,7 +240,7 @@ def decoy_key(
     Its secret is public and follows from `seed` and `number`, so that anyone can repeat the control. Errors as
     `generate_key`.
     """
-    secret = public_key(seed, f"irwm/v2/decoy/{number}")
+    secret = public_key(seed, f"irwm/v3/decoy/{number}")
     return generate_key(model, params, secret, owner, f"decoy {number}", device, layer0)
 
 

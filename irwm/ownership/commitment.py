@@ -22,7 +22,7 @@ from irwm.scheme.parameters import Parameters
 
 FORMAT = "irwm-commitment"
 VERSION = 2
-SCHEME = "irwm/v2"
+SCHEME = "irwm/v3"
 MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; limits what a hostile file can make us parse
 MAX_FAMILY = 100
 # Fields that a document holds as they are.

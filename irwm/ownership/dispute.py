@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
-from irwm.errors import CancelledError, KeyMismatchError, ParameterError, printable
+from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError, ParameterError, printable
 from irwm.evidence.detection import detect
 from irwm.evidence.finding import FOUND, NOT_FOUND, Finding
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED
@@ -21,6 +21,7 @@ from irwm.evidence.verdict import log10_risk
 from irwm.keys.key import Key
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import Ruling, rule, winner_of
+from irwm.scheme.row_pool import row_pool
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
 MOST_CLAIMS = 20
@@ -57,7 +58,7 @@ class Test:
         kind: "original", "release" or "exhibit".
         brought_by: the claimant whose original or release it is; "" for an exhibit that nobody brings as his own.
         finding: the finding, corrected for all comparisons of the dispute; None if the key was refused.
-        refused: why the key does not fit its own claimant's original; "" if it does.
+        refused: why the key does not fit its own claimant's original, or that is none; "" if it does.
     """
 
     __test__ = False  # pytest must not collect it
@@ -249,7 +250,7 @@ def _check_dates(claims: Sequence[Claim]) -> None:
 
 def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
     for claim in claims:
-        refused = ""
+        refused = _spoilt(claim.original)
         # The claimant's own original first: a key that was not made for it is refused before it accuses anybody.
         own_first = sorted(models, key=lambda model: (model.brought_by, model.kind) != (claim.claimant, ORIGINAL))
         for model in own_first:
@@ -262,6 +263,15 @@ def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device
                 except KeyMismatchError as error:
                     refused = str(error)
             yield Test(claim.claimant, model.name, model.kind, model.brought_by, finding, refused)
+
+
+def _spoilt(original: Checkpoint) -> str:
+    """Why no key could have been made for this original; "" if one could."""
+    try:
+        row_pool(original)
+    except CorruptCheckpointError as error:
+        return str(error)
+    return ""
 
 
 def _remarks(claims: Sequence[Claim], tests: Sequence[Test]) -> Iterator[str]:

@@ -297,8 +297,9 @@ def _related(a: _Side, b: _Side) -> bool:
 
 
 def _unrelated(a: _Side, b: _Side) -> bool:
-    """Whether the originals are known to be unrelated; that nobody can tell is not enough."""
-    return not _related(a, b) and (a.in_their_original.unrelated or b.in_their_original.unrelated)
+    """Whether the originals are known to be unrelated, whichever of the two is compared with the other. That nobody can
+    tell is not enough, and one direction alone may only show that somebody spoilt what he calls his original."""
+    return a.in_their_original.unrelated and b.in_their_original.unrelated
 
 
 def _earlier(a: _Side, b: _Side) -> _Side | None:

@@ -7,11 +7,12 @@ of which the document holds. Whoever changes one of them without the others is f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm import Parameters
 from irwm.errors import IrwmError
+from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
@@ -19,6 +20,7 @@ from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import tracing
 from irwm.report.document import ALWAYS_THERE, ReportError, plain
 from irwm.report.error_rates import clopper_pearson
+from irwm.report.items import failed
 from irwm.report.likelihood import claimed_log10_risk
 from irwm.report.reproduction import ABSOLUTE, Difference, same
 from irwm.scheme.parameters import chance_of_counting
@@ -79,9 +81,9 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.log10_p_floor", evaluation["log10_p_floor"], floor
     if reading["log10_p"] < floor - ABSOLUTE:
         yield "reading.log10_p", reading["log10_p"], f"not below {floor}, the floor of its ranks"
-    for name in ("keys_tried", "tensors_read"):
+    for name in ("keys_tried", "tensors_read", "maps"):
         yield from _whole(f"evaluation.{name}", evaluation[name])
-    comparisons = evaluation["keys_tried"] * evaluation["tensors_read"]
+    comparisons = evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"]
     best = min(reading["log10_p"], reading["log10_p_count"])
     risk = min(0.0, best + math.log10(COMBINATIONS * comparisons))
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
@@ -89,14 +91,14 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.dismissed_above_log10_risk", evaluation["dismissed_above_log10_risk"], DISMISSED_LOG10_RISK
     yield from _likelihood(evaluation, reading, verdict["mark"])
     yield "evaluation.evidence_bits", evaluation["evidence_bits"], evidence_bits(risk)
-    yield "odds.keys", document["odds"]["keys"], comparisons
+    yield "odds.keys", document["odds"]["keys"], evaluation["keys_tried"] * evaluation["tensors_read"]
     odds, l, rho, beta = document["odds"], p.positions, p.required_positions, p.rank_threshold
     yield "odds.log10_random_user", odds["log10_random_user"], log10_random_user(l, rho, beta)
     yield "odds.log10_wrong_user", odds["log10_wrong_user"], log10_wrong_user(l, rho, beta, odds["keys"])
     yield from _word(verdict, risk)
     if document["tracing"] is not None:
         yield from _tracing(document["tracing"])
-    yield from _rests_on(verdict, document["tracing"])
+    yield from _rests_on(verdict, document["tracing"], document["self_tests"])
     yield from _standing(document)
     if document["error_rates"] is not None and document["error_rates"]["decoys"] is not None:
         yield from _decoys(document["error_rates"]["decoys"])
@@ -157,7 +159,7 @@ def _likelihood(evaluation: Mapping[str, Any], reading: Mapping[str, Any], mark:
     if mark == INCONCLUSIVE and all(evaluation[name] is None for name in names):
         return
     ratio = likelihood_ratio_log10([q["rank"] for q in reading["positions"] if q["rank"] is not None])
-    each = per_comparison_log10(ratio, evaluation["keys_tried"] * evaluation["tensors_read"])
+    each = per_comparison_log10(ratio, evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"])
     for name, value in zip(names, (ratio, each, verbal_step(each)), strict=True):
         yield f"evaluation.{name}", evaluation[name], value
 
@@ -173,11 +175,14 @@ def _word(verdict: Mapping[str, Any], risk: float) -> Iterator[tuple[str, Any, A
         yield where, mark, FOUND if risk <= FOUND_LOG10_RISK else "inconclusive"
 
 
-def _rests_on(verdict: Mapping[str, Any], found: Mapping[str, Any] | None) -> Iterator[tuple[str, Any, Any]]:
-    """The word, and whether mark or noise gave it, as `tracing.verdict` decides it."""
+def _rests_on(
+    verdict: Mapping[str, Any], found: Mapping[str, Any] | None, controls: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """The word, and whether mark or noise gave it, as `tracing.verdict` decides it, and no verdict where a control
+    failed."""
     mark = verdict["mark"]
     word, rests_on = mark, tracing.MARK
-    if found is not None and found["aligned"]:
+    if found is not None:
         named = any(each["named"] for each in found["ranked"])
         strongest = min((each["log10_risk"] for each in found["ranked"]), default=0.0)
         # Faults of the suspect outweigh any name; they are inconclusive by the mark, and rest on it.
@@ -186,18 +191,22 @@ def _rests_on(verdict: Mapping[str, Any], found: Mapping[str, Any] | None) -> It
             word, rests_on = FOUND, tracing.TRACING
         elif not named and mark == NOT_FOUND and strongest <= DISMISSED_LOG10_RISK:
             word, rests_on = INCONCLUSIVE, tracing.TRACING
+    if any(map(failed, controls)):
+        word, rests_on = INCONCLUSIVE, tracing.MARK
     yield "verdict.rests_on", verdict["rests_on"], rests_on
     yield "verdict.word", verdict["word"], word
 
 
 def _tracing(found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Every recipient's odds follow from z and from how many were compared; the summary follows from the rows."""
-    for name in ("recipients", "tensors_read", "looks"):
+    for name in ("recipients", "tensors_read", "maps", "looks"):
         yield from _whole(f"tracing.{name}", found[name])
     if not 0.0 < found["risk"] < 1.0:
         yield "tracing.risk", found["risk"], "between 0 and 1"
-    paid = math.log10(found["recipients"] * found["tensors_read"] * found["looks"])
+    paid = math.log10(tracing.comparisons(found))
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
+    if found["by"] not in MAPS or found["maps"] != len(MAPS):
+        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, all of them paid for"
     for i, row in enumerate(found["ranked"]):
         where = f"tracing.ranked[{i}]"
         log10_p = float(rademacher_tail_log10(math.nan if row["z"] is None else row["z"]))

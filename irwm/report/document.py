@@ -21,7 +21,7 @@ from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG1
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, tracing, wording
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
 from irwm.scheme.parameters import chance_of_counting
@@ -32,7 +32,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 4
+SCHEMA, VERSION = "irwm-report", 5
 # What is there even where it says nothing, by the section that it is in, "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": ("tracing", "supporting", "standing", "error_rates"),
@@ -92,6 +92,8 @@ def finding_document(
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)
+    controls = [asdict(test) for test in self_tests]
+    computed["verdict"] = after_controls(computed["verdict"], controls)
     document = {
         "schema": {"name": SCHEMA, "version": VERSION},
         "created_utc": created_utc,
@@ -103,7 +105,7 @@ def finding_document(
         "error_rates": None if error_rates is None else rates.section(error_rates, finding),
         "standing": likelihood.standing_section(standing, authority, computed),
         "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
-        "self_tests": [asdict(test) for test in self_tests],
+        "self_tests": controls,
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
         "versions": dict(tool_versions),
         "extra": dict(extra or {}),
@@ -146,6 +148,7 @@ def examination(
             "combinations": COMBINATIONS,
             "keys_tried": finding.keys_tried,
             "tensors_read": finding.tensors_read,
+            "maps": finding.maps,
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
@@ -155,7 +158,7 @@ def examination(
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
         "supporting": [_supporting(each) for each in supporting],
         "tracing": found,
-        "odds": _odds(p, reading, finding.comparisons),
+        "odds": _odds(p, reading, finding.keys_tried * finding.tensors_read),
         "alignment": _alignment(finding),
         "lineage": asdict(finding.lineage),
         "parameters": p.to_dict(),
@@ -204,6 +207,7 @@ def _reading(
     return {
         "statistic": s.statistic,
         "invariant": s.invariant,
+        "by": reading.by,
         "count": s.count,
         "present": s.present,
         "gone": s.ranks.size - s.present,

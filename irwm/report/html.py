@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
 from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
+from irwm.report.items import failed
 from irwm.report.numbers import minus, number, power_of_ten
 from irwm.report.plots.theme import CONFIG
 from irwm.report.typefaces import FONTS
@@ -43,12 +44,23 @@ _PARAMETERS = (
     ("positions", "Positions", "l", "rows of the embedding that carry the mark"),
     ("constraints", "Constraints", "t", "equations, and solved entries, in each of these rows"),
     ("scale", "Scale", "scale_wm", "divisor that hides the solved entries"),
+    ("hidden", "Hidden", "B_i", "whether the mark is written in secret coordinates of each row"),
     ("condition_limit", "Condition limit", "τ", "bound on how ill-conditioned the solved system may be"),
     ("rank_threshold", "Rank threshold", "β", "a position counts when its rank is below this"),
     ("required_positions", "Required positions", "ρ", "positions that must count by the published rule"),
     ("permutations", "Permutations", "numit", "random orders behind each rank"),
-    ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that hide the mark among many copies"),
+    ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that carry noise of the copy’s own"),
+    ("noise_level", "Noise level", "σ_E", "how large noise is that is written over a row’s numbers"),
+    ("spread", "Spread", "", "how large noise is that is added to a row’s numbers, in row deviations"),
 )
+
+
+def _settings(parameters: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of the table of settings; what means nothing where there is no noise is not in a document."""
+    for name, *words in _PARAMETERS:
+        if name in parameters:
+            value = parameters[name]
+            yield name, *words, ("no", "yes")[value] if isinstance(value, bool) else value
 
 
 def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
@@ -76,7 +88,8 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         short_odds=short_odds(document),
         error_rates=document.get("error_rates"),
         standing=document.get("standing"),
-        parameters=[(*row, document["parameters"][row[0]]) for row in _PARAMETERS],
+        failed=failed,
+        parameters=list(_settings(document["parameters"])),
         figures=figures,
         figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
         scripts=scripts,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
 from irwm.checkpoint.adapter import ADAPTER_CONFIG
+from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import log10_risk
 
 # Libraries whose versions can change a number of a finding, or how this report draws it.
@@ -140,6 +142,27 @@ class SelfTest:
     def of(cls, name: str, finding: Finding, expected: str = "not found") -> SelfTest:
         risk = log10_risk(finding.reading, finding.comparisons)
         return cls(name, expected, finding.verdict, finding.count, finding.present, risk)
+
+
+def failed(test: Mapping[str, Any]) -> bool:
+    """Whether a control of a document's `self_tests` shows that readings of this examination mean nothing: a mark where
+    none was written, or a judgement where none is possible. Evidence between found and not found is no failure: one
+    unmarked key in a thousand gives it.
+    """
+    found, must = test["verdict"], test["expected"]
+    return bool(found != must and (found == FOUND or must == INCONCLUSIVE))
+
+
+def after_controls(verdict: Mapping[str, Any], tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A document's verdict, "inconclusive" where a control failed; then it rests on no tracing."""
+    names = [test["name"] for test in tests if failed(test)]
+    if not names:
+        return dict(verdict)
+    reason = (
+        f"A control that was run in the same way did not come out as it must ({'; '.join(names)}), so no verdict can "
+        f"rest on this examination. Without the controls it would have been: {verdict['word']}."
+    )
+    return {**verdict, "word": INCONCLUSIVE, "reason": reason, "rests_on": "mark"}
 
 
 def installed_versions() -> dict[str, str]:

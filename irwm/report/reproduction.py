@@ -12,6 +12,7 @@ from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
+from irwm.report.items import after_controls
 from irwm.tracing import trace_each
 
 # One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
@@ -85,6 +86,7 @@ def reproduce(
         section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
+    again["verdict"] = after_controls(again["verdict"], document["self_tests"])
     recorded_decoys = (document.get("error_rates") or {}).get("decoys")
     if decoys and recorded_decoys:
         ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])
@@ -110,12 +112,13 @@ def _traced_again(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]))
+    decoys, maps = len(recorded["decoys"]), (recorded["by"],)
+    found = trace_each(examined, chosen, recorded["risk"], decoys=decoys, maps=maps)
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     read = detect_each(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
     marks = dict(zip(marked, read, strict=True))
     rows = list(recorded["ranked"])
-    paid = math.log10(recorded["recipients"] * found.tensors_read * recorded["looks"])
+    paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read}))
     for i, place in enumerate(places):
         again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
         risk = min(0.0, again["log10_p"] + paid)

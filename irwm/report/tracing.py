@@ -52,6 +52,8 @@ def section(traced: Traced) -> dict[str, Any]:
         "recipients": len(order),
         "risk": tracing.risk,
         "tensors_read": tracing.tensors_read,
+        "maps": tracing.maps,
+        "by": tracing.by,
         "looks": tracing.looks,
         "aligned": tracing.alignment.aligned,
         "rows": tracing.rows,
@@ -105,10 +107,15 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
         "named": len(named),
         "log10_risk": max((each["log10_risk"] for each in named), default=None),
         "copies_estimated": len(named) / shares if shares > 0 else None,
-        "z_needed": z_needed(found["risk"], found["recipients"] * found["tensors_read"] * found["looks"]),
+        "z_needed": z_needed(found["risk"], comparisons(found)),
         # Of a suspect that cannot be aligned no decoy has a z either: NaN here, null in a document that was read.
         "z_of_decoys": max((z for z in found["decoys"] if z is not None and not math.isnan(z)), default=None),
     }
+
+
+def comparisons(found: Mapping[str, Any]) -> int:
+    """What every p of a section is multiplied by."""
+    return int(found["recipients"] * found["tensors_read"] * found["maps"] * found["looks"])
 
 
 def z_needed(risk: float, comparisons: int) -> float:
@@ -123,15 +130,14 @@ def z_needed(risk: float, comparisons: int) -> float:
 def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]:
     """The verdict of the whole examination: the word, its reason, what a reader must see, and what it rests on.
 
-    The finding is that of the likeliest key. A fault of the suspect or a failed alignment stays inconclusive whatever
-    the noise says; a tracing that neither names nor dismisses makes a mere "not found" inconclusive.
+    The finding is that of the likeliest key. A fault of the suspect stays inconclusive whatever the noise says; a
+    tracing that neither names nor dismisses makes a mere "not found" inconclusive.
     """
     mark = {"word": finding.verdict, "reason": finding.reason, "warnings": list(finding.warnings), "rests_on": MARK}
     if found is None:
         return mark
-    if finding.faults or not found["aligned"]:
-        aside = [words.points_to(found["named"])] if found["named"] else []
-        return mark | {"warnings": [*finding.warnings, *aside]}
+    if finding.faults:
+        return mark
     if found["named"]:
         said = [] if finding.verdict == FOUND else [words.mark_by_itself(finding)]
         return {

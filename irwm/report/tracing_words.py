@@ -110,9 +110,9 @@ def in_between(log10_risk: float) -> str:
 
 
 def points_to(named: int) -> str:
-    """What is said of a tracing on a suspect that cannot be judged."""
+    """What is said of a tracing where the examination is inconclusive all the same."""
     whom = "one recipient" if named == 1 else f"{named} recipients"
-    return f"tracing by noise points to {whom}, but a suspect that cannot be judged accuses nobody"
+    return f"tracing by noise points to {whom}, but an inconclusive examination accuses nobody"
 
 
 def accuses(document: Mapping[str, Any]) -> bool:
@@ -123,6 +123,8 @@ def accuses(document: Mapping[str, Any]) -> bool:
 def nobody_named(found: Mapping[str, Any]) -> str:
     """That tracing names nobody, and of how many."""
     if all(each["z"] is None or math.isnan(each["z"]) for each in found["ranked"]):
+        if not found["aligned"]:
+            return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
     return f"tracing by noise names none of {number(found['recipients'])} recipients"
 
@@ -143,6 +145,7 @@ def corrections(found: Mapping[str, Any]) -> str:
     paid = f"× {number(found['recipients'])} for the recipients traced"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
+    paid += f"; × {found['maps']} for the maps under which the rows are read"
     if found["looks"] > 1:
         paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
     return f"{paid} (Bonferroni)"

@@ -79,15 +79,16 @@ LR_BY_NOISE = (
 )
 CORRECTED = (
     "Paid for are all that could have found a mark where there is none: every key tried, every tensor of the suspect "
-    "that was read as its embedding, and the two ways of combining the ranks (the smaller p of Fisher’s combination "
-    "and of the count, doubled)."
+    "that was read as its embedding, the two maps from its coordinates to the original’s (the one that the alignment "
+    "found, and one fitted by least squares), and the two ways of combining the ranks (the smaller p of Fisher’s "
+    "combination and of the count, doubled)."
 )
 ALIGNMENT_IS_FREE = (
-    "Nothing is paid for the alignments tried. An alignment is chosen by how far the suspect’s rows resemble the "
-    "original’s, and knows at most which rows a key reads. The orders in which the key reads their entries, on which "
-    "every rank rests, follow from its secret and are independent of suspect and alignment; so the ranks are uniform "
-    "under any alignment whatever. The other statistics in this report are shown beside, and the verdict does not "
-    "choose among them."
+    "A mark is found whatever the alignment scored, and nothing is paid for the alignments tried. An alignment is "
+    "chosen by how far the suspect’s rows resemble the original’s, and knows at most which rows a key reads. The "
+    "orders in which the key reads their entries, on which every rank rests, follow from its secret and are "
+    "independent of suspect and alignment; so the ranks are uniform under any alignment whatever. The other "
+    "statistics in this report are shown beside, and the verdict does not choose among them."
 )
 P_IS_NEVER_ZERO = (
     "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "

@@ -1,4 +1,4 @@
-"""The orthogonal basis of the many-recipients scheme (Algorithms 4 to 6), a different one for every row.
+"""The secret orthogonal basis that marks and noise are written in (Algorithms 4 to 6), a different one for every row.
 
 Marks and noise are written in coordinates of e_i B_i, so that nobody without the key can see which numbers of a row
 were set. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in the same
@@ -38,14 +38,14 @@ class Basis:
     def derive(cls, stream_key: bytes, d: int) -> Basis:
         """The basis that follows from a purpose key (docs/key-format.md)."""
         order = np.argsort(keystream.words(stream_key, d), kind="stable")
-        return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v2/row-signs"))
+        return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v3/row-signs"))
 
     def into(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite gives one that is not."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        from scipy.fft import dct  # takes a quarter of a second to import, and keys for one owner do not need it
+        from scipy.fft import dct  # takes a quarter of a second to import, which a mark in the open does not need
 
         mixed = dct(rows * outer, norm="ortho", axis=1)
         return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))

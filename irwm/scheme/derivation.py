@@ -28,7 +28,7 @@ class Derivation:
     bound: bytes
 
     def _key(self, purpose: str, *, recipient: bool) -> bytes:
-        info = b"irwm/v2" + self.bound
+        info = b"irwm/v3" + self.bound
         for part in (self.owner, self.recipient if recipient else "", purpose):
             raw = part.encode("utf-8")
             info += len(raw).to_bytes(4, "little") + raw  # lengths keep ("ab", "c") apart from ("a", "bc")
@@ -85,7 +85,7 @@ def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: 
         "hidden_size": hidden_size,
         "layer0_digest": layer0_digest,
     }
-    return hashlib.sha256(b"irwm/v2/binding\0" + canonical(facts)).digest()
+    return hashlib.sha256(b"irwm/v3/binding\0" + canonical(facts)).digest()
 
 
 def canonical(values: dict[str, Any]) -> bytes:

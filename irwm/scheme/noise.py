@@ -1,9 +1,13 @@
-"""Noise addition (Algorithm 4): what hides one recipient's mark from the others, and names who leaked a copy.
+"""Noise (Algorithm 4): what names who leaked a copy and, written over the rows' numbers, hides a mark from recipients.
 
-In the basis B every row outside the recipient's L_W gets `noise_coordinates` entries set to plus and minus one size in
-turn. Their places, the first sign and the size follow from the recipient's own key: noise that is equal for all would
-cancel in the difference of two copies and leave only the mark.
+In the basis B every row outside the recipient's L_W gets noise at `noise_coordinates` places. Places, signs and sizes
+follow from the recipient's own key: noise that is equal for all would cancel in the difference of two copies.
 
+*Added* (`spread` is above 0), each of the places gets plus or minus that share of the row's deviation on top of
+what stands there, with a sign of its own: a spread-spectrum fingerprint (Cox et al. 1997), which costs little and is
+read from all rows together. It does not hide marked rows from recipients who compare copies.
+
+*Written over* (`noise_level` "row" or "global"), as in the paper, each is set to plus and minus one size in turn.
 The paper's size is one number, sigma_E. Solved entries are less even: they come from A2^-1, whose few weakest
 directions make the entries of some marked rows large and of others small, and an observer without B still sees their
 length. So by default the size varies from row to row as theirs does (docs/collusion.md measures both).
@@ -14,7 +18,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 import torch
@@ -41,16 +44,17 @@ class Noise:
     """One recipient's noise on one original.
 
     Attributes:
-        basis: B_i of every row; the identity where there is no noise.
-        coordinates: num_noise, 0 for a single owner.
+        basis: B_i of every row; the identity where the mark is not hidden.
+        coordinates: num_noise, 0 without noise.
+        size: `noise_size` of `Parameters`.
         stream_key: the purpose key that the places follow from.
-        deviation: sigma_E where that is the size, as in the paper; None for each row's own deviation
-            ||row|| / sqrt(d) times the row's `sizes_of`.
+        deviation: sigma_E where that is the size, as in the paper; else None.
         untouched: (l,) ascending L_W, the rows that carry the mark and no noise.
     """
 
     basis: Basis
     coordinates: int
+    size: float | str
     stream_key: bytes = field(repr=False)
     deviation: float | None
     untouched: NDArray[np.int64] = field(repr=False)
@@ -66,15 +70,22 @@ class Noise:
         if not self.coordinates or not chosen.size:
             return noisy
         d = rows.shape[1]
-        positions, turns = places(self.stream_key, tokens[chosen], self.coordinates, d)
-        if self.deviation is not None:
-            size = np.full(chosen.size, self.deviation)
-        else:
-            size = lengths[chosen] / np.sqrt(d) * sizes_of(self.stream_key, tokens[chosen])
+        positions, signs = places(self.stream_key, tokens[chosen], self.coordinates, d, adds=adds(self.size))
+        noise = signs * self._sizes(lengths[chosen] / np.sqrt(d), tokens[chosen])[:, None]
         inside = self.basis.into(rows[chosen], tokens[chosen])
-        np.put_along_axis(inside, positions, signs_in_turn(turns, self.coordinates) * size[:, None], axis=1)
+        if adds(self.size):
+            noise += np.take_along_axis(inside, positions, axis=1)
+        np.put_along_axis(inside, positions, noise, axis=1)
         noisy[chosen] = self.basis.out_of(inside, tokens[chosen])
         return noisy
+
+    def _sizes(self, deviations: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n,) sizes of the noise of rows with these deviations ||row|| / sqrt(d) (n,)."""
+        if isinstance(self.size, float):
+            return deviations * self.size
+        if self.deviation is not None:
+            return np.full(tokens.size, self.deviation)
+        return deviations * sizes_of(self.stream_key, tokens)
 
     def added(self, model: Checkpoint) -> Added | None:
         """What the noise adds to the rows of `model`, as the invariant takes it; None without noise."""
@@ -90,32 +101,40 @@ class Noise:
 
 def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:
     """The noise of a recipient's copy of `model`."""
+    basis = Basis.derive(derivation.basis_key(), model.hidden_size) if params.hidden else Basis()
     if not params.noise_coordinates:
-        return Noise(Basis(), 0, b"", None, np.empty(0, dtype=np.int64))
+        return Noise(basis, 0, params.noise_size, b"", None, np.empty(0, dtype=np.int64))
     return Noise(
-        basis=Basis.derive(derivation.basis_key(), model.hidden_size),
+        basis=basis,
         coordinates=params.noise_coordinates,
+        size=params.noise_size,
         stream_key=derivation.noise_key(),
         deviation=embedding_deviation(model) if params.noise_level == "global" else None,
         untouched=np.sort(marked_rows),
     )
 
 
+def adds(size: float | str) -> bool:
+    """Whether noise of this `noise_size` is added to what stands in a row, instead of written over it."""
+    return not isinstance(size, str)
+
+
 def places(
-    stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Where the noise of the rows of `tokens` (n,) stands in the basis (docs/key-format.md).
+    stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int, *, adds: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Where the noise of the rows of `tokens` (n,) stands in the basis, and its signs (docs/key-format.md).
 
     The d coordinates are cut into as many stretches of near-equal length as there are noise coordinates; each stretch
     gets one, so no two fall on the same coordinate. A random rotation of all places keeps a stretch from always
     getting the same sign.
 
     Returns:
-        (n, coordinates) int64 positions, and (n,) the sign that a row begins with, 1 or -1.
+        (n, coordinates) int64 positions, and (n, coordinates) signs, 1 or -1: each place's own where noise is added,
+        else in turn.
     """
     first = int(tokens.min())
     words = place_words(stream_key, first, int(tokens.max()) + 1 - first, coordinates)
-    return placed(words[tokens - first], coordinates, d)
+    return placed(words[tokens - first], coordinates, d, adds=adds)
 
 
 def place_words(stream_key: bytes, first: int, count: int, coordinates: int) -> NDArray[np.uint32]:
@@ -124,15 +143,23 @@ def place_words(stream_key: bytes, first: int, count: int, coordinates: int) -> 
     return keystream.words32(stream_key, first * each, count * each).reshape(count, each)
 
 
-def placed(words: NDArray[np.uint32], coordinates: int, d: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`places` from `place_words` (n, coordinates + 1), whose rows may belong to several recipients."""
-    words = words.astype(np.int64)
+def placed(
+    words: NDArray[np.uint32], coordinates: int, d: int, *, adds: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """`places` from `place_words` (n, coordinates + 1), whose rows may belong to several recipients.
+
+    A word's lowest bit is a sign and the 31 others are a place, so that places say nothing about signs.
+    """
+    lowest = (words & 1).astype(np.int8)
+    words = (words >> 1).astype(np.int64)
     edges = np.arange(coordinates + 1) * d // coordinates
-    positions = (words[:, 1:] * np.diff(edges)) >> 32
+    positions = (words[:, 1:] * np.diff(edges)) >> 31
     positions += edges[:-1]
-    positions += ((words[:, :1] >> 1) * d) >> 31
+    positions += (words[:, :1] * d) >> 31
     np.subtract(positions, d, out=positions, where=positions >= d)
-    return positions, cast("NDArray[np.float64]", 1.0 - 2.0 * (words[:, 0] & 1))
+    if adds:
+        return positions, 1 - 2 * lowest[:, 1:]
+    return positions, 1 - 2 * (lowest[:, :1] ^ (np.arange(coordinates, dtype=np.int8) & 1))
 
 
 def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -142,15 +169,10 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
     of the length of a row's solved entries, for every t.
     """
     first = int(tokens.min())
-    own_key = keystream.derive(stream_key, b"irwm", b"irwm/v2/noise-size")
+    own_key = keystream.derive(stream_key, b"irwm", b"irwm/v3/noise-size")
     words = keystream.words32(own_key, first, int(tokens.max()) + 1 - first)
     sizes: NDArray[np.float64] = np.sqrt(-np.log((words[tokens - first] + 1.0) / 2.0**32))
     return sizes
-
-
-def signs_in_turn(turns: NDArray[np.float64], coordinates: int) -> NDArray[np.float64]:
-    """(n, coordinates) signs of the noise, plus and minus in turn, each row beginning with its own of `turns` (n,)."""
-    return turns[:, None] * (1.0 - 2.0 * (np.arange(coordinates) % 2))
 
 
 @lru_cache(maxsize=4)  # one number of a model, for all keys and recipients of it

@@ -36,6 +36,7 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "rank_threshold": (0.001, 0.5),
         "permutations": (0, 1_000_000),  # below FEWEST_PERMUTATIONS every verdict is inconclusive
         "noise_coordinates": (0, 4096),
+        "spread": (0.0, 1.0),
     }
 )
 
@@ -48,13 +49,18 @@ class Parameters:
         positions: l, embedding rows that carry the mark.
         constraints: t, equations and solved entries per row.
         scale: scale_wm, divisor that hides the solved entries, or "auto" to make their RMS equal the row's.
+        hidden: the mark is written in the rows' secret bases (Algorithms 4 to 6), so that no entry of a marked row is
+            odd. In the open, as the paper writes one owner's mark, the solved entries can be recognised and redrawn
+            without the key. Noise is always written in the bases.
         condition_limit: tau, bound on cond(A2) (Algorithm 2, line 9).
         rank_threshold: beta, a position counts when its rank is below it.
         required_positions: rho, positions that must count (count >= rho).
         permutations: numit, random permutations behind each rank.
-        noise_coordinates: num_noise, coordinates per row set to noise (Algorithm 4); 0 for a single owner.
-        noise_level: how large the noise is, "row": each row's own deviation (less costly where lengths differ), or
-            "global": the paper's sigma_E for all.
+        noise_coordinates: num_noise, coordinates per row that carry noise (Algorithm 4); 0 for none.
+        noise_level: how large noise is that is written over a row's numbers, "row": each row's own deviation (less
+            costly where lengths differ), or "global": the paper's sigma_E for all.
+        spread: beta of the spread-spectrum fingerprint: the noise is added to what stands in a row, and this is its
+            size in units of the row's own deviation. 0 writes it over.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -62,13 +68,15 @@ class Parameters:
 
     positions: int = 50
     constraints: int = 10
-    scale: float | str = 1000.0
+    scale: float | str = AUTO_SCALE
+    hidden: bool = True
     condition_limit: float = DEFAULT_CONDITION_LIMIT
     rank_threshold: float = 0.2
     required_positions: int = 30
     permutations: int = 1000
     noise_coordinates: int = 0
     noise_level: str = NOISE_LEVELS[0]
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("positions", "constraints", "permutations", "noise_coordinates"):
@@ -78,14 +86,33 @@ class Parameters:
             raise ParameterError(
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
             )
+        if not isinstance(self.hidden, bool) or (self.noise_coordinates and not self.hidden):
+            raise ParameterError(
+                "noise needs the secret bases",
+                expected="hidden=True, or no noise",
+                found=f"hidden={self.hidden!r}"[:60],
+            )
         if self.scale != AUTO_SCALE:
             self._as_real("scale")
         self._as_real("condition_limit")
         self._as_real("rank_threshold")
+        self._as_real("spread")
+        if not self.noise_coordinates:
+            object.__setattr__(self, "spread", 0.0)  # there is nothing to add, and a key's bytes do not say it
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Parameters:
+        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise."""
+        return cls(**{"scale": 1000.0, "hidden": False, **changes})
+
+    @property
+    def noise_size(self) -> float | str:
+        """How large the noise is, as `irwm.scheme.noise` takes it: `spread` where it is added, else `noise_level`."""
+        return self.spread or self.noise_level
 
     def _as_real(self, name: str) -> None:
-        """Keep a number as a float: 1000 and 1000.0 are equal but written differently, and a key is derived from what
-        is written."""
+        """Keep a number as a float: 1000 and 1000.0 are equal, but JSON writes them differently, and a key is derived
+        from the JSON."""
         value = getattr(self, name)
         _real(name, value, *RANGES[name])
         object.__setattr__(self, name, float(value))
@@ -93,11 +120,12 @@ class Parameters:
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain JSON values.
 
-        The noise level is left out where there is no noise, since it then means nothing.
+        What says nothing is left out: the noise's size where there is none, and one of the two sizes where there is.
         """
         values = asdict(self)
-        if not self.noise_coordinates:
-            del values["noise_level"]
+        for name, tells in (("noise_level", not self.spread), ("spread", self.spread)):
+            if not self.noise_coordinates or not tells:
+                del values[name]
         return values
 
     @classmethod

@@ -22,6 +22,9 @@ from irwm.errors import CorruptCheckpointError, ParameterError
 
 # A trained row below a tenth of the median length is a leftover of initialisation or a pruned one.
 NEAR_ZERO_SHARE = 0.1
+# No training makes a row a thousand times as long as the median one. Somebody who put it there wants every mean and
+# every fit that meets it to fail.
+ABSURD_LENGTH = 1000.0
 # Share of the usable rows, in id order, that counts as frequent; never fewer than four times what is drawn.
 FREQUENT_SHARE = 0.25
 FREQUENT_FACTOR = 4
@@ -63,7 +66,7 @@ def row_pool(model: Checkpoint) -> RowPool:
     """The pool of `model`, from its tokenizer's special ids and one streamed pass over its embedding.
 
     Raises:
-        CorruptCheckpointError: the embedding holds NaN or Inf; the first rows are listed.
+        CorruptCheckpointError: the embedding holds NaN or Inf, or rows of an absurd length; the first are listed.
     """
     size = model.vocab_size
     norms = np.empty(size)
@@ -86,7 +89,18 @@ def row_pool(model: Checkpoint) -> RowPool:
             found=f"NaN or Inf in {broken.size} rows, first {broken[:5].tolist()}",
             advice="Mark a sound copy of the model",
         )
-    keep = norms > NEAR_ZERO_SHARE * np.median(norms)
+    median = np.median(norms)
+    absurd = np.flatnonzero(norms > ABSURD_LENGTH * median) if median > 0 else broken
+    if absurd.size:
+        raise CorruptCheckpointError(
+            "the embedding holds rows that no training makes",
+            file=model.path,
+            tensor=model.layout.embedding.name,
+            expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median one",
+            found=f"{absurd.size} longer ones, first {absurd[:5].tolist()}",
+            advice="Use a sound copy of the model",
+        )
+    keep = norms > NEAR_ZERO_SHARE * median
     _, inverse, copies = np.unique(digests, return_inverse=True, return_counts=True)
     keep &= copies[inverse] == 1
     keep[[i for i in special_token_ids(model) if 0 <= i < size]] = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
+from irwm.alignment.least_squares import LeastSquares
 from irwm.checkpoint import Checkpoint
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
@@ -47,7 +48,8 @@ class Differences:
 
     Attributes:
         suspect, model: the checkpoints.
-        alignment: how the suspect's coordinates become the original's.
+        alignment: which row is which, and how the suspect's coordinates become the original's.
+        fitted: the map that takes the alignment's place for the coordinates, where one was fitted.
         basis: the release's.
         centre: (d,) mean difference of each coordinate in ordinary rows, which no recipient's noise changes.
         usual: the median row's variance.
@@ -59,13 +61,20 @@ class Differences:
     basis: Basis
     centre: NDArray[np.float64] = field(repr=False)
     usual: float
+    fitted: LeastSquares | None = None
 
     @classmethod
     def between(
-        cls, suspect: Checkpoint, model: Checkpoint, alignment: Alignment, basis: Basis, sample: NDArray[np.int64]
+        cls,
+        suspect: Checkpoint,
+        model: Checkpoint,
+        alignment: Alignment,
+        basis: Basis,
+        sample: NDArray[np.int64],
+        fitted: LeastSquares | None = None,
     ) -> Differences:
-        """Differences of an aligned suspect, with the centre and the usual variance of a sample of tokens."""
-        bare = cls(suspect, model, alignment, basis, np.zeros(model.hidden_size), 0.0)
+        """Differences of a suspect, with the centre and the usual variance of a sample of tokens."""
+        bare = cls(suspect, model, alignment, basis, np.zeros(model.hidden_size), 0.0, fitted)
         values, units = bare._raw(sample)
         changed = np.flatnonzero((units > 0) & (np.ptp(values, axis=1) > 0))
         if not changed.size:
@@ -76,7 +85,7 @@ class Differences:
         ordinary = values[changed][sizes <= MOST_VARIANCE * np.median(sizes)]
         centre = ordinary.mean(axis=0) if len(ordinary) >= ROWS_OF_CENTRE else bare.centre
         usual = float(np.median(np.square(ordinary - centre).mean(axis=1)))
-        return cls(suspect, model, alignment, basis, centre, usual)
+        return replace(bare, centre=centre, usual=usual)
 
     def read(self, tokens: NDArray[np.int64]) -> Difference:
         """The differences of these tokens (n,); for a row that is gone or broken they are 0, with weight 0."""
@@ -94,13 +103,16 @@ class Differences:
         """(n, d) differences in the basis and (n,) units, 0 where a row cannot be compared."""
         d = self.model.hidden_size
         values, units = np.zeros((tokens.size, d)), np.zeros(tokens.size)
-        where = self.alignment.rows[tokens]
+        where = (self.alignment if self.fitted is None else self.fitted).rows[tokens]
         present = np.flatnonzero(where >= 0)
         if not present.size:
             return values, units
         ours = self.model.embedding(tokens[present]).double().numpy()
-        theirs = self.alignment.restore(self.suspect.embedding(where[present]).double().numpy(), ours)
-        difference = theirs / self.alignment.scale - ours
+        theirs = self.suspect.embedding(where[present]).double().numpy()
+        if self.fitted is not None:
+            difference = self.fitted.restore(theirs, tokens[present]) - ours
+        else:
+            difference = self.alignment.restore(theirs, ours) / self.alignment.scale - ours
         with np.errstate(invalid="ignore"):
             finite = (np.abs(difference) < LARGEST).all(axis=1)
         values[present[finite]] = self.basis.into(difference[finite], tokens[present[finite]])

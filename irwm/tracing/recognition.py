@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
-from irwm.evidence.examination import Aligned, Examination
+from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
@@ -63,6 +63,7 @@ def trace_each(
     executor: Executor | None = None,
     decoys: int = DECOYS,
     progress: Progress | None = None,
+    maps: Sequence[str] = MAPS,
 ) -> Tracing:
     """Score every recipient's noise in the suspect, and the noise of decoys.
 
@@ -73,6 +74,7 @@ def trace_each(
         executor: runs the scoring; None runs it in this process. Tasks contain the recipients' noise keys.
         decoys: how many recipients who never got a copy are scored as well.
         progress: called with tasks done, tasks in all and what is being done.
+        maps: under which the rows are read, one after the other until somebody is named; all of `MAPS` are paid for.
 
     Raises:
         ParameterError: a risk outside (0, 1), or no key.
@@ -88,7 +90,11 @@ def trace_each(
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, examination.original)
     readings = [each.borne_out for each in examination.aligned]
-    found = [_traced(each, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
+    found: list[Tracing] = []
+    for by in maps:
+        found += [_traced(each, by, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
+        if any(tracing.named or tracing.nothing_differs for tracing in found):
+            break
     return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
 
 
@@ -128,6 +134,7 @@ class _Group:
 
 def _traced(
     suspect: Aligned,
+    by: str,
     keys: Sequence[Key],
     risk: float,
     executor: Executor | None,
@@ -140,12 +147,12 @@ def _traced(
     decoy_z: list[NDArray[np.float64]] = []
     first_rows, looks = 0, 1
     alignment = suspect.alignment
-    groups = _Group.all_of(keys) if alignment.aligned and suspect.holds_embedding else []
+    groups = _Group.all_of(keys) if suspect.holds_embedding and suspect.readable(by) else []
     for index, group in enumerate(groups):
         # Each group gets its share of the decoys, drawn from its own secret.
         count = decoys // len(groups) + (index < decoys % len(groups))
         extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
-        scored = _scored(suspect, group, extra, executor, progress)
+        scored = _scored(suspect, by, group, extra, executor, progress)
         here = len(group.numbers)
         z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
         rows[group.numbers] = scored.rows[:here]
@@ -153,7 +160,7 @@ def _traced(
         first_rows = max(first_rows, scored.first_rows)
         looks = max(looks, scored.looks)
     log10_p = rademacher_tail_log10(z)
-    log10_risk = np.minimum(0.0, log10_p + math.log10(len(keys) * tensors * looks))
+    log10_risk = np.minimum(0.0, log10_p + math.log10(len(keys) * tensors * len(MAPS) * looks))
     traces = tuple(
         Trace(
             recipient=key.recipient,
@@ -173,10 +180,14 @@ def _traced(
         risk=risk,
         alignment=alignment,
         tensors_read=tensors,
+        maps=len(MAPS),
+        by=by,
         looks=looks,
         rows=int(rows.max(initial=0)),
         first_pass_rows=first_rows,
-        reason=_reason(traces, alignment, bool(groups), suspect.holds_embedding),
+        reason=_reason(
+            traces, alignment, any(key.parameters.noise_coordinates for key in keys), suspect.holds_embedding
+        ),
     )
 
 
@@ -191,6 +202,7 @@ class _Scored:
 
 def _scored(
     suspect: Aligned,
+    by: str,
     group: _Group,
     decoys: tuple[bytes, ...],
     executor: Executor | None,
@@ -203,10 +215,12 @@ def _scored(
     some = first_pass_spans(s, group.derivation.basis_key())
     sample = np.concatenate([np.arange(*span) for span in some])
     basis = Basis.derive(group.derivation.basis_key(), d)
-    differences = Differences.between(suspect.suspect, model, suspect.alignment, basis, sample)
+    fitted = suspect.least_squares if by == LEAST_SQUARES else None
+    differences = Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)
     coordinates = group.parameters.noise_coordinates
-    deviation = embedding_deviation(model) if group.parameters.noise_level == "global" else None
-    whole = Task(differences, ((0, s),), everybody, coordinates, deviation)
+    size = group.parameters.noise_size
+    deviation = embedding_deviation(model) if size == "global" else None
+    whole = Task(differences, ((0, s),), everybody, coordinates, size, deviation)
     if len(everybody) * s * coordinates <= MOST_PLACES:
         sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
         return _Scored(sums.z, sums.share, np.full(len(everybody), sums.rows), sums.rows, looks=1)
@@ -233,7 +247,7 @@ def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
     part = s // FIRST_PASS_RUNS
     if part <= FIRST_PASS_RUN:
         return ((0, s),)
-    drawn = words(derive(secret, b"irwm", b"irwm/v2/first-pass"), FIRST_PASS_RUNS).tolist()
+    drawn = words(derive(secret, b"irwm", b"irwm/v3/first-pass"), FIRST_PASS_RUNS).tolist()
     starts = [number * part + word % (part - FIRST_PASS_RUN + 1) for number, word in enumerate(drawn)]
     return tuple((start, start + FIRST_PASS_RUN) for start in starts)
 
@@ -273,16 +287,16 @@ def _results(tasks: Sequence[Task], executor: Executor | None, progress: Progres
 
 
 def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: bool) -> str:
-    if not alignment.aligned:
-        return f"Nobody can be traced: the suspect {alignment.reason}."
     if not own:
         return "Nobody can be traced: the suspect is an adapter without an embedding of its own."
+    count = sum(trace.named for trace in traces)
+    if count:
+        who = "one recipient's copy" if count == 1 else f"the copies of {count} recipients"
+        return f"The suspect was made from {who}, at least."
+    if not alignment.aligned:
+        return f"Nobody is recognised: the suspect {alignment.reason}."
     if not noisy:
         return "These keys carry no noise, so nobody can be traced by it; their marks can still be looked for."
     if all(math.isnan(trace.z) for trace in traces):
         return "The suspect's embedding equals the original's: it is nobody's copy."
-    count = sum(trace.named for trace in traces)
-    if not count:
-        return "No recipient's copy is recognised in the suspect."
-    who = "one recipient's copy" if count == 1 else f"the copies of {count} recipients"
-    return f"The suspect was made from {who}, at least."
+    return "No recipient's copy is recognised in the suspect."

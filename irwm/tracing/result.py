@@ -20,7 +20,7 @@ class Trace:
             under random signs; NaN where nothing could be compared.
         log10_p: log10 of a bound on the odds of such a z for a recipient whose copy had no part in the suspect.
             It holds for any suspect; nothing is assumed about its numbers.
-        log10_risk: the same, corrected for the number of recipients and tensors compared.
+        log10_risk: the same, corrected for the number of recipients, tensors and maps compared.
         named: whether that is at most the accepted risk.
         share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
         rows: embedding rows compared; fewer than all if a first pass over very many recipients ruled this one out.
@@ -46,6 +46,8 @@ class Tracing:
         risk: the accepted odds of naming anybody who had no part, over all recipients together.
         alignment: how the suspect's coordinates were put back.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
+        maps: under how many maps the suspect's rows are read, needed or not; part of the correction.
+        by: the map that these z were read under, one of `irwm.evidence.examination.MAPS`.
         looks: 2 if a first pass came before the comparison of all rows, else 1; part of the correction.
         rows: embedding rows compared for the likeliest recipients.
         first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
@@ -57,6 +59,8 @@ class Tracing:
     risk: float
     alignment: Alignment
     tensors_read: int
+    maps: int
+    by: str
     looks: int
     rows: int
     first_pass_rows: int
@@ -65,7 +69,12 @@ class Tracing:
     @property
     def comparisons(self) -> int:
         """How many comparisons were made; every p is multiplied by it."""
-        return len(self.traces) * self.tensors_read * self.looks
+        return len(self.traces) * self.tensors_read * self.maps * self.looks
+
+    @property
+    def nothing_differs(self) -> bool:
+        """Whether there is nothing to read under any map: the aligned suspect's rows equal the original's, say."""
+        return self.alignment.aligned and all(trace.z != trace.z for trace in self.traces)
 
     @property
     def ranked(self) -> tuple[Trace, ...]:

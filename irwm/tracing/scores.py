@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.scheme.noise import MEAN_SIZE, place_words, placed
+from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
 from irwm.tracing.differences import Differences
 
 # Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
@@ -29,13 +29,15 @@ class Task:
         spans: half-open ranges of token ids.
         stream_keys: the recipients' noise keys; secret, so a task goes to trusted workers only.
         coordinates: num_noise.
-        deviation: sigma_E where noise has that size, None where it has each row's own.
+        size: `noise_size` of `Parameters`.
+        deviation: sigma_E where noise has that size, else None.
     """
 
     differences: Differences
     spans: tuple[Span, ...]
     stream_keys: tuple[bytes, ...] = field(repr=False)
     coordinates: int
+    size: float | str
     deviation: float | None
 
 
@@ -44,8 +46,9 @@ class Sums:
     """The result of a task; sums of tasks over other rows may be added.
 
     Attributes:
-        signed: (r,) weighted sum over rows of turn * alternating sum of the difference at the recipient's places.
-        squares: (r,) sum of the same terms squared; its root is the deviation of `signed` under random turns.
+        signed: (r,) weighted sum of the difference at the recipient's places, each with the noise's sign there.
+        squares: (r,) sum of squares of the terms that have a random sign each: those of places where noise is added,
+            those of rows where it is written over with signs in turn. Its root is the deviation of `signed`.
         gauged: (r,) the same sum as `signed` with gauges for weights.
         whole: the mean of `gauged` for the recipient's own copy.
         rows: rows that were compared.
@@ -81,9 +84,9 @@ class Sums:
 def score(task: Task) -> Sums:
     """The sums of one task; pure, so that it may run in any process.
 
-    A stream that nobody without the key can tell from fair coins decides with which sign each recipient's noise begins
-    in every row. So for a recipient whose copy had no part in the suspect the terms of `signed` have random signs,
-    whatever the suspect is. The odds rest on nothing else.
+    A stream that nobody without the key can tell from fair coins decides every sign, or with which sign a recipient's
+    noise begins in each row. So for a recipient whose copy had no part in the suspect the terms of `signed` have random
+    signs, whatever the suspect is. The odds rest on nothing else.
     """
     signed, squares, gauged = (np.zeros(len(task.stream_keys)) for _ in range(3))
     total = Sums(signed, squares, gauged, whole=0.0, rows=0)
@@ -103,17 +106,18 @@ def _block(task: Task, first: int, last: int) -> Sums:
     for start in range(0, count, together):
         keys = task.stream_keys[start : start + together]
         words = [place_words(stream_key, first, n, task.coordinates) for stream_key in keys]
-        positions, turns = placed(np.concatenate(words), task.coordinates, d)
+        positions, signs = placed(np.concatenate(words), task.coordinates, d, adds=adds(task.size))
         positions += row_starts[: len(positions)]
-        found = flat[positions]
-        turns *= found[:, ::2].sum(axis=1, dtype=np.float64) - found[:, 1::2].sum(axis=1, dtype=np.float64)
-        terms, here = turns.reshape(len(keys), n), slice(start, start + len(keys))
+        found = (flat[positions] * signs).reshape(len(keys), n, -1)
+        terms = found.sum(axis=2, dtype=np.float64)
+        own = np.square(found, dtype=np.float64).sum(axis=2) if adds(task.size) else np.square(terms)
+        here = slice(start, start + len(keys))
         gauged[here] = (terms * difference.gauges).sum(axis=1)
-        terms *= difference.weights
-        signed[here], squares[here] = terms.sum(axis=1), np.square(terms).sum(axis=1)
-    sizes = (
-        MEAN_SIZE * difference.units if task.deviation is None else np.where(difference.units > 0, task.deviation, 0.0)
-    )
+        signed[here] = (terms * difference.weights).sum(axis=1)
+        squares[here] = (own * np.square(difference.weights)).sum(axis=1)
+    sizes = difference.units * (task.size if isinstance(task.size, float) else MEAN_SIZE)
+    if task.deviation is not None:
+        sizes = np.where(difference.units > 0, task.deviation, 0.0)
     whole = task.coordinates * float(difference.gauges @ sizes)
     return Sums(signed, squares, gauged, whole, int((difference.units > 0).sum()))
 

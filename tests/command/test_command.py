@@ -231,7 +231,7 @@ def test_help_needs_no_library_and_a_command_no_gradio() -> None:
 def test_the_words_that_are_typed_are_those_that_are_known() -> None:
     assert DEVICES == KNOWN_DEVICES
     assert set(UTILITIES) == set(requests.UTILITIES)
-    assert PRESETS == ("robust", "hidden", "many")
+    assert PRESETS == ("standard", "many", "paper")
     assert set(TYPED.values()) == set(KNOWN_PRESETS)
     assert COMMANDS == ("init", "protect", "investigate", "trace")
     assert sorted(set(answers.EXIT.values())) == [0, 1, 2, 3, 4]

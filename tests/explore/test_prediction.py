@@ -127,10 +127,10 @@ def test_more_constraints_than_there_are_is_refused(demo_path: Path, rows_of_dem
         sample(irwm.open_checkpoint(demo_path), 256)
 
 
-@pytest.mark.parametrize("level", ["row", "global"])
+@pytest.mark.parametrize("level", ["row", "global", 0.25])
 @pytest.mark.parametrize(("m", "k", "c"), [(8, 0.0, 2), (8, 0.3, 8), (10, 0.3, 16), (20, 0.0, 16), (4, 0.6, 4)])
 def test_z_of_colluders_is_what_real_noise_on_real_rows_gives(
-    rows_of_demo: Sample, level: str, m: int, k: float, c: int
+    rows_of_demo: Sample, level: float | str, m: int, k: float, c: int
 ) -> None:
     case = Collusion(len(rows_of_demo.rows), 256, m, c, k, level)
     found = simulated(rows_of_demo.rows, rows_of_demo.tokens, case)

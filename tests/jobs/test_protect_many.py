@@ -448,7 +448,7 @@ def test_changes_name_every_tensor_that_holds_the_embedding(tied_with_head: Path
     release = irwm.insert(model, irwm.generate_key(model, params), tmp_path / "out")
     found = changes(model, irwm.open_checkpoint(release.path), release.changed_rows, exact=True)
     assert found["changed_tensors"] == ["model.embed_tokens.weight", "lm_head.weight"]
-    assert found["changed_values"] == 2 * params.positions * params.constraints
+    assert found["changed_values"] == 2 * params.positions * model.hidden_size
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.report import from_json, render_html, reproduce
 from irwm.report.figures import document_figures
+from irwm.report.items import after_controls
 from irwm.report.sweep import outcome
 from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
@@ -171,23 +173,34 @@ def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_suspect_that_cannot_be_judged_tracing_points_and_accuses_nobody(world, vault, jobs, tmp_path) -> None:
-    """Two rows of a copy are no numbers: its noise still shows whose it was, and a faulty suspect convicts nobody."""
+def test_rows_that_are_no_numbers_do_not_hide_whose_copy_it_was(world, vault, jobs, tmp_path) -> None:
     suspect = shutil.copytree(world["copies"][3], tmp_path / "faulty", ignore=shutil.ignore_patterns("SHA256SUMS"))
     tensors = load_file(suspect / "model.safetensors")
     tensors["model.embed_tokens.weight"][40:42] = math.nan
     save_file(tensors, suspect / "model.safetensors", metadata={"format": "pt"})
-    job, document = investigate(world, vault, jobs, suspect)
+    document = investigate(world, vault, jobs, suspect)[1]
     first = document["tracing"]["ranked"][0]
     assert (first["recipient"], first["named"]) == ("Dora", True)
+    assert document["verdict"]["word"] == "found"
+    assert accuses(document)
+
+
+@pytest.mark.slow
+def test_where_a_control_fails_tracing_points_and_accuses_nobody(world, vault, jobs) -> None:
+    named = investigate(world, vault, jobs, world["copies"][3])[1]
+    assert accuses(named)
+    assert "</svg>named" in ranking_html(named)
+    assert "pointed to" not in ranking_html(named) + render_html(named)
+
+    document = copy.deepcopy(named)
+    document["self_tests"][0]["verdict"] = "found"
+    document["verdict"] = after_controls(document["verdict"], document["self_tests"])
+    assert document["tracing"]["ranked"][0]["named"]
     assert document["verdict"]["word"] == "inconclusive"
     assert not accuses(document)
-    aside = "tracing by noise points to one recipient, but a suspect that cannot be judged accuses nobody"
-    assert aside in document["verdict"]["warnings"]
-    page = (jobs.folder(job.id) / job.result["html"]).read_text(encoding="utf-8")
-    for shown in (ranking_html(document), page):
+    for shown in (ranking_html(document), render_html(document)):
         assert "pointed to" in shown
-        assert aside[1:] in shown
+        assert "an inconclusive examination accuses nobody" in shown
         for accusation in (">named<", "</svg>named", "is-named", "was made from", "recipients named"):
             assert accusation not in shown
     figure = document_figures(document)["figure-recipients"]
@@ -198,11 +211,6 @@ def test_on_a_suspect_that_cannot_be_judged_tracing_points_and_accuses_nobody(wo
     assert card.sentence.startswith("This examination cannot")
     assert "Recipients named" not in [each.label for each in card.figures]
     assert outcome({"error": None} | summary(document)) == "inconclusive"
-
-    named = investigate(world, vault, jobs, world["copies"][3])[1]
-    assert accuses(named)
-    assert "</svg>named" in ranking_html(named)
-    assert "pointed to" not in ranking_html(named) + render_html(named)
 
 
 @pytest.mark.slow

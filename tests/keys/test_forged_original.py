@@ -31,7 +31,7 @@ from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, 
 def honest(demo_path: Path) -> irwm.Key:
     """A key of the demo model, whose first try of the constraint permutations is taken, as the forgery needs."""
     model = irwm.open_checkpoint(demo_path)
-    params = irwm.Parameters(scale=1.0)
+    params = irwm.Parameters.paper(scale=1.0)
     for first in range(60):
         key = irwm.generate_key(model, params, secret=bytes([first]) * 32, owner="False accuser")
         if key.attempt == 0:

@@ -9,7 +9,6 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,13 +19,8 @@ import irwm
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.keys.key import Key
 from irwm.scheme import keystream, permutations
-from irwm.scheme.basis import Basis
-from irwm.scheme.noise import places, signs_in_turn, sizes_of
 from irwm.scheme.row_pool import RowPool
-
-CHOICES = ("query_tokens", "reference_tokens", "marked_rows", "row_permutations", "constraint_permutations")
-NOISE_ROWS = 8  # rows of noise in the vectors
-VECTORS = Path(__file__).parents[2] / "docs" / "key-vectors.json"
+from tools.key_vectors import NOISE_ROWS, VECTORS, derived, keys, vector
 
 
 def plain_hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
@@ -68,10 +62,10 @@ def plain_choices(key: dict) -> dict[str, list]:
 
     facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size", "layer0_digest")}
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    bound = hashlib.sha256(b"irwm/v2/binding\0" + canonical).digest()
+    bound = hashlib.sha256(b"irwm/v3/binding\0" + canonical).digest()
 
     def purpose_key(purpose: str, recipient: str) -> bytes:
-        info = b"irwm/v2" + bound
+        info = b"irwm/v3" + bound
         for part in (key["owner"], recipient, purpose):
             raw = part.encode()
             info += struct.pack("<I", len(raw)) + raw
@@ -89,62 +83,59 @@ def plain_choices(key: dict) -> dict[str, list]:
     frequent = usable[: max(4 * (t + d), len(usable) // 4)]
     drawn = [frequent[i] for i in plain_order(stream("tokens", "", len(frequent)))][: d + t]
     rest = [i for i in usable if i not in set(drawn)]
-    return {
+    found: dict[str, list] = {
         "reference_tokens": drawn[:d],
         "query_tokens": drawn[d:],
         "marked_rows": [rest[i] for i in plain_order(stream("marked-rows", key["recipient"], len(rest)))][:l],
         "row_permutations": orders("row-permutations", l),
         "constraint_permutations": orders(f"constraint-permutations/{key['attempt']}", t),
-    } | (plain_noise(key, purpose_key) if p["noise_coordinates"] else {})
+    }
+    if p["hidden"]:
+        found |= plain_basis(key, purpose_key)
+    if p["noise_coordinates"]:
+        found |= plain_noise(key, purpose_key)
+    return found
+
+
+def short_words(stream_key: bytes, count: int) -> list[int]:
+    long = plain_chacha20(stream_key, count // 2 + 1)
+    return [half for word in long for half in (word & 0xFFFFFFFF, word >> 32)]
+
+
+def plain_basis(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
+    """The bases of docs/key-format.md, of the first rows."""
+    d, basis = key["hidden_size"], purpose_key("basis", "")
+    each = -(-d // 32)
+    words = short_words(plain_hkdf(basis, b"irwm", b"irwm/v3/row-signs"), NOISE_ROWS * 2 * each)
+    diagonals = (words[i * each : (i + 1) * each] for i in range(2 * NOISE_ROWS))
+    bits = [[word >> bit & 1 for word in diagonal for bit in range(32)] for diagonal in diagonals]
+    return {
+        "basis_order": plain_order(plain_chacha20(basis, d)),
+        "basis_signs": [[-1 if bit else 1 for bit in diagonal[:d]] for diagonal in bits],
+    }
 
 
 def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
-    """Basis and noise of docs/key-format.md, of the first rows."""
+    """The noise of docs/key-format.md, of the first rows."""
     d, m = key["hidden_size"], key["parameters"]["noise_coordinates"]
-
-    def short_words(stream_key: bytes, count: int) -> list[int]:
-        long = plain_chacha20(stream_key, count // 2 + 1)
-        return [half for word in long for half in (word & 0xFFFFFFFF, word >> 32)]
-
-    basis, noise = purpose_key("basis", ""), purpose_key("noise", key["recipient"])
-    each = -(-d // 32)
-    words = short_words(plain_hkdf(basis, b"irwm", b"irwm/v2/row-signs"), NOISE_ROWS * 2 * each)
-    diagonals = (words[i * each : (i + 1) * each] for i in range(2 * NOISE_ROWS))
-    bits = [[word >> bit & 1 for word in diagonal for bit in range(32)] for diagonal in diagonals]
-    sizes = short_words(plain_hkdf(noise, b"irwm", b"irwm/v2/noise-size"), NOISE_ROWS)
+    added = "spread" in key["parameters"]
+    noise = purpose_key("noise", key["recipient"])
     short = short_words(noise, NOISE_ROWS * (m + 1))
     places, signs = [], []
     for i in range(NOISE_ROWS):
         first, *others = short[i * (m + 1) : (i + 1) * (m + 1)]
         edges = [j * d // m for j in range(m + 1)]
         turn = ((first >> 1) * d) >> 31
-        places.append([(turn + edges[j] + (w * (edges[j + 1] - edges[j]) >> 32)) % d for j, w in enumerate(others)])
-        signs.append([1.0 if (first + j) % 2 == 0 else -1.0 for j in range(m)])
-    return {
-        "basis_order": plain_order(plain_chacha20(basis, d)),
-        "basis_signs": [[-1 if bit else 1 for bit in diagonal[:d]] for diagonal in bits],
-        # In billionths, because the last digit of a logarithm is not the same everywhere.
-        "noise_sizes": [round(1e9 * math.sqrt(-math.log((word + 1) / 2**32))) for word in sizes[:NOISE_ROWS]],
-        "noise_places": places,
-        "noise_signs": signs,
-    }
-
-
-def our_noise(key: Key) -> dict[str, np.ndarray]:
-    m, d = key.parameters.noise_coordinates, key.hidden_size
-    if not m:
-        return {}
-    basis = Basis.derive(key.derivation.basis_key(), d)
-    positions, turns = places(key.derivation.noise_key(), np.arange(NOISE_ROWS), m, d)
-    assert basis.order is not None
-    rows = np.arange(NOISE_ROWS)
-    return {
-        "basis_order": basis.order,
-        "basis_signs": np.stack(basis.signs(rows), axis=1).reshape(2 * NOISE_ROWS, d),
-        "noise_sizes": np.rint(1e9 * sizes_of(key.derivation.noise_key(), rows)).astype(np.int64),
-        "noise_places": positions,
-        "noise_signs": signs_in_turn(turns, m),
-    }
+        within = ((w >> 1) * (edges[j + 1] - edges[j]) >> 31 for j, w in enumerate(others))
+        places.append([(turn + edges[j] + place) % d for j, place in enumerate(within)])
+        lowest = [w & 1 for w in others] if added else [(first + j) & 1 for j in range(m)]
+        signs.append([1 - 2 * bit for bit in lowest])
+    if added:
+        return {"noise_places": places, "noise_signs": signs}
+    sizes = short_words(plain_hkdf(noise, b"irwm", b"irwm/v3/noise-size"), NOISE_ROWS)[:NOISE_ROWS]
+    # In billionths, because the last digit of a logarithm is not the same everywhere.
+    billionths = [round(1e9 * math.sqrt(-math.log((word + 1) / 2**32))) for word in sizes]
+    return {"noise_places": places, "noise_signs": signs, "noise_sizes": billionths}
 
 
 def a_key(**changes) -> Key:
@@ -199,21 +190,21 @@ def test_the_keystream_is_rfc_8439_and_rfc_5869() -> None:
 
 def test_published_vectors_rederive() -> None:
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
-    assert len(vectors) >= 3
-    for vector in vectors:
-        raw = vector["key"].encode("utf-8")
+    assert vectors == [vector(key) for key in keys()]
+    for each in vectors:
+        raw = each["key"].encode("utf-8")
         key = Key.from_bytes(raw)
-        assert key.commitment == vector["commitment"]
-        assert hashlib.sha256(b"irwm/v2/commitment\0" + raw).hexdigest() == vector["commitment"]
+        assert key.commitment == each["commitment"]
+        assert hashlib.sha256(b"irwm/v3/commitment\0" + raw).hexdigest() == each["commitment"]
         choices = key.choices()
         plain = plain_choices(json.loads(raw))
-        derived = {name: getattr(choices, name) for name in CHOICES} | our_noise(key)
-        assert derived.keys() == plain.keys()
-        for name, ours in derived.items():
+        ours_by_name = derived(key)
+        assert ours_by_name.keys() == plain.keys()
+        for name, ours in ours_by_name.items():
             assert ours.tolist() == plain[name], name
-            assert hashlib.sha256(ours.astype("<i8").tobytes()).hexdigest() == vector["sha256"][name], name
-        assert choices.marked_rows.tolist() == vector["marked_rows"]
-        assert choices.query_tokens.tolist() == vector["query_tokens"]
+            assert hashlib.sha256(ours.astype("<i8").tobytes()).hexdigest() == each["sha256"][name], name
+        assert choices.marked_rows.tolist() == each["marked_rows"]
+        assert choices.query_tokens.tolist() == each["query_tokens"]
 
 
 def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:

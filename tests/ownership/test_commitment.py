@@ -37,7 +37,7 @@ def test_a_key_opens_its_own_commitment_after_the_way_through_a_file(key: irwm.K
 
 def test_the_document_is_canonical_json_of_version_2(document: Commitment) -> None:
     values = json.loads(document.to_bytes())
-    assert (values["format"], values["version"], values["scheme"]) == ("irwm-commitment", 2, "irwm/v2")
+    assert (values["format"], values["version"], values["scheme"]) == ("irwm-commitment", 2, "irwm/v3")
     assert values["family"] == "llama"
     assert values["owner"] == "Ünïcode Owner"
     assert document.to_bytes() == canonical(values)
@@ -97,7 +97,7 @@ EDITS = {
     "version 1": {"version": 1},
     "version true": {"version": True},
     "version 2.0": {"version": 2.0},
-    "another scheme": {"scheme": "irwm/v3"},
+    "another scheme": {"scheme": "irwm/v2"},
     "a short hash": {"commitment": "ab"},
     "a hash in capitals": {"model_fingerprint": "AB" * 32},
     "a hash with spaces": {"layer0_digest": "ab " * 32},
@@ -143,7 +143,7 @@ def test_another_spelling_of_the_same_values_is_refused(document: Commitment) ->
         public + b"\n",
         b"\xef\xbb\xbf" + public,
         public.replace(b'"version":2', b'"version":2,"version":2'),
-        public.replace(b'"scale":1000.0', b'"scale":1e3'),
+        public.replace(b'"condition_limit":30.0', b'"condition_limit":3e1'),
     ]
     for spelling in spellings:
         assert spelling != public

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import irwm
-from irwm.errors import CancelledError, KeyMismatchError, ParameterError
+from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError, ParameterError
 from irwm.ownership import Claim, Commitment, Outcome, decide, read_response, request, resolve, rules, standing
 from irwm.release.insertion import marked_rows
 from tests.ownership.authority import Authority
@@ -249,6 +249,23 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
     (remark,) = outcome.remarks
     assert "The key of Thief does not fit the original that Thief brings" in remark
     assert outcome.test("Thief", "release of Owner").finding is None
+
+
+@pytest.mark.parametrize("factor", [1e6, float("nan")])
+def test_an_original_with_an_absurd_row_is_none(
+    world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
+) -> None:
+    """The row is there so that every comparison with it fails, and with it our mark in his "original"."""
+    embedding = world.release.embedding()
+    embedding[300] *= factor
+    spoilt = write_embedding(world.release, embedding, world.folder / f"spoilt {factor}")
+    with pytest.raises(CorruptCheckpointError, match=r"no training makes|not finite"):
+        key_of(spoilt, "Thief", 4)
+    outcome = resolve([world.claim(), Claim("Thief", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
+    assert outcome.test("Owner", "leak").found
+    assert outcome.test("Owner", "original of Thief").found
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
+    assert "rows that no training makes" in outcome.remarks[0] or "not finite" in outcome.remarks[0]
 
 
 def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.Key) -> None:

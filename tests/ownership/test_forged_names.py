@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 import irwm
 from benchmarks.forgery import renamed
 from irwm.alignment import align
+from irwm.evidence.neutral import write_neutral
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
@@ -30,7 +31,7 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log
 @pytest.mark.parametrize("positions", [50, 400])
 def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path: Path, positions: int) -> None:
     victim = irwm.open_checkpoint(demo_path)
-    params = irwm.Parameters(positions=positions, required_positions=positions // 2, permutations=299)
+    params = irwm.Parameters.paper(positions=positions, required_positions=positions // 2, permutations=299)
     key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
     honest = irwm.detect(victim, victim, key)
     unfit = honest.marked_rows[honest.ranks >= 0.2]
@@ -72,7 +73,7 @@ def with_names(model: irwm.Checkpoint, moved: dict[int, int], folder: Path) -> i
     named = {i: token for token, i in tokenizer["model"]["vocab"].items()}
     tokenizer["model"]["vocab"] = {named[moved.get(i, i)]: i for i in named}
     file.write_text(json.dumps(tokenizer), encoding="utf-8")
-    (folder / "vocab.txt").unlink()
+    (folder / "vocab.txt").unlink(missing_ok=True)
     return irwm.open_checkpoint(folder)
 
 
@@ -89,7 +90,7 @@ def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) 
 
 def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Path, tmp_path: Path) -> None:
     victim = irwm.open_checkpoint(minilm_path)
-    params = irwm.Parameters(positions=540, required_positions=300)
+    params = irwm.Parameters.paper(positions=540, required_positions=300)
     key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
     choices = key.choices()
     forged = with_names(victim, exchanged(victim, key), tmp_path / "model")
@@ -101,6 +102,32 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
     assert binomial_tail_log(believed, 540, 0.2) / LN10 < -200
     (examined,) = irwm.Examination(victim, forged).aligned
     assert examined.placed(choices).alignment.settled  # detection looks for every row
+
+
+def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_path: Path, tmp_path: Path) -> None:
+    """Where nothing aligns no row contradicts a name, so names that differ from the ids are not believed at all."""
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, irwm.Parameters.paper(scale="auto"), secret=bytes(32), owner="False accuser")
+    write_neutral(original, tmp_path / "victim")
+    shutil.copyfile(demo_path / "tokenizer.json", tmp_path / "victim" / "tokenizer.json")
+    victim, choices = irwm.open_checkpoint(tmp_path / "victim"), key.choices()
+    a_m = invariant(original, choices.query_tokens, choices.reference_tokens).cpu().numpy()
+    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+    shuffled = stat.normalised(victim.embedding().double().numpy())
+    cost = np.stack([np.linalg.norm(weights @ shuffled[:, order].T, axis=0) for order in choices.row_permutations])
+    _, fitting = linear_sum_assignment(np.nan_to_num(cost, nan=1e6))
+    # Each marked token and the row that fits it exchange their names, in the order of the positions.
+    rows = np.arange(original.vocab_size)
+    for token, row in zip(choices.marked_rows.tolist(), fitting.tolist(), strict=True):
+        here = int(np.flatnonzero(rows == row)[0])
+        rows[token], rows[here] = rows[here], rows[token]
+    assert count_where(victim, key, rows) > 40  # what it would be worth to be believed
+    moved = {i: int(row) for i, row in enumerate(rows) if i != row}
+    forged = with_names(original, moved, tmp_path / "original")
+    found = irwm.detect(victim, forged, key)
+    assert not found.alignment.aligned
+    assert found.verdict == "inconclusive"
+    assert found.log10_p > -3
 
 
 @pytest.mark.slow

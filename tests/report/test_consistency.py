@@ -35,7 +35,8 @@ def traced(not_found: Examined) -> dict[str, Any]:
     """A mark that is not found, and noise that names one recipient of two."""
     document = copy.deepcopy(not_found.document)
     found = {
-        "recipients": 2, "risk": 1e-6, "tensors_read": 1, "looks": 1, "aligned": True, "rows": 500,
+        "recipients": 2, "risk": 1e-6, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "aligned": True,
+        "rows": 500,
         "first_pass_rows": 500, "reason": "", "read_by_rank_rule": 0, "ranked": [recipient(1, 12.0), recipient(2, 0.5)],
         "others": {"count": 0, "edges": [], "counts": []}, "decoys": [0.5, -0.25],
     }  # fmt: skip
@@ -49,7 +50,7 @@ def traced(not_found: Examined) -> dict[str, Any]:
 
 def recipient(place: int, z: float) -> dict[str, Any]:
     log10_p = float(rademacher_tail_log10(z))
-    risk = min(0.0, log10_p + math.log10(2))
+    risk = min(0.0, log10_p + math.log10(2 * 2))
     return {
         "place": place, "recipient": f"Recipient {place}", "owner": "Acme Labs", "commitment": f"{place:064x}", "z": z,
         "log10_p": log10_p, "log10_risk": risk, "named": risk <= -6, "share": 1.0, "rows": 500, "mark": None,
@@ -68,7 +69,7 @@ def with_ranks(document: dict[str, Any], rank: float) -> dict[str, Any]:
         position["rank"] = rank
     ranks = [rank] * len(reading["positions"])
     reading["log10_p"] = e["log10_p"] = fisher_log10(ranks)
-    comparisons = e["keys_tried"] * e["tensors_read"]
+    comparisons = e["keys_tried"] * e["tensors_read"] * e["maps"]
     e["log10_risk"] = e["log10_p"] + math.log10(COMBINATIONS * comparisons)
     e["log10_lr"] = likelihood_ratio_log10(ranks)
     e["log10_lr_per_comparison"] = per_comparison_log10(e["log10_lr"], comparisons)
@@ -92,7 +93,7 @@ def test_a_row_that_is_there_has_a_rank(found):
     assert "reading.positions[2].observed" in where(document)
 
 
-@pytest.mark.parametrize("name", ["keys_tried", "tensors_read"])
+@pytest.mark.parametrize("name", ["keys_tried", "tensors_read", "maps"])
 @pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
 def test_comparisons_are_whole_numbers_of_which_there_is_one(found, name, value):
     document = copy.deepcopy(found.document)

@@ -72,7 +72,7 @@ def test_all_of_it_is_printed(measured: Examined) -> None:
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text
     assert "from which on the suspect is said to be known" in text
-    assert "Nothing is paid for the alignments tried" in text
+    assert "nothing is paid for the alignments tried" in text
     assert "A chance is never zero" in text
     assert "No decoy keys were ranked" not in text
 

@@ -77,8 +77,8 @@ def test_a_forged_section_is_compared_where_there_was_none(found, name):
     forged = {"statistic": "sum", "invariant": reading["invariant"], "seed": 3, "count": 50, "log10_risk": -80.0}
     row = {"recipient": "Southwind", "owner": "", "commitment": "ff" * 32, "named": True, "share": 1.0, "rows": 1}
     row |= {"z": 40.0, "log10_risk": -298.0}
-    traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "looks": 1, "risk": 1e-6, "rows": 1, "aligned": True}
-    traced |= {"decoys": []}
+    traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "risk": 1e-6}
+    traced |= {"rows": 1, "aligned": True, "decoys": []}
     document[name] = [forged] if name == "supporting" else traced | tracing.summary(traced)
     differences = reproduce(document, found.suspect, found.model, found.key)
     assert differences
@@ -106,6 +106,6 @@ def test_what_lacks_a_seed_cannot_be_reproduced(found):
 
 def test_every_tensor_read_is_paid_for_and_said(two_tensors):
     evaluation = two_tensors.document["evaluation"]
-    assert (evaluation["keys_tried"], evaluation["tensors_read"]) == (3, 2)
-    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 6)
+    assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
+    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12)
     assert "for its tensors that may be the embedding, each of which was read" in render_html(two_tensors.document)

@@ -4,8 +4,8 @@
 it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since another
 processor, or another number of threads, may sum in another order. The digests of the null distributions change with the
 last bit, so they are not compared. While the library was rebuilt the documents stayed the same bit for bit on one
-machine. They were written anew twice on purpose: when the agreement in attention left out directions that are only
-rounding, and when every position got null orders of its own.
+machine. They were written anew on purpose when the agreement in attention left out directions that are only
+rounding, when every position got null orders of its own, and when marks were hidden by default.
 
 After a deliberate change of what a report says, write the file anew and look at the difference:
 

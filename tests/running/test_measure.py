@@ -207,7 +207,7 @@ def test_a_gguf_file_is_measured(demo: Reference, demo_path: Path, tmp_path: Pat
         convert(demo_path, path, gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
         found = compare(demo, path)
         assert found.compared == TOKENS - 1
-        assert found.top1 > 0.98
+        assert found.top1 > 0.97  # of 299 tokens
         assert (found.kl < 1e-8) == same
         assert open_weights(path).dtype == dtype
         assert same_function(demo, path).same == same
@@ -224,7 +224,7 @@ def test_the_mark_costs_less_than_the_noise_of_the_text(demo: Reference, demo_pa
     release = irwm.insert(model, irwm.generate_key(model, secret=bytes(32)), tmp_path / "release")
     found = compare(demo, release.path)
     assert abs(found.change) < 0.005
-    assert found.top1 > 0.98
+    assert found.top1 > 0.97  # of 299 tokens
 
 
 def test_the_standard_error_covers_what_it_says() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.stats import chi2, kstest, norm
 import irwm
 from irwm.errors import ParameterError
 from irwm.running import default_text
-from irwm.scheme.noise import MEAN_SIZE, Noise, embedding_deviation, places, signs_in_turn, sizes_of
+from irwm.scheme.noise import MEAN_SIZE, Noise, adds, embedding_deviation, places, sizes_of
 from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import split
 from tools.copies import copy_of, keys_for
@@ -28,27 +29,33 @@ def model(tiny_path: Path) -> irwm.Checkpoint:
     return irwm.open_checkpoint(tiny_path)
 
 
-def noise_for(model: irwm.Checkpoint, level: str = "row", recipient: str = "a", coordinates: int = 5) -> Noise:
-    params = irwm.Parameters(constraints=5, noise_coordinates=coordinates, scale="auto", noise_level=level)
+def noise_for(model: irwm.Checkpoint, level: float | str = "row", recipient: str = "a", coordinates: int = 5) -> Noise:
+    params = irwm.Parameters(constraints=5, noise_coordinates=coordinates, scale="auto")
+    params = replace(params, **({"spread": level} if adds(level) else {"noise_level": level}))
     (key,) = keys_for(model, [recipient], params)
     return key.noise(model, key.choices())
 
 
-def algorithm_4(embedding: np.ndarray, noise: Noise, level: str) -> np.ndarray:
-    """The paper's lines, row by row: into the basis, entries set to + and - in turn, out of the basis."""
+def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.ndarray:
+    """The paper's lines, row by row: into the basis, entries set to + and - in turn, out of the basis; or added to."""
     s, d = embedding.shape
     noisy = embedding.copy()
     for i in range(s):
         if i in set(noise.untouched.tolist()) or not embedding[i].any():
             continue
-        positions, turns = places(noise.stream_key, np.array([i]), noise.coordinates, d)
+        positions, signs = places(noise.stream_key, np.array([i]), noise.coordinates, d, adds=adds(level))
         size = embedding_of_all if level == "global" else np.linalg.norm(embedding[i]) / np.sqrt(d)
         if level == "row":
             size *= sizes_of(noise.stream_key, np.array([i]))[0]
+        if adds(level):
+            size *= level
         basis = noise.basis.dense(d, i)
         inside = embedding[i] @ basis
         for j in range(noise.coordinates):
-            inside[positions[0, j]] = turns[0] * (-1) ** j * size
+            if adds(level):
+                inside[positions[0, j]] += signs[0, j] * size
+            else:
+                inside[positions[0, j]] = signs[0, 0] * (-1) ** j * size
         noisy[i] = inside @ basis.T
     return noisy
 
@@ -56,8 +63,8 @@ def algorithm_4(embedding: np.ndarray, noise: Noise, level: str) -> np.ndarray:
 embedding_of_all = 0.0
 
 
-@pytest.mark.parametrize("level", ["row", "global"])
-def test_the_fast_code_is_algorithm_4(model: irwm.Checkpoint, level: str, monkeypatch) -> None:
+@pytest.mark.parametrize("level", ["row", "global", 0.25])
+def test_the_fast_code_is_algorithm_4(model: irwm.Checkpoint, level: float | str, monkeypatch) -> None:
     embedding = model.embedding().double().numpy()
     embedding[17] = 0.0
     noise = noise_for(model, level)
@@ -106,10 +113,10 @@ def test_the_row_level_follows_each_rows_own_deviation_and_the_global_one_does_n
     row, level = noise_for(model), noise_for(model, "global")
     assert np.allclose(row.over(longer, tokens)[:300], 10 * row.over(embedding, tokens)[:300])
     written = level.basis.into(level.over(longer, tokens), tokens)
-    positions, turns = places(level.stream_key, np.arange(600), 5, 64)
+    positions, signs = places(level.stream_key, np.arange(600), 5, 64)
     values = np.take_along_axis(written, positions, axis=1)
     touched = ~np.isin(tokens, level.untouched)
-    expected = signs_in_turn(turns, 5) * level.deviation
+    expected = signs * level.deviation
     assert np.abs(values - expected)[touched].max() < 1e-12
 
 
@@ -119,38 +126,41 @@ def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Che
     a, b = places(one.stream_key, np.arange(n), 5, d), places(other.stream_key, np.arange(n), 5, d)
     shared = sum(np.intersect1d(x, y).size for x, y in zip(a[0], b[0], strict=True))
     assert shared / (5 * n) == pytest.approx(5 / d, abs=5 * np.sqrt(5 / d / (5 * n)))
-    assert abs((a[1] * b[1]).mean()) < 5 / np.sqrt(n)
+    assert abs((a[1] * b[1])[:, 0].mean()) < 5 / np.sqrt(n)
     sizes = [sizes_of(noise.stream_key, np.arange(n)) for noise in (one, other)]
     assert abs(np.corrcoef(sizes)[0, 1]) < 5 / np.sqrt(n)
     for basis in (one.basis.dense(d, 9), other.basis.dense(d, 9)):  # it belongs to the release
         assert np.array_equal(basis, one.basis.dense(d, 9))
 
 
+@pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(("coordinates", "d"), [(1, 7), (2, 3), (3, 10), (5, 64), (10, 256), (20, 509), (63, 64)])
-def test_places_never_meet_and_are_uniform(coordinates: int, d: int) -> None:
+def test_places_never_meet_and_are_uniform(coordinates: int, d: int, adds: bool) -> None:
     n = 200 * d
-    positions, turns = places(KEY, np.arange(12, 12 + n), coordinates, d)
+    positions, signs = places(KEY, np.arange(12, 12 + n), coordinates, d, adds=adds)
     assert positions.min() >= 0
     assert positions.max() < d
     assert (np.diff(np.sort(positions, axis=1), axis=1) > 0).all()
     counts = np.bincount(positions.ravel(), minlength=d)
     # Places within a row keep apart, so that counts vary less than chance and never more.
     assert np.square(counts - counts.mean()).sum() / counts.mean() < chi2.isf(1e-6, d - 1)
-    assert abs(turns.sum()) < 5 * np.sqrt(n)
+    assert (np.abs(signs.sum(axis=0)) < 5 * np.sqrt(n)).all()
     # Whatever the coordinate, either sign is as likely.
-    signs = signs_in_turn(turns, coordinates)
     balance = np.bincount(positions.ravel(), weights=signs.ravel(), minlength=d) / np.sqrt(counts)
     assert np.square(balance).sum() < chi2.isf(1e-6, d)
-    # The turn of a row tells nothing of where it begins.
-    assert abs(np.corrcoef(positions[:, 0], turns)[0, 1]) < 5 / np.sqrt(n)
+    # A sign tells nothing of its place, nor, where each is its own, of another.
+    for j in range(coordinates):
+        assert abs(np.corrcoef(positions[:, j], signs[:, j])[0, 1]) < 5 / np.sqrt(n)
+    if adds and coordinates > 1:
+        assert abs((signs[:, 0] * signs[:, 1]).mean()) < 5 / np.sqrt(n)
 
 
 def test_places_of_a_row_are_the_same_wherever_reading_begins() -> None:
-    positions, turns = places(KEY, np.arange(500), 7, 96)
+    positions, signs = places(KEY, np.arange(500), 7, 96)
     for first in (1, 63, 64, 300):
         again = places(KEY, np.arange(first, 500), 7, 96)
         assert np.array_equal(again[0], positions[first:])
-        assert np.array_equal(again[1], turns[first:])
+        assert np.array_equal(again[1], signs[first:])
 
 
 def test_sizes_are_rayleighs_and_of_mean_square_1() -> None:
@@ -158,13 +168,13 @@ def test_sizes_are_rayleighs_and_of_mean_square_1() -> None:
     assert kstest(sizes**2, "expon").pvalue > 1e-3
     assert np.square(sizes).mean() == pytest.approx(1.0, abs=0.015)
     assert sizes.mean() == pytest.approx(MEAN_SIZE, abs=0.006)
-    positions, turns = places(KEY, np.arange(200_000), 5, 64)
-    for other in (turns, positions[:, 0]):  # of a stream of their own
+    positions, signs = places(KEY, np.arange(200_000), 5, 64)
+    for other in (signs[:, 0], positions[:, 0]):  # of a stream of their own
         assert abs(np.corrcoef(sizes, other)[0, 1]) < 5 / np.sqrt(sizes.size)
 
 
 def test_signs_are_balanced_over_rows() -> None:
-    z = np.array([places(bytes([i]) * 32, np.arange(4096), 5, 64)[1].sum() / 64 for i in range(250)])
+    z = np.array([places(bytes([i]) * 32, np.arange(4096), 5, 64)[1][:, 0].sum() / 64 for i in range(250)])
     assert kstest(z, norm.cdf).pvalue > 1e-3
 
 

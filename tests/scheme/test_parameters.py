@@ -12,9 +12,19 @@ from irwm.errors import ParameterError
 from irwm.scheme.parameters import Parameters, chance_of_counting
 
 
-def test_the_papers_values_are_the_defaults() -> None:
-    p = Parameters()
+def test_the_papers_setting_is_exact_and_the_usual_one_is_hidden() -> None:
+    p = Parameters.paper()
     assert (p.positions, p.constraints, p.scale, p.rank_threshold, p.required_positions) == (50, 10, 1000.0, 0.2, 30)
+    assert (p.hidden, p.noise_coordinates, p.spread) == (False, 0, 0.0)
+    assert Parameters.paper(positions=80, required_positions=50).positions == 80
+    usual = Parameters()
+    assert (usual.hidden, usual.scale) == (True, "auto")
+
+
+@pytest.mark.parametrize("bad", [{"hidden": 1}, {"hidden": None}, {"hidden": False, "noise_coordinates": 4}])
+def test_noise_without_the_secret_bases_is_refused(bad: dict) -> None:
+    with pytest.raises(ParameterError, match="secret bases"):
+        Parameters(**bad)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +56,8 @@ def test_values_outside_their_range_are_refused_by_name(bad: dict) -> None:
 
 def test_a_number_written_without_a_point_is_the_same_setting() -> None:
     """A key is derived from what is written: 1000 and 1000.0 must not lead to two marks (or to either, by a cache)."""
-    whole = Parameters(scale=1000, condition_limit=30)
-    assert json.dumps(whole.to_dict()) == json.dumps(Parameters().to_dict())
+    whole = Parameters.paper(scale=1000, condition_limit=30)
+    assert json.dumps(whole.to_dict()) == json.dumps(Parameters.paper().to_dict())
     assert isinstance(Parameters(scale=np.float64(20.0)).scale, float)
 
 

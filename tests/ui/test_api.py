@@ -226,7 +226,7 @@ def test_values_of_any_other_kind_are_refused_in_words(app: RunningApp, client: 
         ("/protect", (model, out, "x", "", [["Ada"], ["ada"]])),
         ("/protect", (model, out, "x", "", None, "loud")),
         ("/protect", (model, out, "x", "", None, "", ["positions"])),
-        ("/protect", (model, out, "x", "", None, "robust", {})),
+        ("/protect", (model, out, "x", "", None, "standard", {})),
         ("/protect", (model, out, "x", "", None, "", None, "", "often")),
         ("/investigate", (model, model, "all")),
         ("/investigate", (model, model, [1])),

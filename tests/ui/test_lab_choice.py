@@ -27,7 +27,7 @@ from ui.components.lab_choice import (
     trial_of,
 )
 from ui.explore_settings import ExploreSettings
-from ui.pages.lab import HIDDEN, ROBUST, keys_for, trial_marks
+from ui.pages.lab import PAPER, STANDARD, keys_for, trial_marks
 
 
 def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:
@@ -81,17 +81,17 @@ def test_a_folder_that_is_no_model_is_told_for_every_attack_that_asks(tmp_path: 
 
 
 def test_trial_marks_follow_preset_model_and_settings(demo_path: Path) -> None:
-    marks = trial_marks(demo_path, [MANY, SINGLE], ROBUST, None)
+    marks = trial_marks(demo_path, [MANY, SINGLE], STANDARD, None)
     assert list(marks) == [SINGLE, MANY]
     assert Parameters.from_dict(marks[SINGLE]) == Parameters()
     assert marks[MANY]["noise_coordinates"] == 8
-    assert trial_marks(demo_path, [SINGLE], HIDDEN, "")[SINGLE]["scale"] == AUTO_SCALE
+    assert trial_marks(demo_path, [SINGLE], PAPER, "")[SINGLE]["scale"] == 1000.0
     given = ExploreSettings(parameters=Parameters(positions=60, noise_coordinates=4, scale=AUTO_SCALE))
-    marks = trial_marks(demo_path, [SINGLE, MANY], ROBUST, given.to_json())
+    marks = trial_marks(demo_path, [SINGLE, MANY], STANDARD, given.to_json())
     assert (marks[SINGLE]["positions"], marks[MANY]["positions"]) == (50, 60)
     for modes, text in (([], None), (None, None), ([SINGLE], "{")):
         with pytest.raises(IrwmError):
-            trial_marks(demo_path, modes, ROBUST, text)
+            trial_marks(demo_path, modes, STANDARD, text)
 
 
 def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: Path) -> None:

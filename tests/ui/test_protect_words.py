@@ -14,9 +14,9 @@ from irwm.scheme.parameters import many_recipients
 from ui.components.receipt import changed_text, receipt_html, receipt_rows
 from ui.components.recipients import preview_html
 from ui.components.settings_form import (
-    HIDDEN,
     MANY,
-    ROBUST,
+    PAPER,
+    STANDARD,
     SettingsForm,
     check_memory,
     consequences,
@@ -91,7 +91,7 @@ def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
     assert "cannot tell them apart" in note
     few = Parameters(constraints=8, noise_coordinates=2, scale="auto")
     assert "can be told apart" in consequences(few, 256, 5)[0]
-    fixed = Parameters(constraints=8, noise_coordinates=8)
+    fixed = Parameters(constraints=8, noise_coordinates=8, scale=1000.0)
     assert "can be told apart" in consequences(fixed, 256, 5)[0]
 
 
@@ -113,7 +113,7 @@ def test_a_preset_fills_in_the_models_own_numbers() -> None:
     _, constraints, noise, level = SettingsForm.choose(MANY, 4096)
     expected = many_recipients(4096)
     assert (constraints, noise, level) == (expected.constraints, expected.noise_coordinates, "row")
-    for preset in (ROBUST, HIDDEN):
+    for preset in (STANDARD, PAPER):
         assert SettingsForm.choose(preset, 4096)[2] == 0
 
 
@@ -169,4 +169,4 @@ def test_another_model_refills_only_what_the_preset_had_filled_in() -> None:
         by_hand = (preset[0] + 1, *preset[1:])
         assert SettingsForm.refilled(before, 96, MANY, *by_hand) is None
         assert SettingsForm.refilled(before, None, MANY, *preset) is None
-        assert SettingsForm.refilled(before, 96, ROBUST, *preset) is None
+        assert SettingsForm.refilled(before, 96, STANDARD, *preset) is None

@@ -132,7 +132,7 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
     )
     setting = parser.add_mutually_exclusive_group()
     setting.add_argument(
-        "--preset", choices=PRESETS, help="the mark's settings (default: robust; with --recipients many)"
+        "--preset", choices=PRESETS, help="the mark's settings (default: standard; with --recipients many)"
     )
     setting.add_argument("--parameters", metavar="FILE", help="the settings as JSON, copied from the page Explore")
     parser.add_argument("--label", default="", metavar="TEXT", help="your own words, kept with the key in the vault")

@@ -182,7 +182,7 @@ def _parameters(given: Namespace, model: Path) -> irwm.Parameters:
     if given.parameters is not None:
         content = _content(_existing(given.parameters), 4 * MOST_CHARACTERS)
         return ExploreSettings.from_json(content.decode("utf-8", "replace")).parameters
-    preset = given.preset or ("many" if given.recipients is not None else "robust")
+    preset = given.preset or ("many" if given.recipients is not None else "standard")
     return preset_parameters(TYPED[preset], irwm.open_checkpoint(model).hidden_size)
 
 

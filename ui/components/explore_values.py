@@ -14,7 +14,7 @@ from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
 from ui.explore_settings import ExploreSettings
-from ui.preset_names import HIDDEN, MANY, ROBUST
+from ui.preset_names import MANY, PAPER, STANDARD
 from ui.settings import DEMO
 
 
@@ -31,6 +31,7 @@ def settings_of(*values: Any) -> ExploreSettings:
             positions=_whole(positions),
             constraints=_whole(constraints),
             scale=_scale(scale),
+            hidden=bool(_whole(coordinates)) or _scale(scale) == AUTO_SCALE,
             condition_limit=limit,
             rank_threshold=threshold,
             required_positions=_whole(required),
@@ -97,8 +98,8 @@ def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
     """The settings in the order of `SettingsForm.inputs`."""
     p = s.parameters
     auto = p.scale == AUTO_SCALE
-    preset = ROBUST if not auto else MANY if p.noise_coordinates else HIDDEN
-    scale = float(Parameters().scale) if auto else p.scale
+    preset = MANY if p.noise_coordinates else STANDARD if p.hidden else PAPER
+    scale = float(Parameters.paper().scale) if auto else p.scale
     rule = p.positions, p.constraints, p.rank_threshold, p.required_positions
     return preset, *rule, scale, p.condition_limit, p.permutations, p.noise_coordinates, p.noise_level
 

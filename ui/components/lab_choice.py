@@ -32,6 +32,7 @@ QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("merge-linear", 0.5),
     ("rotate", 1),
     ("reorder-tokens", 1),
+    ("components", 0.75),
 )
 _ABOUT_ONCE = {True: "Each must prove by its logits that the model computes the same", False: "In one way each"}
 

@@ -20,8 +20,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
-from ui.preset_names import HIDDEN as HIDDEN
-from ui.preset_names import MANY, ROBUST
+from ui.preset_names import MANY, PAPER, STANDARD
 from ui.presets import PRESETS, check_memory, memory_needed, memory_there, preset_parameters
 
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
@@ -55,7 +54,8 @@ class SettingsForm:
             constraints=_whole(constraints),
             rank_threshold=threshold,
             required_positions=_whole(required),
-            scale=scale if preset == ROBUST else AUTO_SCALE,
+            scale=scale if preset == PAPER else AUTO_SCALE,
+            hidden=preset != PAPER,
             condition_limit=limit,
             permutations=_whole(permutations),
             noise_coordinates=_whole(noise),
@@ -89,7 +89,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
     """
     d = Parameters()
     preset = gr.Radio(
-        [(f"{name}: {what}", name) for name, what in PRESETS.items()], value=ROBUST, label="Preset", elem_id="preset"
+        [(f"{name}: {what}", name) for name, what in PRESETS.items()], value=STANDARD, label="Preset", elem_id="preset"
     )
     with gr.Accordion("Advanced settings", open=False, elem_id="advanced"):
         with gr.Row():
@@ -102,7 +102,9 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
                 d.rank_threshold, label="Rank threshold (β)", info="A rank below it counts", step=0.01
             )
         with gr.Row():
-            scale = gr.Number(float(d.scale), label="Scale (scale_wm)", info="Divides the solved numbers; Robust only")
+            scale = gr.Number(
+                float(Parameters.paper().scale), label="Scale (scale_wm)", info="Divides the solved numbers; Paper only"
+            )
             limit = gr.Number(d.condition_limit, label="Condition limit (τ)", info="Lower is steadier, slower to find")
             permutations = gr.Number(
                 d.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0

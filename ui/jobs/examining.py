@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, standing
 from irwm.report.document import finding_document, plain
 from irwm.report.error_rates import ErrorRates, NeutralModel
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, installed_versions
 from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
 from irwm.report.tracing import section as tracing_section
 from irwm.report.tracing import verdict as verdict_of
@@ -185,7 +185,8 @@ class Examined:
         risk = log10_risk(finding.reading, finding.comparisons)
         if traced is not None:
             section = tracing_section(traced)
-            if verdict_of(finding, section)["rests_on"] == TRACING and section["log10_risk"] is not None:
+            verdict = after_controls(verdict_of(finding, section), [asdict(test) for test in self.controls])
+            if verdict["rests_on"] == TRACING and section["log10_risk"] is not None:
                 risk = section["log10_risk"]
         return standing(risk, stamp.time_utc if stamp is not None else None, seen_utc or None)
 
@@ -309,12 +310,13 @@ class Examiner:
         numbers = range(1, DECOY_KEYS + 1)
         layer0 = Layer0(original, device)
         decoys = [
-            irwm.decoy_key(original, key.parameters, n, DEFAULTS["seed"], key.owner, device, layer0) for n in numbers
+            irwm.decoy_key(original, key.parameters, n, key.control_seed, key.owner, device, layer0) for n in numbers
         ]
         # Together, to be read side by side; each pays for itself alone.
         found = irwm.detect_each(examination, decoys, **DEFAULTS, keys_tried=1)
-        # A suspect that no key can be judged on must be inconclusive for a decoy too.
-        expected = "not found" if finding.judgeable else "inconclusive"
+        # Where the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
+        dismissible = finding.alignment.aligned and not finding.faults
+        expected = "not found" if dismissible else "inconclusive"
         for number, missed in zip(numbers, found, strict=True):
             tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
         return tests

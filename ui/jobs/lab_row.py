@@ -33,7 +33,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
         )
     rested = trial.finding if trial.ran else None
     # As an investigation concludes (`irwm.report.tracing.verdict`): who is named by the noise had this copy.
-    named = rested is not None and rested.judgeable and trial.traced is not None and trial.traced[1]
+    named = rested is not None and not rested.faults and trial.traced is not None and trial.traced[1]
     row: dict[str, Any] = plain(
         {
             "role": role,

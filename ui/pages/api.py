@@ -230,7 +230,7 @@ def _parameters(preset: str, given: Any, several: bool, model: Path) -> irwm.Par
         if not isinstance(given, dict):
             raise _wrong("parameters", "the settings that the page Explore copies, as an object", given)
         return ExploreSettings.from_json(json.dumps(given)).parameters
-    name = preset or ("many" if several else "robust")
+    name = preset or ("many" if several else "standard")
     if name not in PRESETS:
         raise _wrong("preset", ", ".join(PRESETS), preset)
     return preset_parameters(PRESETS[name], irwm.open_checkpoint(model).hidden_size)

@@ -67,11 +67,11 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
         found, sizes = data.tries_of(of, p.constraints)
         return explore_model_plots.conditions(found, sizes, p.condition_limit, p.constraints, dark=dark)
     if view == "hiding":
-        levels, seen = data.seen_of(mark, p.noise_coordinates, p.noise_level)
+        levels, seen = data.seen_of(mark, p.noise_coordinates, p.noise_size)
         return explore_model_plots.hiding(levels, seen, p.noise_coordinates, p.constraints, dark=dark)
     if view == "colluders":
         case = data.collusion_of(of, s)
-        simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_level) if case else ()
+        simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_size) if case else ()
         naming = naming_z(s.risk, s.recipients)
         return explore_model_plots.colluders(case, naming, s.recipients, simulated, dark=dark)
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
@@ -131,7 +131,7 @@ def build(context: Context, tab: gr.Tab) -> None:
             constraints = _number(
                 p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t", least=fewest
             )
-            scale = _text(f"{p.scale:g}", "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
+            scale = _text(_said(p.scale), "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
             limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is steadier, slower to find", "tau", None)
             coordinates = _number(
                 p.noise_coordinates,
@@ -270,6 +270,10 @@ def _of(choose: Any, index: int) -> Any:
         return choose(index, chosen, request)
 
     return of_index
+
+
+def _said(scale: float | str) -> str:
+    return scale if isinstance(scale, str) else f"{scale:g}"
 
 
 def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:

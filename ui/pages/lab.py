@@ -12,7 +12,7 @@ import irwm
 from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, MODES, SINGLE
-from irwm.scheme.parameters import AUTO_SCALE, many_recipients
+from irwm.scheme.parameters import many_recipients
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
@@ -38,7 +38,7 @@ TRIAL_MARK = (
     "A trial mark with a public secret is put into a copy of the model, attacked, and removed at the end with that "
     "copy. It never enters the vault, and protects nothing."
 )
-ROBUST, HIDDEN = "robust", "hidden"
+STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
 LEAST_TOKENS, USUAL_TOKENS, MOST_TOKENS = 64, 1024, 65_536
 LARGEST_SEED = 2**31 - 1
@@ -90,10 +90,10 @@ def build(context: Context, tab: gr.Tab) -> None:
         with gr.Row():
             preset = gr.Radio(
                 [
-                    ("Robust: the paper’s setting", ROBUST),
-                    ("Hidden: stored numbers as large as their neighbours", HIDDEN),
+                    ("Standard: in secret coordinates", STANDARD),
+                    ("Paper: the published setting", PAPER),
                 ],
-                value=ROBUST,
+                value=STANDARD,
                 label="Trial mark of one owner",
                 elem_id="lab-preset-mark",
             )
@@ -252,7 +252,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
     if not modes:
         raise IrwmError("no trial mark was chosen", advice="Tick one owner, many recipients, or both")
     usual = {
-        SINGLE: Parameters(scale=AUTO_SCALE) if preset == HIDDEN else Parameters(),
+        SINGLE: Parameters.paper() if preset == PAPER else Parameters(),
         MANY: many_recipients(irwm.open_checkpoint(path).hidden_size),
     }
     if (text or "").strip():

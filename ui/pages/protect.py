@@ -32,7 +32,7 @@ from ui.jobs import requests
 from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
 from ui.jobs.recipients import read_list
-from ui.preset_names import MANY, ROBUST
+from ui.preset_names import MANY, STANDARD
 from ui.presets import check_memory
 from ui.settings import DEMO
 
@@ -162,7 +162,7 @@ def build(context: Context, tab: gr.Tab) -> None:
                 value=name.removesuffix(other) + ENDINGS[who] if other else name,
             ),
             gr.Button("Write the copies" if several else "Write the release"),
-            *form.choose(MANY if several else ROBUST, d),
+            *form.choose(MANY if several else STANDARD, d),
         )
 
     @guarded

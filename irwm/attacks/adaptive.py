@@ -1,0 +1,147 @@
+"""Attacks by somebody who has read the manual: on the embedding alone, without key or original.
+
+`drop_components` takes away what alignment is scored in. `redraw_small` and `redraw_outliers` look for the entries that
+a mark has written and draw them anew. `store_otherwise` keeps the embedding as other numbers, which the thief's own
+loader turns back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from irwm.attacks.rewrite import open_safetensors, rewrite
+from irwm.errors import ParameterError
+
+# An entry below this many of its row's deviations may be one that a mark at scale 1000 has written.
+SMALL = 0.08
+# Ridge of the covariance that predicts an entry from its row's others, in units of the mean variance.
+RIDGE = 1e-3
+# Directions with less than this share of the largest variance are as good as empty.
+_EMPTY = 1e-6
+_ROWS_AT_ONCE = 8192
+
+
+def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> Path:
+    """Leave of the embedding the leading share `kept` of its own principal components.
+
+    Raises:
+        ParameterError: a share outside (0, 1].
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    _share("kept", kept)
+
+    def leading(rows: torch.Tensor) -> torch.Tensor:
+        mean, _, directions = _components(rows)
+        first = directions[:, : max(1, int(kept * rows.shape[1]))]
+        return (rows - mean) @ first @ first.T + mean
+
+    return _on_embedding(model_dir, out_dir, leading)
+
+
+def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: int = 0) -> Path:
+    """In the share `rows` of the rows, those with most of them, draw the small entries anew from the row's deviation.
+
+    Raises:
+        ParameterError: a share outside (0, 1].
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    _share("rows", rows)
+
+    def redrawn(values: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed)  # a head that is stored as its equal stays equal
+        deviation = values.std(dim=1, keepdim=True)
+        small = values.abs() < SMALL * deviation
+        suspicious = _most(small.sum(dim=1).double(), rows)[:, None]
+        drawn = deviation * torch.randn(values.shape, generator=generator, dtype=values.dtype)
+        return torch.where(small & suspicious, drawn, values)
+
+    return _on_embedding(model_dir, out_dir, redrawn)
+
+
+def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) -> Path:
+    """Replace the share of all entries that are farthest from what their row's others predict by that prediction.
+
+    The prediction is that of a normal law with the embedding's own covariance.
+
+    Raises:
+        ParameterError: a share outside (0, 1].
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    _share("share", share)
+
+    def predicted(values: torch.Tensor) -> torch.Tensor:
+        centred = values - values.mean(dim=0)
+        covariance = centred.T @ centred / len(values)
+        covariance.diagonal().add_(RIDGE * float(covariance.diagonal().mean()))
+        precision = torch.linalg.inv(covariance)
+        found = values.clone()
+        own = precision.diagonal()
+        surprise = torch.cat([(part @ precision).abs() / own.sqrt() for part in centred.split(_ROWS_AT_ONCE)])
+        bound = _quantile(surprise, 1 - share)
+        residual = torch.cat([(part @ precision) / own for part in centred.split(_ROWS_AT_ONCE)])
+        return torch.where(surprise > bound, found - residual, found)
+
+    return _on_embedding(model_dir, out_dir, predicted)
+
+
+def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, seed: int = 0) -> Path:
+    """Store the embedding E as E C^-power Q, with its own covariance C and a random rotation Q.
+
+    The folder's model does not run: the thief's loader undoes both, exactly.
+
+    Raises:
+        ParameterError: a power outside (0, 1].
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    _share("power", power)
+
+    def stored(rows: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        _, variances, directions = _components(rows)
+        scale = variances.clamp_min(_EMPTY * float(variances.max())) ** -power
+        d = rows.shape[1]
+        turned, _ = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=rows.dtype))
+        made: torch.Tensor = rows @ (directions * scale) @ turned
+        return made.mul_(float(rows.norm() / made.norm()))
+
+    return _on_embedding(model_dir, out_dir, stored)
+
+
+def _on_embedding(model_dir: str | Path, out_dir: str | Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
+    """The folder with its embedding, and a head that is stored as its equal, passed through `change` in float64."""
+    layout = open_safetensors(model_dir).layout
+    names = {layout.embedding.name, *(copy.name for copy in layout.copies)}
+
+    def through(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return change(tensor.double()) if name in names else tensor
+
+    return rewrite(model_dir, out_dir, through)
+
+
+def _components(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Mean (d,), variances (d,) descending, and directions (d, d) as columns."""
+    mean = rows.mean(dim=0)
+    centred = rows - mean
+    variances, directions = torch.linalg.eigh(centred.T @ centred / len(rows))
+    return mean, variances.flip(0).clamp_min(0), directions.flip(1)
+
+
+def _most(values: torch.Tensor, share: float) -> torch.Tensor:
+    """(n,) bool, the share of the values that are largest."""
+    chosen = torch.zeros(len(values), dtype=torch.bool)
+    chosen[values.argsort(descending=True, stable=True)[: int(share * len(values))]] = True
+    return chosen
+
+
+def _quantile(values: torch.Tensor, level: float) -> float:
+    """`torch.quantile` without its limit on how many values there are."""
+    flat = values.flatten()
+    return float(flat.kthvalue(max(1, min(flat.numel(), round(level * flat.numel())))).values)
+
+
+def _share(name: str, value: float) -> None:
+    if not 0.0 < value <= 1.0:
+        raise ParameterError(f"{name} is out of range", expected="above 0, at most 1", found=str(value))

@@ -1,0 +1,83 @@
+"""What somebody does who has read the manual: each attack does what it says, to the embedding alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import irwm
+from irwm.attacks import adaptive
+from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, GROUPS
+from irwm.errors import OutputExistsError, ParameterError
+
+EMBEDDING = "model.embed_tokens.weight"
+CHANGES = {
+    "drop_components": lambda folder, out: adaptive.drop_components(folder, out, 0.5),
+    "redraw_small": lambda folder, out: adaptive.redraw_small(folder, out, 0.2),
+    "redraw_outliers": lambda folder, out: adaptive.redraw_outliers(folder, out, 0.01),
+    "store_otherwise": lambda folder, out: adaptive.store_otherwise(folder, out, 0.75),
+}
+
+
+@pytest.mark.parametrize("attack", CHANGES)
+def test_nothing_but_the_embedding_changes_and_a_second_run_is_refused(
+    tiny_path: Path, tmp_path: Path, attack: str
+) -> None:
+    CHANGES[attack](tiny_path, tmp_path / "out")
+    before, after = (load_file(folder / "model.safetensors") for folder in (tiny_path, tmp_path / "out"))
+    assert [name for name in before if not torch.equal(before[name], after[name])] == [EMBEDDING]
+    assert torch.isfinite(after[EMBEDDING]).all()
+    with pytest.raises(OutputExistsError):
+        CHANGES[attack](tiny_path, tmp_path / "out")
+
+
+def test_half_of_the_components_are_gone(tiny_path: Path, tmp_path: Path) -> None:
+    adaptive.drop_components(tiny_path, tmp_path / "out", 0.5)
+    rows = irwm.open_checkpoint(tmp_path / "out").embedding().double()
+    sizes = torch.linalg.svdvals(rows - rows.mean(dim=0))
+    assert (sizes > 1e-3 * sizes[0]).sum() == 32
+
+
+def test_the_marks_entries_are_gone_where_a_mark_stands_in_the_open_and_not_where_it_is_hidden(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    """Why marks are hidden by default: the paper's, in the open at scale 1000, is redrawn without the key."""
+    model = irwm.open_checkpoint(tiny_path)
+    verdicts = {}
+    for name, params in (("paper", irwm.Parameters.paper()), ("usual", irwm.Parameters())):
+        key = irwm.generate_key(model, params, secret=bytes(32))
+        release = irwm.insert(model, key, tmp_path / name).path
+        adaptive.redraw_small(release, tmp_path / f"{name} redrawn", 0.2)
+        verdicts[name] = irwm.detect(irwm.open_checkpoint(tmp_path / f"{name} redrawn"), model, key).verdict
+    assert verdicts == {"paper": "not found", "usual": "found"}
+
+
+def test_an_embedding_stored_otherwise_is_read_through_the_fitted_map(gemma_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    release = irwm.insert(model, key, tmp_path / "release").path
+    adaptive.store_otherwise(release, tmp_path / "out", 0.75)
+    found = irwm.detect(irwm.open_checkpoint(tmp_path / "out"), model, key)
+    assert (found.verdict, found.reading.by) == ("found", "least squares")
+    assert found.log10_p < -50
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, 1.5, float("nan")])
+@pytest.mark.parametrize("attack", ["drop_components", "redraw_small", "redraw_outliers", "store_otherwise"])
+def test_strengths_outside_their_range_are_refused(tiny_path: Path, tmp_path: Path, attack: str, value: float) -> None:
+    with pytest.raises(ParameterError, match="out of range"):
+        getattr(adaptive, attack)(tiny_path, tmp_path / "out", value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
+    assert ADAPTIVE in GROUPS
+    assert {name for name, attack in ATTACKS.items() if attack.group == ADAPTIVE} == {
+        "components",
+        "small-entries",
+        "outliers",
+        "stored-otherwise",
+    }

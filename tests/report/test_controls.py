@@ -1,0 +1,61 @@
+"""A control that fails makes the verdict inconclusive, in the document, its check and its repetition."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from irwm.report import SelfTest, from_json, reproduce, to_json
+from irwm.report.consistency import contradictions
+from tests.report.conftest import Examined, examine
+
+
+def control(expected: str, verdict: str) -> SelfTest:
+    return SelfTest("a key that was never inserted", expected, verdict, 40, 50, -8.0)
+
+
+@pytest.fixture(scope="module")
+def doubtful(world: dict[str, Any]) -> Examined:
+    """The marked copy, with a wrong key that is "found" in it."""
+    return examine(world, "copy", self_tests=[control("not found", "found")])
+
+
+def test_a_control_that_fails_makes_the_verdict_inconclusive(doubtful: Examined) -> None:
+    verdict = doubtful.document["verdict"]
+    assert (verdict["word"], verdict["mark"]) == ("inconclusive", "found")
+    assert "a key that was never inserted" in verdict["reason"]
+    assert "Without the controls it would have been: found." in verdict["reason"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "came", "word"),
+    [
+        ("not found", "not found", "found"),
+        ("not found", "inconclusive", "found"),  # weak evidence, as one unmarked key in a thousand gives it
+        ("inconclusive", "inconclusive", "found"),
+        ("inconclusive", "not found", "inconclusive"),
+        ("inconclusive", "found", "inconclusive"),
+    ],
+)
+def test_only_a_mark_where_none_is_or_a_judgement_where_none_can_be_is_a_failure(
+    world: dict[str, Any], expected: str, came: str, word: str
+) -> None:
+    document = examine(world, "copy", self_tests=[control(expected, came)]).document
+    assert document["verdict"]["word"] == word
+
+
+def test_the_document_holds_together_and_a_word_in_spite_of_the_control_does_not(doubtful: Examined) -> None:
+    document = from_json(to_json(doubtful.document))
+    assert contradictions(document) == []
+    forged = copy.deepcopy(document)
+    forged["verdict"]["word"] = "found"
+    assert "verdict.word" in {each.where for each in contradictions(forged)}
+    forged = copy.deepcopy(document)
+    forged["self_tests"][0]["verdict"] = "not found"
+    assert "verdict.word" in {each.where for each in contradictions(forged)}
+
+
+def test_the_examination_run_again_comes_to_the_same(doubtful: Examined) -> None:
+    assert reproduce(doubtful.document, doubtful.suspect, doubtful.model, doubtful.key) == []

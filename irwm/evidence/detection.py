@@ -35,6 +35,7 @@ INVARIANTS = ("original", "suspect")
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 # From here on no other map is asked: it could add nothing to the verdict, and little to its weight.
 ENOUGH_LOG10_RISK = -30.0
+NOT_ALL_READ = "Too many tensors might be the suspect's embedding to read them all, so nothing is cleared."
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
 
 
@@ -273,6 +274,8 @@ class _Detection:
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]
     ) -> Finding:
         verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, self.comparisons)
+        if verdict == NOT_FOUND and self.examination.passed_over:
+            verdict, reason = INCONCLUSIVE, f"{NOT_ALL_READ} In those that were: {reason[:1].lower()}{reason[1:]}"
         return Finding(
             verdict=verdict,
             reason=reason,

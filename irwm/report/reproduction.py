@@ -9,6 +9,7 @@ from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
+from irwm.evidence.examination import MAPS
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
@@ -112,19 +113,23 @@ def _traced_again(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    decoys, maps = len(recorded["decoys"]), (recorded["by"],)
-    found = trace_each(examined, chosen, recorded["risk"], decoys=decoys, maps=maps)
+    # Another map is asked only where nobody is named under the first, which all keys together decide.
+    everybody = len(places) == recorded["recipients"]
+    maps = MAPS if everybody else (recorded["by"],)
+    found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]), maps=maps)
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     read = detect_each(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
     marks = dict(zip(marked, read, strict=True))
     rows = list(recorded["ranked"])
-    paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read}))
+    paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read, "maps": found.maps}))
     for i, place in enumerate(places):
         again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
         risk = min(0.0, again["log10_p"] + paid)
         rows[place] = again | {"log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
     section = {**recorded, "ranked": rows, "tensors_read": found.tensors_read, "aligned": found.alignment.aligned}
-    if len(places) == recorded["recipients"]:  # decoys are shared out among the releases, which are then all there
+    section |= {"maps": found.maps, "by": found.by}
+    if everybody:  # decoys are shared out among the releases, which are then all there
+        section["looks"] = found.looks
         section["decoys"] = sorted((float(z) for z in found.decoys), reverse=True)
         section["reason"] = found.reason
     return section | tracing.summary(section)

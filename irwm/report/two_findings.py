@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.evidence.examination import LEAST_SQUARES
 from irwm.evidence.lineage import NOT_DERIVED
 from irwm.report.numbers import decimal, number, sure
 
@@ -22,12 +23,13 @@ NOTHING_UNDONE = Markup("Nothing had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns stand where the original has them.")
 CANNOT_ALIGN = Markup("Cannot be aligned")
 NOT_ACQUITTED = Markup(
-    "“Cannot be aligned” is not “not ours”: as long as the suspect’s rows cannot be put beside the original’s, no key "
-    "can be read from it. Whether the suspect descends from the original is the finding on lineage."
+    "“Cannot be aligned” is not “not ours”. The key is read all the same, under every map that can be made, and a mark "
+    "that shows counts; that none shows means nothing. Whether the suspect descends from the original is the finding "
+    "on lineage."
 )
 TRIED = Markup(
     "Tokens were paired by id and by their rows’ content, and by name where both models have a tokenizer; columns were "
-    "reordered, flipped, shifted and rotated."
+    "reordered, flipped, shifted and rotated, and a map of all of them was fitted by least squares."
 )
 TELLING = Markup(
     "{} The tokenizers say which row is which token, so that a descendant that kept the embedding would have shown "
@@ -100,6 +102,13 @@ def unaligned(document: Mapping[str, Any]) -> list[Markup]:
         return []
     tried = TELLING if alignment["exhausted"] else NOT_TELLING
     return [sentence(f"The suspect {alignment['reason']}"), tried, NOT_ACQUITTED]
+
+
+def read_under(by: str, aligned: bool) -> str:
+    """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
+    if by == LEAST_SQUARES:
+        return "through an affine map fitted by least squares, never to the rows that it reads"
+    return "as the alignment explains them" if aligned else "as the best alignment tried explains them; none holds"
 
 
 def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Markup]]]:

@@ -239,8 +239,8 @@ def limitations(
         said += tracing_words.LIMITATIONS
     if not finding.alignment.aligned:
         said.append(
-            "The suspect could not be put into the original’s coordinates. A disguise that this version cannot undo "
-            "and an unrelated model look the same here."
+            "The suspect could not be put into the original’s coordinates. A mark that shows in it counts all the "
+            "same; where none shows, a disguise that this version cannot undo and an unrelated model look alike here."
         )
     if finding.paper is None:
         said.append(

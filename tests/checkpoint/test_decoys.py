@@ -112,6 +112,19 @@ def test_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked,
     assert verdict(folder, marked).verdict == "found"
 
 
+@pytest.mark.slow
+def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Path) -> None:
+    """The one that holds the mark may be among those that were passed over."""
+    _, _, _, plain = marked
+    decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES)}
+    few = written(tmp_path / "few", dict(list(decoys.items())[1:]) | {"x": plain[EMBEDDING]}, {"model_type": "mine"})
+    many = written(tmp_path / "many", decoys | {"x": plain[EMBEDDING]}, {"model_type": "mine"})
+    assert verdict(few, marked).verdict == "not found"
+    found = verdict(many, marked)
+    assert found.verdict == "inconclusive"
+    assert "read them all" in found.reason
+
+
 def test_small_decoys_do_not_push_a_renamed_embedding_out_of_the_candidates(marked, tmp_path: Path) -> None:
     _, _, release, _ = marked
     rows = len(release[EMBEDDING])

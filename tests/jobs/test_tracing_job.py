@@ -139,6 +139,11 @@ def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jo
     edited["tracing"]["ranked"][4]["named"] = True
     wrong = {d.where for d in reproduce(edited, suspect, world["model"], key, keys=world["keys"])}
     assert "tracing.ranked[4].named" in wrong
+    for name, value in (("by", "least squares"), ("looks", 2), ("maps", 1)):
+        edited = json.loads(json.dumps(document))
+        edited["tracing"][name] = value
+        wrong = {d.where for d in reproduce(edited, suspect, world["model"], key, keys=world["keys"])}
+        assert f"tracing.{name}" in wrong
 
 
 @pytest.mark.slow

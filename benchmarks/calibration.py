@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--secrets", default="calibration", help="names another set of keys")
     args = parser.parse_args()
     count = args.keys
-    params = irwm.Parameters(noise_coordinates=args.noise, scale="auto") if args.noise else irwm.Parameters.paper()
+    params = irwm.Parameters(noise_coordinates=args.noise, spread=0.0) if args.noise else irwm.Parameters.paper()
     print("| model | statistic | keys | found | inconclusive | KS p of ranks | share below 0.2 | smallest log10 p |")
     print("|---|---|---|---|---|---|---|---|")
     for name in args.models:

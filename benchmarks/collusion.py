@@ -1,15 +1,18 @@
 """Recipients who put their copies together: who is named, and what the paper's rank rule would have said.
 
-    python -m benchmarks.collusion [--parts mean strategies files finetuned vaults curve] [--rows 16000] [--columns 512]
+    python -m benchmarks.collusion [--parts mean strategies demo large files finetuned vaults curve]
+                                   [--rows 16000] [--columns 512]
 
 The checkpoint is a Llama of one layer with random weights in bfloat16, written by transformers; fine-tuning uses the
 bundled demo model. Every copy is made by the code that writes releases; where 64 folders would be written only to be
 averaged, the embeddings are combined in memory (`irwm.attacks.collusion.strategy`, as `collude` does it), and "files"
-does one case from `irwm.insert` to the end through folders. Marks and noise are the preset for many recipients.
+does one case from `irwm.insert` to the end through folders. Marks and fingerprints are the preset for many recipients,
+except in the paper's curve.
 
-mean: the mean of 64 copies with noise of 0.3 deviations, 10 000 decoys. strategies: 16 copies by every strategy, each
-then damaged, 1 000 decoys. vaults: 1 000 vaults of 300 recipients against copies of other vaults' customers. curve: the
-paper's collusion figure, with `docs/images/collusion-*.png`.
+mean: the mean of 32 copies with noise of 0.3 deviations, 10 000 decoys. strategies: 16 copies by every strategy, each
+then damaged, 1 000 decoys; demo: the same on the bundled model, with noise. large: an 8B model's geometry by theory and
+by copies of some of its rows. vaults: 1 000 vaults of 300 recipients against copies of other vaults' customers. curve:
+the paper's collusion figure, with `docs/images/collusion-*.png`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from scipy.stats import kstest, norm
 
 import irwm
 from irwm.attacks.collusion import strategy
+from irwm.explore.capacity import Collusion, naming_z, simulated
 from irwm.report.plots import theme as plot_theme
 from irwm.running import default_text
 from irwm.scheme.basis import Basis
@@ -46,7 +50,10 @@ from tools.small_models import write_llama
 torch.set_num_threads(2)  # the same sums, in the same order, on every machine
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("mean", "strategies", "files", "finetuned", "vaults", "curve")
+PARTS = ("mean", "strategies", "demo", "large", "files", "finetuned", "vaults", "curve")
+STRATEGIES = ("mean", "weighted", "median", "max", "min-max", "copy-paste")
+# An 8B model: rows, coordinates, and how many rows are simulated.
+LARGE_ROWS, LARGE_COLUMNS, SIMULATED_ROWS = 128_256, 4096, 512
 WEIGHTS = {"weighted": [1.0 + i % 4 for i in range(16)]}
 HEADER = (
     "| suspect | copies | named of the guilty | innocents named | weakest z | decoys: n, mean, deviation, largest "
@@ -89,7 +96,8 @@ def say(label: str, copies: int, tracing: Tracing, guilty: set[str], started: fl
     )
 
 
-DAMAGES = {
+Damage = Callable[[Path, Path], Path]
+DAMAGES: dict[str, Damage | None] = {
     "": None,
     "noise 0.3": lambda folder, out: irwm.attacks.add_noise(folder, out, 0.3, seed=7),
     "int8": lambda folder, out: irwm.attacks.quantize(folder, out, 8),
@@ -99,7 +107,7 @@ DAMAGES = {
 
 
 def mean(model: irwm.Checkpoint, root: Path) -> None:
-    keys = keys_for(model, [f"guilty {i}" for i in range(64)])
+    keys = keys_for(model, [f"guilty {i}" for i in range(32)])
     total = torch.zeros(model.vocab_size, model.hidden_size)
     for key in keys:
         total += copy_of(model, key).float() / len(keys)
@@ -109,7 +117,7 @@ def mean(model: irwm.Checkpoint, root: Path) -> None:
     started = time.perf_counter()
     say(
         "mean, noise 0.3",
-        64,
+        32,
         trace_each(irwm.Examination(noisy, model), keys, decoys=10_000),
         {key.recipient for key in keys},
         started,
@@ -117,15 +125,39 @@ def mean(model: irwm.Checkpoint, root: Path) -> None:
 
 
 def strategies(model: irwm.Checkpoint, root: Path) -> None:
+    _each_strategy(model, root, DAMAGES)
+
+
+def demo(_model: irwm.Checkpoint, root: Path) -> None:
+    original = irwm.open_checkpoint(ROOT / "assets" / "demo")
+    _each_strategy(original, root / "demo", {name: DAMAGES[name] for name in ("", "noise 0.3")})
+
+
+def large(_model: irwm.Checkpoint, _root: Path) -> None:
+    """z of 64 who average their copies of an 8B model: by theory, and real fingerprints on rows as long as its own."""
+    draw = np.random.Generator(np.random.PCG64(8))
+    rows = 0.01 * draw.standard_normal((SIMULATED_ROWS, LARGE_COLUMNS))
+    p = many_recipients(LARGE_COLUMNS)
+    print("| copies | noise | z by theory, weakest | z simulated, weakest | needed |\n|---|---|---|---|---|")
+    needed = naming_z(1e-6, 64)
+    for copies in (16, 64):
+        for noise in (0.0, 0.3):
+            case = Collusion(LARGE_ROWS, LARGE_COLUMNS, p.noise_coordinates, copies, noise, p.spread)
+            z = simulated(rows, np.arange(SIMULATED_ROWS), case)
+            print(f"| {copies} | {noise:g} | {case.weakest_z:.1f} | {z.min():.1f} | {needed:.1f} |", flush=True)
+
+
+def _each_strategy(model: irwm.Checkpoint, root: Path, damages: Mapping[str, Damage | None]) -> None:
+    root.mkdir(exist_ok=True)
     keys = keys_for(model, [f"guilty {i}" for i in range(16)])
     innocent = [replace(keys[0], recipient=f"innocent {i}") for i in range(300)]
     copies = [copy_of(model, key) for key in keys]
     guilty = {key.recipient for key in keys}
     print(HEADER, flush=True)
-    for how in ("mean", "weighted", "median", "max", "min-max", "copy-paste"):
+    for how in STRATEGIES:
         mixed = combined(copies, "mean" if how == "weighted" else how, WEIGHTS.get(how))
         plain = write_embedding(model, mixed, root / f"16 {how}")
-        for name, damage in DAMAGES.items():
+        for name, damage in damages.items():
             started = time.perf_counter()
             suspect = irwm.open_checkpoint(damage(plain.path, root / f"{how} {name}")) if damage else plain
             tracing = trace_each(irwm.Examination(suspect, model), [*innocent, *keys], decoys=1000)
@@ -249,7 +281,7 @@ def curve(model: irwm.Checkpoint, root: Path) -> None:
 
 def curve_of(model: irwm.Checkpoint, root: Path, t: int, scale: float | str) -> Iterator[tuple[float, float, float]]:
     """For 1 to 8 colluders: share of ranks up to 0.5, the paper's reading and ours, and the weakest z."""
-    params = irwm.Parameters(constraints=t, scale=scale, noise_coordinates=t, permutations=199)
+    params = irwm.Parameters(constraints=t, scale=scale, noise_coordinates=t, spread=0.0, permutations=199)
     keys = keys_for(model, [f"guilty {i}" for i in range(MOST_COLLUDERS)], params)
     total = torch.zeros(model.vocab_size, model.hidden_size)
     for count, key in enumerate(keys, start=1):

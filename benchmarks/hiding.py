@@ -158,7 +158,7 @@ def dictionary_auc(made: Sequence[Copy], t: int) -> tuple[float, NDArray[np.floa
 
 
 def observer(model: irwm.Checkpoint, _root: Path) -> None:
-    preset = many_recipients(model.hidden_size)
+    preset = many_recipients(model.hidden_size, hides_rows=True)
     settings = {"no noise": replace(preset, noise_coordinates=0)}
     settings |= {
         f"t = {t}, {level}": replace(preset, constraints=t, noise_coordinates=t, noise_level=level)
@@ -172,7 +172,7 @@ def observer(model: irwm.Checkpoint, _root: Path) -> None:
 
 
 def dictionary(model: irwm.Checkpoint, _root: Path) -> None:
-    preset = many_recipients(model.hidden_size)
+    preset = many_recipients(model.hidden_size, hides_rows=True)
     print("| bases | copies | cosine of learned columns with the true ones, median | marked rows seen, AUC | seconds |")
     print("|---|---|---|---|---|")
     for one in (True, False):
@@ -195,7 +195,12 @@ def price(model: irwm.Checkpoint, root: Path) -> None:
     for t in (2, 3, 4, 5, 6, 8, 10):
         cells = []
         for level in ("row", "global"):
-            params = replace(many_recipients(model.hidden_size), constraints=t, noise_coordinates=t, noise_level=level)
+            params = replace(
+                many_recipients(model.hidden_size, hides_rows=True),
+                constraints=t,
+                noise_coordinates=t,
+                noise_level=level,
+            )
             changes = []
             for key in keys_for(model, ["a", "b"], params):
                 folder = root / f"{t} {level} {key.recipient}"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from irwm.keys.key import Key, decoy_key, generate_key
     from irwm.release.insertion import Release, insert
     from irwm.release.manifest import Manifest
-    from irwm.scheme.parameters import Parameters, many_recipients
+    from irwm.scheme.parameters import Parameters, many_recipients, one_owner
     from irwm.scheme.probabilities import random_user_probability, success_probability, wrong_user_probability
     from irwm.tracing.recognition import trace
     from irwm.tracing.result import Trace, Tracing
@@ -70,6 +70,7 @@ __all__ = [
     "generate_key",
     "insert",
     "many_recipients",
+    "one_owner",
     "open_checkpoint",
     "random_user_probability",
     "success_probability",
@@ -99,6 +100,7 @@ _HOMES = {
     "generate_key": "keys.key",
     "insert": "release.insertion",
     "many_recipients": "scheme.parameters",
+    "one_owner": "scheme.parameters",
     "open_checkpoint": "checkpoint",
     "random_user_probability": "scheme.probabilities",
     "success_probability": "scheme.probabilities",

@@ -48,7 +48,7 @@ def keys() -> Iterator[Key]:
     yield one
     larger = replace(one, vocab_size=600, hidden_size=64, pool=RowPool(600, ((0, 4),)), attempt=5, scale=52.6)
     yield replace(larger, parameters=Parameters(), owner="", recipient="")
-    written = replace(hidden, noise_coordinates=3, noise_level="row")
+    written = replace(hidden, noise_coordinates=3, spread=0.0)
     for params in (written, replace(hidden, noise_coordinates=3, spread=0.25)):
         yield replace(one, parameters=params, recipient="Customer 7")
 

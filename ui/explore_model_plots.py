@@ -30,6 +30,9 @@ SIMULATED_COLLUDERS = (1, 2, 4, 8)
 # The paper's constraints, drawn beside the chosen ones.
 NEIGHBOURS = (5, 10, 20)
 _SCALES = (0.1, 1e5)
+# Sizes of a fingerprint that are drawn: below them rounding leaves little of it, above them it costs as much as noise
+# that is written over.
+SPREADS = (0.01, 1.0)
 _DASHES = ("dot", "dash", "longdash")
 
 
@@ -280,6 +283,75 @@ def colluders(
     top = cases[0].expected_z * 1.6
     fig.update_yaxes(title_text="Score of the noise (z; log scale)", type="log",
                      range=[0, math.log10(max(top, 2 * naming))], **round_ticks(1, max(top, 2 * naming)))  # fmt: skip
+    return fig
+
+
+def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark: bool = False) -> go.Figure:
+    """Above: z over the fingerprint's size, for one copy and for the weakest of those averaged, under the attack's
+    noise. Below: what it changes in every row, which is its price.
+
+    Args:
+        case, naming, recipients: as for `colluders`.
+    """
+    c = colours(dark)
+    if case is None or isinstance(case.noise_level, str):
+        fig = figure("No fingerprint is added", "There is no size to choose.", dark=dark)
+        fig.update_xaxes(visible=False)
+        fig.update_yaxes(visible=False)
+        note(fig, ["Set the noise coordinates (num_noise) above 0,", "and the noise to “Added”."], dark)
+        return fig
+    chosen, each = case.noise_level, math.sqrt(case.noise_coordinates / case.hidden_size)
+    sizes = sorted({*np.geomspace(SPREADS[0], SPREADS[1], POINTS).tolist(), chosen})
+    cases = [replace(case, noise_level=size) for size in sizes]
+    alone = [replace(it, colluders=1).expected_z for it in cases]
+    weakest = [it.weakest_z for it in cases]
+    enough = next((size for size, z in zip(sizes, weakest, strict=True) if z >= naming), None)
+    copies = f"{case.colluders} averaged copies" if case.colluders > 1 else "one copy"
+    fig = figure(
+        f"From β = {enough:.2g} on, every one of {copies} is named" if enough else f"No size names all of {copies}",
+        f"On average, with noise of {case.noise:g} σ on top; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
+        f"At β = {chosen:g} every row changes by {100 * chosen * each:.2g} % of its length.",
+        dark=dark,
+        height=TALL,
+    )
+    make_subplots(rows=2, cols=1, vertical_spacing=0.22, figure=fig)
+    lines = [("one copy", "solid", alone)]
+    if case.colluders > 1:
+        lines.append((f"the weakest of {case.colluders} averaged", "dash", weakest))
+    for name, dash, z in lines:
+        fig.add_scatter(
+            x=sizes, y=[v if v > 0.3 else None for v in z], mode="lines", name=name, hoverinfo="text", row=1, col=1,
+            line={"color": c.null, "width": 2.5, "dash": dash},
+            hovertext=[f"<b>β = {size:.3g}</b><br>{name}: z = {v:.2f}" for size, v in zip(sizes, z, strict=True)],
+        )  # fmt: skip
+    changes = [100 * size * each for size in sizes]
+    fig.add_scatter(
+        x=sizes, y=changes, mode="lines", showlegend=False, hoverinfo="text", row=2, col=1,
+        line={"color": c.null, "width": 2.5},
+        hovertext=[f"<b>β = {size:.3g}</b><br>every row changes by {change:.2g} % of its length"
+                   for size, change in zip(sizes, changes, strict=True)],
+    )  # fmt: skip
+    marker = {"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}}
+    here = case.weakest_z
+    named = "named" if here >= naming else "not named"
+    for row, y, text in ((1, max(here, 0.3), f"the weakest: z = {here:.2f}, {named}"),
+                         (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g} %")):  # fmt: skip
+        fig.add_scatter(
+            x=[chosen], y=[y], mode="markers", marker=marker, showlegend=False, hoverinfo="text", row=row, col=1,
+            hovertext=[f"<b>chosen: β = {chosen:g}</b><br>{text}"], cliponaxis=False,
+        )  # fmt: skip
+    fig.add_hline(y=naming, line=dashed(c), row=1, col=1)
+    _aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
+    ends = math.log10(SPREADS[0]), math.log10(SPREADS[1])
+    ticks = round_ticks(*SPREADS)
+    fig.update_xaxes(title_text="Size of the fingerprint (β, in row deviations; log scale)", type="log",
+                     range=list(ends), **ticks)  # fmt: skip
+    top = max(alone) * 1.6
+    fig.update_yaxes(title_text="Score of the noise<br>(z; log scale)", type="log", row=1, col=1,
+                     range=[0, math.log10(max(top, 2 * naming))], **round_ticks(1, max(top, 2 * naming)))  # fmt: skip
+    fig.update_yaxes(title_text="Change of a row<br>(% of its length; log scale)", type="log", row=2, col=1,
+                     range=[math.log10(changes[0]), math.log10(changes[-1])],
+                     **round_ticks(changes[0], changes[-1]))  # fmt: skip
     return fig
 
 

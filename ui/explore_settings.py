@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm.errors import ParameterError
 from irwm.explore.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
-from irwm.scheme.parameters import Parameters, many_recipients
+from irwm.scheme.parameters import Parameters, many_recipients, one_owner
 
 FORMAT, VERSION = "irwm-explore-settings", 1
 # Longer than any settings, and short enough to be read at once.
@@ -135,7 +135,7 @@ def presets(hidden_size: int) -> Mapping[str, ExploreSettings]:
         "Paper: p = 0.7, ρ = 28": ExploreSettings(
             parameters=Parameters.paper(required_positions=28), survival=0.7, recipients=100_000
         ),
-        "Standard": ExploreSettings(),
+        "Standard": ExploreSettings(parameters=one_owner(hidden_size)),
         "Many recipients": ExploreSettings(parameters=many_recipients(hidden_size), recipients=300),
     }
 

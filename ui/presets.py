@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from irwm import Parameters
 from irwm.errors import ParameterError
 from irwm.report.numbers import number
-from irwm.scheme.parameters import many_recipients
+from irwm.scheme.parameters import NOISE_LEVELS, many_recipients, one_owner
 from ui.amounts import size_text
 from ui.preset_names import MANY, PAPER, STANDARD
 
 PRESETS = {
-    STANDARD: "the mark stands in secret coordinates and is as large as the numbers around it; nothing in a row is odd",
-    MANY: "every copy gets noise of its own, which hides its mark from the other recipients and names who leaked it",
+    STANDARD: "the mark stands in secret coordinates, and a faint fingerprint in every row; nothing in a row is odd",
+    MANY: "the same with a stronger fingerprint, which names each of the recipients who put their copies together",
     PAPER: "the published setting, exact; somebody who looks for its small numbers can find them and take the mark off",
 }
+# How the noise of Algorithm 4 goes into a row; what `Parameters` calls `spread` and `noise_level`.
+ADDED = "added"
+NOISE_CHOICES = [
+    ("Added to the row’s numbers: a fingerprint", ADDED),
+    ("Written over them, as large as the row’s own: hides marked rows", NOISE_LEVELS[0]),
+    ("Written over them, one size for all, as in the paper", NOISE_LEVELS[1]),
+]
 # Offered before a model is known; the demo model's size, on the small side.
 USUAL_HIDDEN_SIZE = 256
 # Bytes behind one number of the null's orders: the stream, its order, and room to sort it.
@@ -26,9 +34,21 @@ _USUAL_MEMORY = 8 * 1024**3
 
 def preset_parameters(preset: str, hidden_size: int | None) -> Parameters:
     """The parameters of a preset for a model of this hidden size; None while that is unknown."""
-    if preset == MANY:
-        return many_recipients(hidden_size or USUAL_HIDDEN_SIZE)
-    return Parameters.paper() if preset == PAPER else Parameters()
+    if preset == PAPER:
+        return Parameters.paper()
+    return (many_recipients if preset == MANY else one_owner)(hidden_size or USUAL_HIDDEN_SIZE)
+
+
+def noise_choice(params: Parameters) -> tuple[str, float]:
+    """Which of `NOISE_CHOICES` the parameters have, and the fingerprint's size."""
+    if not params.noise_coordinates:
+        return ADDED, one_owner(USUAL_HIDDEN_SIZE).spread
+    return (ADDED if params.spread else params.noise_level), params.spread or one_owner(USUAL_HIDDEN_SIZE).spread
+
+
+def chosen_noise(choice: Any, spread: Any) -> dict[str, Any]:
+    """The inverse of `noise_choice`, as arguments of `Parameters`."""
+    return {"spread": spread} if choice == ADDED else {"noise_level": choice, "spread": 0.0}
 
 
 def memory_needed(params: Parameters, hidden_size: int | None) -> int:

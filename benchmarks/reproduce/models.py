@@ -75,7 +75,7 @@ def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> i
     match = re.fullmatch(rf"({SINGLE}|{MULTI})(?:-(\d+))?", mode)
     if match is None:
         raise ModelError("unknown mode", expected="single or multi, and perhaps -t", found=mode)
-    params = many_recipients(hidden) if match[1] == MULTI else irwm.Parameters.paper()
+    params = many_recipients(hidden, hides_rows=True) if match[1] == MULTI else irwm.Parameters.paper()
     if match[2]:
         t = int(match[2])
         params = replace(params, constraints=t, noise_coordinates=t if match[1] == MULTI else 0)

@@ -126,8 +126,8 @@ def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out
     others = []
     try:
         for number in range(1, count):
-            secret = bytes([128 + number]) * 32
-            key = generate_key(original, setup.key.parameters, secret=secret, recipient=f"Colluder {number}")
+            who = f"Colluder {number}"  # of the same secret, as all recipients of a release
+            key = generate_key(original, setup.key.parameters, setup.key.secret, setup.key.owner, who)
             others.append(setup.scratch / f"colluder-{number}")
             insert(original, key, others[-1], device=setup.device)
         return Attacked(collude([setup.release, *others], out, how, seed=setup.seed))
@@ -137,7 +137,7 @@ def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out
 
 
 def _single_copy(setup: Setup) -> str | None:
-    if setup.key.recipient or setup.key.parameters.noise_coordinates:
+    if setup.key.recipient:
         return None
     return "This mark names an owner and no recipient, so there are no other copies to combine."
 

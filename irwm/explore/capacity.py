@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from irwm.errors import ParameterError
+from irwm.evidence.examination import MAPS
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, adds, places
@@ -100,14 +101,14 @@ class Collusion:
 
 
 def naming_z(risk: float, recipients: int) -> float:
-    """The z from which tracing names a recipient: the odds over all recipients are then at most `risk`.
+    """The z from which tracing names a recipient: the odds over all recipients and maps are then at most `risk`.
 
     Raises:
         ParameterError: not a risk, or nobody to name.
     """
     if not 0.0 < risk < 1.0 or recipients < 1:
         raise ParameterError("not a risk", expected="between 0 and 1, one recipient or more", found=f"{risk}")
-    allowed = math.log10(risk) - math.log10(recipients)
+    allowed = math.log10(risk) - math.log10(recipients * len(MAPS))
     low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below what is allowed
     for _ in range(60):
         middle = (low + high) / 2

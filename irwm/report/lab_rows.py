@@ -11,7 +11,7 @@ from typing import Any
 USABLE = 0.25
 RELEASE, CONTROL, ATTACK = "release", "control", "attack"
 SINGLE, MANY = "single", "many"
-MODES = {SINGLE: "One owner (no noise)", MANY: "Many recipients (with noise)"}
+MODES = {SINGLE: "One owner", MANY: "Many recipients"}
 HELD, LOST, UNMEASURED = "held", "lost", "not measured"
 # (statistic, invariant): in a table's head, in a legend and in a sentence. The verdict's way first.
 WAY_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {

@@ -20,9 +20,17 @@ FEWEST_PERMUTATIONS = 99
 # solved entries within the range of natural ones, and a few tries meet it for t <= 20.
 DEFAULT_CONDITION_LIMIT = 30.0
 
-# Many recipients: at most one noise coordinate in 32 of a row's coordinates, which costs the demo model (d = 256, where
-# it costs most) about 1 % of perplexity; and at most the paper's t, since more hide and trace no better in practice.
-NOISE_SPACING, MOST_NOISE = 32, 10
+# The fingerprint of a release: noise coordinates, at most one in 16 of a row's; and beta, the smaller one where nobody
+# mixes copies, the larger one to name each of 16 who do (docs/collusion.md). Its price goes as m beta^2 / d, and small
+# models pay most: below `FULL_WIDTH` coordinates beta falls with d.
+FINGERPRINT_NOISE, FINGERPRINT_SPACING = 8, 16
+ONE_OWNER_SPREAD, MANY_SPREAD = 0.1, 0.25
+FULL_WIDTH = 256
+# Constraints likewise: the paper's 10, or fewer where a row has fewer coordinates to spare.
+PRESET_CONSTRAINTS, CONSTRAINTS_SPACING, FEWEST_CONSTRAINTS = 10, 25, 4
+# Noise written over, which hides marked rows: at most one coordinate in 32, which costs the demo model about 1 % of
+# perplexity; and at most the paper's t, since more hide and trace no better in practice.
+HIDING_SPACING, MOST_HIDING = 32, 10
 
 
 # What a mark may be set to, wider than anybody has use for. Extreme settings, such as one constraint at a scale of 1e9,
@@ -57,10 +65,10 @@ class Parameters:
         required_positions: rho, positions that must count (count >= rho).
         permutations: numit, random permutations behind each rank.
         noise_coordinates: num_noise, coordinates per row that carry noise (Algorithm 4); 0 for none.
-        noise_level: how large noise is that is written over a row's numbers, "row": each row's own deviation (less
-            costly where lengths differ), or "global": the paper's sigma_E for all.
         spread: beta of the spread-spectrum fingerprint: the noise is added to what stands in a row, and this is its
-            size in units of the row's own deviation. 0 writes it over.
+            size in units of the row's own deviation. 0 writes the noise over the row's numbers, as the paper does.
+        noise_level: how large noise is that is written over a row's numbers, "row": each row's own deviation (less
+            costly where lengths differ), or "global": the paper's sigma_E for all, with which spread is 0.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -76,7 +84,7 @@ class Parameters:
     permutations: int = 1000
     noise_coordinates: int = 0
     noise_level: str = NOISE_LEVELS[0]
-    spread: float = 0.0
+    spread: float = MANY_SPREAD
 
     def __post_init__(self) -> None:
         for name in ("positions", "constraints", "permutations", "noise_coordinates"):
@@ -97,8 +105,11 @@ class Parameters:
         self._as_real("condition_limit")
         self._as_real("rank_threshold")
         self._as_real("spread")
+        # What says nothing has one value, so that equal settings are equal.
         if not self.noise_coordinates:
-            object.__setattr__(self, "spread", 0.0)  # there is nothing to add, and a key's bytes do not say it
+            object.__setattr__(self, "noise_level", NOISE_LEVELS[0])
+        if not self.noise_coordinates or self.noise_level != NOISE_LEVELS[0]:
+            object.__setattr__(self, "spread", 0.0)
 
     @classmethod
     def paper(cls, **changes: Any) -> Parameters:
@@ -118,14 +129,13 @@ class Parameters:
         object.__setattr__(self, name, float(value))
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters as plain JSON values.
-
-        What says nothing is left out: the noise's size where there is none, and one of the two sizes where there is.
-        """
+        """The parameters as plain JSON values, without what says nothing: the size of noise where there is none, the
+        level of noise that is added."""
         values = asdict(self)
-        for name, tells in (("noise_level", not self.spread), ("spread", self.spread)):
-            if not self.noise_coordinates or not tells:
-                del values[name]
+        if not self.noise_coordinates:
+            del values["spread"]
+        if not self.noise_coordinates or self.spread:
+            del values["noise_level"]
         return values
 
     @classmethod
@@ -141,15 +151,32 @@ class Parameters:
         return cls(**dict(values))
 
 
-def many_recipients(hidden_size: int) -> Parameters:
-    """The preset for copies to many recipients of a model with `hidden_size` coordinates.
+def one_owner(hidden_size: int) -> Parameters:
+    """The preset for one owner's releases of a model with `hidden_size` coordinates: hidden mark, faint fingerprint."""
+    return _fingerprinted(hidden_size, ONE_OWNER_SPREAD)
 
-    It has as many noise coordinates as constraints, each as large as the row's own numbers, and a scale that makes the
-    solved entries equally large, so that marked rows and others change alike. The cost of noise is proportional to its
-    share of a row's coordinates, so a model with fewer coordinates gets less; docs/collusion.md has the measurements.
+
+def many_recipients(hidden_size: int, *, hides_rows: bool = False) -> Parameters:
+    """The preset for copies to many recipients of a model with `hidden_size` coordinates: a hidden mark, and a
+    fingerprint that names each of those who put their copies together.
+
+    Args:
+        hides_rows: the noise is written over the rows' numbers instead, as in the paper, in as many coordinates as
+            there are constraints, each as large as the row's own numbers. Recipients who compare their copies then see
+            no difference between marked rows and others. It costs the model ten times as much and more
+            (docs/collusion.md).
     """
-    t = max(2, min(MOST_NOISE, hidden_size // NOISE_SPACING))
-    return Parameters(constraints=t, scale=AUTO_SCALE, noise_coordinates=t, noise_level="row")
+    if not hides_rows:
+        return _fingerprinted(hidden_size, MANY_SPREAD)
+    t = max(2, min(MOST_HIDING, hidden_size // HIDING_SPACING))
+    return Parameters(constraints=t, noise_coordinates=t, noise_level="row", spread=0.0)
+
+
+def _fingerprinted(hidden_size: int, spread: float) -> Parameters:
+    m = max(1, min(FINGERPRINT_NOISE, hidden_size // FINGERPRINT_SPACING))
+    narrow = min(1.0, hidden_size / FULL_WIDTH)
+    t = max(FEWEST_CONSTRAINTS, min(PRESET_CONSTRAINTS, hidden_size // CONSTRAINTS_SPACING))
+    return Parameters(constraints=t, noise_coordinates=m, spread=round(spread * narrow, 3))
 
 
 def chance_of_counting(params: Parameters) -> float:

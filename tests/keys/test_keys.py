@@ -118,7 +118,7 @@ def plain_basis(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str
 def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
     """The noise of docs/key-format.md, of the first rows."""
     d, m = key["hidden_size"], key["parameters"]["noise_coordinates"]
-    added = "spread" in key["parameters"]
+    added = key["parameters"]["spread"] > 0
     noise = purpose_key("noise", key["recipient"])
     short = short_words(noise, NOISE_ROWS * (m + 1))
     places, signs = [], []

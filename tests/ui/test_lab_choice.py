@@ -11,7 +11,7 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.quantisers import to_gguf
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, SINGLE
-from irwm.scheme.parameters import AUTO_SCALE
+from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
 from storage.encryption import Cost
 from storage.vault import Vault
 from tests.jobs.recipients import put_in_vault
@@ -83,10 +83,10 @@ def test_a_folder_that_is_no_model_is_told_for_every_attack_that_asks(tmp_path: 
 def test_trial_marks_follow_preset_model_and_settings(demo_path: Path) -> None:
     marks = trial_marks(demo_path, [MANY, SINGLE], STANDARD, None)
     assert list(marks) == [SINGLE, MANY]
-    assert Parameters.from_dict(marks[SINGLE]) == Parameters()
-    assert marks[MANY]["noise_coordinates"] == 8
+    assert Parameters.from_dict(marks[SINGLE]) == one_owner(256)
+    assert Parameters.from_dict(marks[MANY]) == many_recipients(256)
     assert trial_marks(demo_path, [SINGLE], PAPER, "")[SINGLE]["scale"] == 1000.0
-    given = ExploreSettings(parameters=Parameters(positions=60, noise_coordinates=4, scale=AUTO_SCALE))
+    given = ExploreSettings(parameters=Parameters(positions=60, noise_coordinates=4), recipients=7)
     marks = trial_marks(demo_path, [SINGLE, MANY], STANDARD, given.to_json())
     assert (marks[SINGLE]["positions"], marks[MANY]["positions"]) == (50, 60)
     for modes, text in (([], None), (None, None), ([SINGLE], "{")):

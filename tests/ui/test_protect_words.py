@@ -10,7 +10,7 @@ import pytest
 from irwm import Parameters, wrong_user_probability
 from irwm.errors import ParameterError
 from irwm.report.numbers import power_text
-from irwm.scheme.parameters import many_recipients
+from irwm.scheme.parameters import many_recipients, one_owner
 from ui.components.receipt import changed_text, receipt_html, receipt_rows
 from ui.components.recipients import preview_html
 from ui.components.settings_form import (
@@ -24,6 +24,7 @@ from ui.components.settings_form import (
     odds_sentence,
 )
 from ui.jobs.recipients import Recipient, read_list
+from ui.presets import preset_parameters
 
 RECEIPT: dict[str, Any] = {
     "many": True,
@@ -86,13 +87,22 @@ def test_equation_3_is_said_for_the_keys_that_there_will_be() -> None:
 
 
 def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
-    (note,) = consequences(many_recipients(256), 256, 5)
+    (note,) = consequences(many_recipients(256, hides_rows=True), 256, 5)
     assert f"{100 * math.sqrt(2 * 8 / 256):.0f} % of its length" in note
     assert "cannot tell them apart" in note
-    few = Parameters(constraints=8, noise_coordinates=2, scale="auto")
+    few = Parameters(constraints=8, noise_coordinates=2, spread=0.0)
     assert "can be told apart" in consequences(few, 256, 5)[0]
-    fixed = Parameters(constraints=8, noise_coordinates=8, scale=1000.0)
+    fixed = Parameters(constraints=8, noise_coordinates=8, scale=1000.0, spread=0.0)
     assert "can be told apart" in consequences(fixed, 256, 5)[0]
+
+
+def test_a_fingerprint_is_said_with_its_size_and_what_it_does_not_hide() -> None:
+    (note,) = consequences(many_recipients(256), 256, 5)
+    assert f"{25 * math.sqrt(8 / 256):.1f} % of its length" in note
+    assert "see which rows are marked" in note
+    (note,) = consequences(one_owner(256), 256, 1)
+    assert f"{10 * math.sqrt(8 / 256):.1f} % of its length" in note
+    assert "marked" not in note
 
 
 def test_several_recipients_without_noise_are_warned() -> None:
@@ -110,18 +120,32 @@ def test_permutations_that_no_memory_holds_are_refused_before_the_start() -> Non
 
 
 def test_a_preset_fills_in_the_models_own_numbers() -> None:
-    _, constraints, noise, level = SettingsForm.choose(MANY, 4096)
-    expected = many_recipients(4096)
-    assert (constraints, noise, level) == (expected.constraints, expected.noise_coordinates, "row")
-    for preset in (STANDARD, PAPER):
-        assert SettingsForm.choose(preset, 4096)[2] == 0
+    for preset, expected in ((STANDARD, one_owner), (MANY, many_recipients)):
+        _, constraints, scale, hidden, noise, choice, spread = SettingsForm.choose(preset, 64)
+        p = expected(64)
+        assert (constraints, noise, spread) == (p.constraints, p.noise_coordinates, p.spread)
+        assert (scale, hidden, choice) == ("auto", True, "added")
+    assert SettingsForm.choose(PAPER, 64)[2:5] == ("1000", False, 0)
 
 
-def test_the_many_presets_fields_are_the_many_presets_parameters() -> None:
-    p = many_recipients(256)
-    _, constraints, noise, level = SettingsForm.choose(MANY, 256)
-    values = (50, float(constraints), 0.2, 30, 1000.0, 30.0, 1000, noise, level)
-    assert SettingsForm.parameters(MANY, *values) == p
+@pytest.mark.parametrize("preset", [STANDARD, MANY, PAPER])
+def test_a_presets_fields_are_its_parameters(preset: str) -> None:
+    _, constraints, scale, hidden, noise, choice, spread = SettingsForm.choose(preset, 256)
+    values = (50, float(constraints), 0.2, 30, scale, hidden, 30.0, 1000, float(noise), choice, spread)
+    assert SettingsForm.parameters(preset, *values) == preset_parameters(preset, 256)
+
+
+@pytest.mark.parametrize("choice", ["row", "global"])
+def test_noise_that_is_written_over_has_no_size_of_a_fingerprint(choice: str) -> None:
+    values = (50, 10, 0.2, 30, "auto", True, 30.0, 1000, 10, choice, 0.25)
+    p = SettingsForm.parameters(STANDARD, *values)
+    assert (p.noise_level, p.spread) == (choice, 0.0)
+
+
+@pytest.mark.parametrize("scale", ["a lot", "", None, "nan", "-1"])
+def test_what_is_no_scale_is_refused(scale: str | None) -> None:
+    with pytest.raises(ParameterError, match="scale is out of range"):
+        SettingsForm.parameters(STANDARD, 50, 10, 0.2, 30, scale, True, 30.0, 1000, 8, "added", 0.1)
 
 
 def test_a_list_is_said_with_who_is_passed_over_and_damage() -> None:
@@ -164,9 +188,11 @@ def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
 
 def test_another_model_refills_only_what_the_preset_had_filled_in() -> None:
     for before in (None, 64, 256):
-        preset = SettingsForm.choose(MANY, before)[1:]
-        assert SettingsForm.refilled(before, 96, MANY, *preset)[1:] == SettingsForm.choose(MANY, 96)[1:]
-        by_hand = (preset[0] + 1, *preset[1:])
-        assert SettingsForm.refilled(before, 96, MANY, *by_hand) is None
-        assert SettingsForm.refilled(before, None, MANY, *preset) is None
-        assert SettingsForm.refilled(before, 96, STANDARD, *preset) is None
+        for name in (STANDARD, MANY):
+            preset = SettingsForm.choose(name, before)[1:]
+            assert SettingsForm.refilled(before, 96, name, *preset)[1:] == SettingsForm.choose(name, 96)[1:]
+            by_hand = (preset[0] + 1, *preset[1:])
+            assert SettingsForm.refilled(before, 96, name, *by_hand) is None
+            assert SettingsForm.refilled(before, None, name, *preset) is None
+        assert SettingsForm.refilled(before, 96, STANDARD, *preset) is None  # the other preset's
+        assert SettingsForm.refilled(before, 96, PAPER, *SettingsForm.choose(PAPER, before)[1:]) is None

@@ -10,11 +10,12 @@ from irwm.errors import IrwmError
 from irwm.explore.planning import Plan, plan
 from irwm.explore.prediction import Sample
 from irwm.report.numbers import number, power_text
-from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
+from ui.components.settings_form import scale_of, scale_text
 from ui.explore_settings import ExploreSettings
 from ui.preset_names import MANY, PAPER, STANDARD
+from ui.presets import chosen_noise, noise_choice
 from ui.settings import DEMO
 
 
@@ -25,19 +26,19 @@ def settings_of(*values: Any) -> ExploreSettings:
         ParameterError: a value is missing or outside its range.
     """
     (positions, required, threshold, survival, recipients, risk, success, constraints, scale, limit) = values[:10]
-    permutations, coordinates, level, noise, colluders = values[10:]
+    permutations, hidden, coordinates, choice, spread, noise, colluders = values[10:]
     return ExploreSettings(
         parameters=Parameters(
             positions=_whole(positions),
             constraints=_whole(constraints),
-            scale=_scale(scale),
-            hidden=bool(_whole(coordinates)) or _scale(scale) == AUTO_SCALE,
+            scale=scale_of(scale),
+            hidden=bool(hidden),
             condition_limit=limit,
             rank_threshold=threshold,
             required_positions=_whole(required),
             permutations=_whole(permutations),
             noise_coordinates=_whole(coordinates),
-            noise_level=level,
+            **chosen_noise(choice, spread),
         ),
         survival=survival,
         recipients=_whole(recipients),
@@ -53,9 +54,8 @@ def values_of(s: ExploreSettings) -> tuple[Any, ...]:
     p = s.parameters
     mark = p.positions, p.required_positions, p.rank_threshold
     asked = s.survival, s.recipients, f"{s.risk:g}", f"{s.success!r}"
-    scale = AUTO_SCALE if p.scale == AUTO_SCALE else f"{p.scale:g}"
-    cost = p.constraints, scale, p.condition_limit, p.permutations, p.noise_coordinates, p.noise_level
-    return *mark, *asked, *cost, s.noise, s.colluders
+    cost = p.constraints, scale_text(p.scale), p.condition_limit, p.permutations, p.hidden
+    return *mark, *asked, *cost, p.noise_coordinates, *noise_choice(p), s.noise, s.colluders
 
 
 def said_of(s: ExploreSettings) -> str:
@@ -97,11 +97,10 @@ def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
 def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
     """The settings in the order of `SettingsForm.inputs`."""
     p = s.parameters
-    auto = p.scale == AUTO_SCALE
-    preset = MANY if p.noise_coordinates else STANDARD if p.hidden else PAPER
-    scale = float(Parameters.paper().scale) if auto else p.scale
+    preset = PAPER if not p.hidden else MANY if s.recipients > 1 else STANDARD
     rule = p.positions, p.constraints, p.rank_threshold, p.required_positions
-    return preset, *rule, scale, p.condition_limit, p.permutations, p.noise_coordinates, p.noise_level
+    solved = scale_text(p.scale), p.hidden, p.condition_limit, p.permutations
+    return preset, *rule, *solved, p.noise_coordinates, *noise_choice(p)
 
 
 def about_model(path: Path, of: Sample) -> str:
@@ -128,7 +127,3 @@ def _real(text: Any) -> Any:
         return float(text)
     except (TypeError, ValueError):
         return text
-
-
-def _scale(text: Any) -> Any:
-    return AUTO_SCALE if str(text).strip().lower() == AUTO_SCALE else _real(text)

@@ -143,10 +143,10 @@ def _box(label: str, about: str, choices: list[tuple[str, str]], first: set[str]
     return gr.CheckboxGroup(choices, value=ticked, label=label, info=about, elem_id=name, min_width=280)
 
 
-def obstacles_of(original: Path, release: Path, parameters: Parameters) -> dict[str, str]:
+def obstacles_of(original: Path, release: Path, parameters: Parameters, recipient: str = "") -> dict[str, str]:
     """Why each attack cannot run on this model, by name; those that can are not in it."""
     # What no attack asks of a key before it starts is left empty: it is the vault's, or not made yet.
-    stand_in = Key(bytes(32), parameters, "", "", "", 0, 0, RowPool(0, ()), 0, 1.0)
+    stand_in = Key(bytes(32), parameters, "", "", "", 0, 0, RowPool(0, ()), 0, 1.0, recipient=recipient)
     setup = Setup(original, release, stand_in, "", release)
     with contextlib.suppress(IrwmError, OSError):  # each attack says below what else is wrong with it
         if (problem := format_obstacle(release)) is not None:

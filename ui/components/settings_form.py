@@ -13,7 +13,7 @@ from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.report.numbers import number, power_text
 from irwm.report.plots import detection
-from irwm.scheme.parameters import AUTO_SCALE, NOISE_LEVELS
+from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.amounts import size_text
 from ui.components import notices
@@ -21,7 +21,16 @@ from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 from ui.preset_names import MANY, PAPER, STANDARD
-from ui.presets import PRESETS, check_memory, memory_needed, memory_there, preset_parameters
+from ui.presets import (
+    NOISE_CHOICES,
+    PRESETS,
+    check_memory,
+    chosen_noise,
+    memory_needed,
+    memory_there,
+    noise_choice,
+    preset_parameters,
+)
 
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8
@@ -42,31 +51,32 @@ class SettingsForm:
     chosen: tuple[Any, ...]
 
     @staticmethod
-    def parameters(preset: str, *values: Any) -> Parameters:
+    def parameters(_preset: str, *values: Any) -> Parameters:
         """The parameters that the form's values stand for.
 
         Raises:
             ParameterError: a value is outside its range or missing.
         """
-        positions, constraints, threshold, required, scale, limit, permutations, noise, level = values
+        positions, constraints, threshold, required, scale, hidden, limit, permutations, noise, choice, spread = values
         return Parameters(
             positions=_whole(positions),
             constraints=_whole(constraints),
             rank_threshold=threshold,
             required_positions=_whole(required),
-            scale=scale if preset == PAPER else AUTO_SCALE,
-            hidden=preset != PAPER,
+            scale=scale_of(scale),
+            hidden=bool(hidden),
             condition_limit=limit,
             permutations=_whole(permutations),
             noise_coordinates=_whole(noise),
-            noise_level=level,
+            **chosen_noise(choice, spread),
         )
 
     @staticmethod
     def choose(preset: str, hidden_size: int | None) -> tuple[Any, ...]:
         """The preset, and what it fills in for a model of this hidden size, in the order of `chosen`."""
         p = preset_parameters(preset, hidden_size)
-        return gr.Radio(value=preset), p.constraints, p.noise_coordinates, p.noise_level
+        filled = p.constraints, scale_text(p.scale), p.hidden, p.noise_coordinates, *noise_choice(p)
+        return gr.Radio(value=preset), *filled
 
     @classmethod
     def refilled(cls, before: int | None, d: int | None, preset: str, *values: Any) -> tuple[Any, ...] | None:
@@ -75,9 +85,9 @@ class SettingsForm:
         They stay where they are not what the preset filled in for a model of hidden size `before`: somebody set them by
         hand, or sent them from Explore.
         """
-        if not d or preset != MANY or values != cls.choose(MANY, before)[1:]:
+        if not d or preset == PAPER or values != cls.choose(preset, before)[1:]:
             return None
-        return cls.choose(MANY, d)
+        return cls.choose(preset, d)
 
 
 def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
@@ -87,7 +97,8 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         hidden_size: d of the model that is to be marked, None before one is chosen.
         keys: (how many keys of that model there will be, how many copies are asked for now).
     """
-    d = Parameters()
+    d = preset_parameters(STANDARD, None)
+    how, size = noise_choice(d)
     preset = gr.Radio(
         [(f"{name}: {what}", name) for name, what in PRESETS.items()], value=STANDARD, label="Preset", elem_id="preset"
     )
@@ -102,34 +113,58 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
                 d.rank_threshold, label="Rank threshold (β)", info="A rank below it counts", step=0.01
             )
         with gr.Row():
-            scale = gr.Number(
-                float(Parameters.paper().scale), label="Scale (scale_wm)", info="Divides the solved numbers; Paper only"
-            )
+            scale = gr.Textbox(
+                scale_text(d.scale), label="Scale (scale_wm)", info="Divides the solved numbers; auto hides them",
+                max_length=40, max_lines=1,
+            )  # fmt: skip
             limit = gr.Number(d.condition_limit, label="Condition limit (τ)", info="Lower is steadier, slower to find")
             permutations = gr.Number(
                 d.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0
+            )
+            hidden = gr.Checkbox(
+                d.hidden, label="In secret coordinates (B_i)", info="Without them the mark can be seen and removed"
             )
         with gr.Row():
             noise = gr.Number(
                 d.noise_coordinates,
                 label="Noise coordinates (num_noise)",
-                info="Per row without a mark; 0 is no noise, about t hides the mark",
+                info="Of each row, for the copy’s own noise; 0 is none",
                 precision=0,
                 elem_id="noise-coordinates",
             )
-            level = gr.Dropdown(
-                [("Each row's own deviation", NOISE_LEVELS[0]), ("One deviation for all, as in the paper", "global")],
-                value=d.noise_level,
-                label="Noise level (σ_E)",
-                info="A row's own costs less where rows differ in length",
+            choice = gr.Dropdown(
+                NOISE_CHOICES,
+                value=how,
+                label="Noise",
+                info="Written over, it costs the model far more",
                 elem_id="noise-level",
+            )
+            spread = gr.Number(
+                size,
+                label="Size of the fingerprint (β)",
+                info="In deviations of a row, where it is added",
+                step=0.01,
+                elem_id="spread",
             )
     said = gr.HTML(elem_id="odds-said")
     more = gr.HTML(elem_id="odds-more", visible=False)
     figure = gr.Plot(show_label=False, elem_id="odds-figure")
     form = SettingsForm(
-        (preset, positions, constraints, threshold, required, scale, limit, permutations, noise, level),
-        (preset, constraints, noise, level),
+        (
+            preset,
+            positions,
+            constraints,
+            threshold,
+            required,
+            scale,
+            hidden,
+            limit,
+            permutations,
+            noise,
+            choice,
+            spread,
+        ),
+        (preset, constraints, scale, hidden, noise, choice, spread),
     )
 
     def draw(request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
@@ -193,7 +228,19 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         copies: how many recipients get one now.
     """
     m, t, notes = params.noise_coordinates, params.constraints, []
-    if m and hidden_size:
+    if params.spread and hidden_size:
+        change = 100 * params.spread * math.sqrt(m / hidden_size)
+        text = (
+            f"Fingerprint: every row of the embedding changes by about {change:.1f} % of its length "
+            f"(β·√({m}/{hidden_size})). It tells this copy from every other, and whoever leaks it is named."
+        )
+        if copies > 1:
+            text += (
+                " Recipients who compare their copies see which rows are marked. To hide that, write the noise over "
+                "the rows’ numbers (Advanced settings); it costs the model far more."
+            )
+        notes.append(text)
+    elif m and hidden_size:
         cost = 100 * math.sqrt(2 * m / hidden_size)
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
@@ -216,6 +263,21 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
     if needed > _MUCH * memory_there():
         notes.append(f"So many permutations take about {size_text(needed)} of memory for each copy.")
     return notes
+
+
+def scale_text(scale: float | str) -> str:
+    """A scale as its field shows it."""
+    return scale if isinstance(scale, str) else f"{scale:g}"
+
+
+def scale_of(text: Any) -> Any:
+    """The inverse of `scale_text`; what is no scale goes on to `Parameters`, which refuses it."""
+    if str(text).strip().lower() == AUTO_SCALE:
+        return AUTO_SCALE
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return text
 
 
 def _whole(value: Any) -> Any:

@@ -322,13 +322,13 @@ def _marks(vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, 
                 found=f"{original.fingerprint[:16]}…, {original.path}",
                 advice="Choose the unmarked model that the release was made from",
             )
-        return [_Mark(MANY if key.parameters.noise_coordinates else SINGLE, key, Path(request["release"]))]
+        return [_Mark(MANY if key.recipient else SINGLE, key, Path(request["release"]))]
     found = []
     for mode in MODES:
         if mode not in request["parameters"]:
             continue
         settings = irwm.Parameters.from_dict(request["parameters"][mode])
-        recipient = TRIAL_RECIPIENT if settings.noise_coordinates else ""
+        recipient = TRIAL_RECIPIENT if mode == MANY else ""
         key = irwm.generate_key(original, settings, PUBLIC_SECRET, TRIAL_OWNER, recipient, device)
         found.append(_Mark(mode, key, None))
     if not found:

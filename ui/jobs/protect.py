@@ -83,7 +83,7 @@ def _released(
         record, key = waiting
     else:
         # Noise names a leaker only among recipients whose noise lies in one basis, which is the secret's.
-        secret = secret_of(vault, known.settled if params.noise_coordinates else None)
+        secret = secret_of(vault, known.settled if params.noise_coordinates and recipient else None)
         record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
     if release is None:
         report.progress(0, 0, "Checking the target disk and the mark's margin")

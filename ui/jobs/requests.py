@@ -274,7 +274,7 @@ def _with_noise(vault: Vault, fingerprint: str, keys: Sequence[str] | None, matc
         raise NoNoiseError(
             "no key of this original carries noise, so there is nobody to trace",
             found=f"{number(len(records))} keys without noise",
-            advice="Investigate it instead; copies of the preset “Many recipients” can be traced",
+            advice="Investigate it instead; every preset but “Paper” makes releases that can be traced",
         )
     # Words and not ten thousand identifiers, where both mean the same.
     return asked if asked["keys"] is None and len(noisy) == len(ids) else {"keys": noisy, "matching": ""}

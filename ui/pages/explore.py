@@ -12,7 +12,7 @@ import irwm
 from irwm.errors import IrwmError
 from irwm.explore.capacity import naming_z
 from irwm.explore.planning import plan
-from irwm.scheme.parameters import NOISE_LEVELS, RANGES
+from irwm.scheme.parameters import RANGES
 from ui import explore_data as data
 from ui import explore_model_plots, explore_plots
 from ui.components import notices
@@ -20,8 +20,10 @@ from ui.components.events import PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
+from ui.components.settings_form import scale_text
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, MOST_NOISE, ExploreSettings, presets
+from ui.presets import NOISE_CHOICES, USUAL_HIDDEN_SIZE, noise_choice
 from ui.settings import DEMO
 
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
@@ -47,10 +49,9 @@ VIEWS = (
     ("tries", "Condition"),
     ("hiding", "Hiding"),
     ("colluders", "Colluders"),
+    ("fingerprint", "Fingerprint"),
 )
 TO_PROTECT = "() => document.getElementById('page-protect-button')?.click()"
-# Width of the model that presets are offered for before one is chosen: the demo's.
-USUAL_HIDDEN_SIZE = 256
 
 
 def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -> Any:
@@ -74,12 +75,15 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
         simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_size) if case else ()
         naming = naming_z(s.risk, s.recipients)
         return explore_model_plots.colluders(case, naming, s.recipients, simulated, dark=dark)
+    if view == "fingerprint":
+        case = data.collusion_of(of, s)
+        return explore_model_plots.fingerprint(case, naming_z(s.risk, s.recipients), s.recipients, dark=dark)
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    usual = ExploreSettings()
+    usual = presets(USUAL_HIDDEN_SIZE)["Standard"]
     p = usual.parameters
     gr.Markdown(INTRO)
     now = gr.State(values_of(usual))
@@ -131,21 +135,33 @@ def build(context: Context, tab: gr.Tab) -> None:
             constraints = _number(
                 p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t", least=fewest
             )
-            scale = _text(_said(p.scale), "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
+            scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
             limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is steadier, slower to find", "tau", None)
             coordinates = _number(
                 p.noise_coordinates,
                 "Noise coordinates (num_noise)",
-                "Per row without a mark; about t hides it, 0 is none",
+                "Of each row, for the copy’s own noise; 0 is none",
                 "num-noise",
                 least=0,
             )
-            level = gr.Dropdown(
-                [("Each row's own deviation", NOISE_LEVELS[0]), ("One deviation for all, as in the paper", "global")],
-                value=p.noise_level,
-                label="Noise level (σ_E)",
-                info="How large each copy's own noise is",
+            how, size = noise_choice(p)
+            choice = gr.Dropdown(
+                NOISE_CHOICES,
+                value=how,
+                label="Noise",
+                info="Written over, it costs the model far more",
                 elem_id="explore-level",
+            )
+            spread = _slider(
+                0.01,
+                RANGES["spread"][1],
+                size,
+                "Size of the fingerprint (β)",
+                "Where it is added",
+                "spread",
+            )
+            hidden = gr.Checkbox(
+                p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
             )
             noise = _slider(0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise in row deviations", "noise")
             colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
@@ -178,7 +194,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     loaded = gr.HTML(elem_id="explore-loaded")
 
     controls: list[Any] = [positions, required, threshold, survival, recipients, risk, success, constraints, scale]
-    controls += [limit, permutations, coordinates, level, noise, colluders]
+    controls += [limit, permutations, hidden, coordinates, choice, spread, noise, colluders]
 
     def draw_odds(dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
         if not context.is_open(request):
@@ -270,10 +286,6 @@ def _of(choose: Any, index: int) -> Any:
         return choose(index, chosen, request)
 
     return of_index
-
-
-def _said(scale: float | str) -> str:
-    return scale if isinstance(scale, str) else f"{scale:g}"
 
 
 def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:

@@ -12,7 +12,8 @@ import irwm
 from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, MODES, SINGLE
-from irwm.scheme.parameters import many_recipients
+from irwm.report.numbers import number
+from irwm.scheme.parameters import many_recipients, one_owner
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
@@ -99,7 +100,7 @@ def build(context: Context, tab: gr.Tab) -> None:
             )
             settings = gr.Textbox(
                 label="Or settings as JSON, from Explore (optional)",
-                info="They take the place of the trial mark with, or without, noise",
+                info="They take the place of the trial mark for as many recipients as they say",
                 lines=1,
                 max_lines=6,
                 max_length=MOST_CHARACTERS,
@@ -148,9 +149,9 @@ def build(context: Context, tab: gr.Tab) -> None:
             path = Path(base) if base else DEMO
             attacked = Path(copy) if what == RELEASE and copy else path
             # What only a mark for many recipients allows is offered where there is, or may be, one.
-            noisy = what == RELEASE or MANY in (modes or ())
-            model = irwm.open_checkpoint(path)
-            found = obstacles_of(path, attacked, many_recipients(model.hidden_size) if noisy else Parameters())
+            several = what == RELEASE or MANY in (modes or ())
+            d = irwm.open_checkpoint(path).hidden_size
+            found = obstacles_of(path, attacked, many_recipients(d), "anybody" if several else "")
         except IrwmError as error:
             return notices.error_html(error)
         return obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
@@ -251,20 +252,18 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
     """
     if not modes:
         raise IrwmError("no trial mark was chosen", advice="Tick one owner, many recipients, or both")
-    usual = {
-        SINGLE: Parameters.paper() if preset == PAPER else Parameters(),
-        MANY: many_recipients(irwm.open_checkpoint(path).hidden_size),
-    }
+    d = irwm.open_checkpoint(path).hidden_size
+    usual = {SINGLE: Parameters.paper() if preset == PAPER else one_owner(d), MANY: many_recipients(d)}
     if (text or "").strip():
-        given = ExploreSettings.from_json(text or "").parameters
-        mode = MANY if given.noise_coordinates else SINGLE
+        given = ExploreSettings.from_json(text or "")
+        mode = MANY if given.recipients > 1 else SINGLE
         if mode not in modes:
             raise IrwmError(
                 "the settings are of a trial mark that was not chosen",
-                found=f"{given.noise_coordinates} noise coordinates",
+                found=f"settings for {number(given.recipients)} recipients",
                 advice=f"Tick “{MODES[mode]}”, or clear the settings",
             )
-        usual[mode] = given
+        usual[mode] = given.parameters
     return {mode: usual[mode].to_dict() for mode in MODES if mode in modes}
 
 

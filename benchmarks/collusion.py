@@ -32,6 +32,10 @@ from scipy.stats import kstest, norm
 
 import irwm
 from irwm.attacks.collusion import strategy
+from irwm.evidence.differences import Differences
+from irwm.evidence.examination import MAPS
+from irwm.evidence.fingerprint import first_pass_spans
+from irwm.evidence.sign_sums import Task, score
 from irwm.explore.capacity import Collusion, naming_z, simulated
 from irwm.report.plots import theme as plot_theme
 from irwm.running import default_text
@@ -40,9 +44,6 @@ from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import many_recipients
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
-from irwm.tracing.differences import Differences
-from irwm.tracing.recognition import first_pass_spans
-from irwm.tracing.scores import Task, score
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS
 from tools.small_models import write_llama
@@ -139,7 +140,7 @@ def large(_model: irwm.Checkpoint, _root: Path) -> None:
     rows = 0.01 * draw.standard_normal((SIMULATED_ROWS, LARGE_COLUMNS))
     p = many_recipients(LARGE_COLUMNS)
     print("| copies | noise | z by theory, weakest | z simulated, weakest | needed |\n|---|---|---|---|---|")
-    needed = naming_z(1e-6, 64)
+    needed = naming_z(1e-6, 64 * len(MAPS))
     for copies in (16, 64):
         for noise in (0.0, 0.3):
             case = Collusion(LARGE_ROWS, LARGE_COLUMNS, p.noise_coordinates, copies, noise, p.spread)

@@ -2,6 +2,9 @@
 
     examination        one suspect against one original: what is read and aligned, once for every question
     detection          ranks at the key among random permutations (Algorithm 3); many users' keys (Algorithm 6)
+    fingerprint        the noise of one key in all rows, a form of evidence of its own
+    differences        how the suspect differs from the original, in the bases of a release
+    sign_sums          the sums of keys' signs over the differences
     finding            what a detection found, as plain results
     verdict            from a reading to found, not found or inconclusive
     lineage            whether the suspect descends from the original, mark or no mark

@@ -32,8 +32,7 @@ from scipy.special import gammaincc
 
 from irwm.errors import ConditionError
 from irwm.evidence.examination import Examination
-from irwm.evidence.finding import Finding
-from irwm.evidence.verdict import COMBINATIONS
+from irwm.evidence.finding import COMBINATIONS, Finding
 from irwm.keys.key import Key
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis

@@ -6,6 +6,7 @@ basis, with the noise added to the original that A is computed from. `irwm.traci
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,9 @@ from irwm.errors import CheckpointError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
+from irwm.evidence.fingerprint import fingerprint
 from irwm.evidence.parallel import in_order
-from irwm.evidence.verdict import judge, log10_risk
+from irwm.evidence.verdict import judge, judge_both, log10_risk
 from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -49,7 +51,7 @@ def detect(
     invariant: str = "original",
     keys_tried: int = 1,
 ) -> Finding:
-    """Look for `key`'s mark in `suspect` (Algorithm 3).
+    """Look for `key`'s mark in `suspect` (Algorithm 3) and, where that is not clear enough, for its fingerprint.
 
     Args:
         suspect: the checkpoint under examination.
@@ -70,7 +72,25 @@ def detect(
         KeyMismatchError: `model` is not the original of `key`.
         CheckpointError: a file cannot be read.
     """
-    return next(detect_each(Examination(suspect, model, device), [key], seed, statistic, invariant, keys_tried))
+    return detect_both(Examination(suspect, model, device), key, seed, statistic, invariant, keys_tried)
+
+
+def detect_both(
+    examination: Examination,
+    key: Key,
+    seed: int = 0,
+    statistic: str = "joint",
+    invariant: str = "original",
+    keys_tried: int = 1,
+) -> Finding:
+    """`detect` on an examination: both forms of evidence. Arguments and errors as there."""
+    # A fingerprint is looked for beside the reading that verdicts rest on; another one is asked for to compare.
+    forms = 2 if key.parameters.noise_coordinates and (statistic, invariant) == WAYS[0] else 1
+    (finding,) = detect_each(examination, [key], seed, statistic, invariant, keys_tried, forms)
+    if forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
+        return finding
+    enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
+    return judge_both(replace(finding, fingerprint=fingerprint(examination, key, enough)))
 
 
 def detect_each(
@@ -80,10 +100,12 @@ def detect_each(
     statistic: str = "joint",
     invariant: str = "original",
     keys_tried: int | None = None,
+    forms: int = 1,
 ) -> Iterator[Finding]:
-    """`detect` for many keys of one original on one suspect, which is aligned once; a finding per key, in order.
+    """The marks of many keys of one original in one suspect, which is aligned once; a finding per key, in order.
 
-    `keys_tried` is the number of keys unless more were tried elsewhere. Arguments and errors as `detect`.
+    Their fingerprints are `irwm.tracing`'s. `keys_tried` is the number of keys unless more were tried elsewhere,
+    `forms` how many forms of evidence are looked at. Other arguments and errors as `detect`.
     """
     tried = len(keys) if keys_tried is None else keys_tried
     _check(tried, (statistic, invariant))
@@ -92,7 +114,7 @@ def detect_each(
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
-            detections = _detections(examination.on(device), key, orders, seed, tried)
+            detections = _detections(examination.on(device), key, orders, seed, tried, forms)
             return max((each.finding(statistic, invariant) for each in detections), key=_strength)
 
         finding, used = on_device(read, place)
@@ -145,13 +167,13 @@ def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> di
 
 
 def _detections(
-    examination: Examination, key: Key, orders: Mapping[int, NullOrders], seed: int, keys_tried: int
+    examination: Examination, key: Key, orders: Mapping[int, NullOrders], seed: int, keys_tried: int, forms: int = 1
 ) -> tuple[_Detection, ...]:
     """A detection for each tensor that may be the suspect's embedding."""
     choices = key.choices()  # one key at a time: those of a thousand keys of a large model take gigabytes
     null, tensors = orders[key.parameters.permutations], len(examination.aligned)
     return tuple(
-        _Detection(examination, each.placed(choices), key, choices, null, seed, keys_tried, tensors)
+        _Detection(examination, each.placed(choices), key, choices, null, seed, keys_tried, tensors, forms)
         for each in examination.aligned
     )
 
@@ -173,6 +195,7 @@ class _Detection:
     seed: int
     keys_tried: int
     tensors_read: int
+    forms: int
 
     @property
     def model(self) -> Checkpoint:
@@ -219,7 +242,7 @@ class _Detection:
 
     @property
     def comparisons(self) -> int:
-        return self.keys_tried * self.tensors_read * len(MAPS)
+        return self.keys_tried * self.tensors_read * len(MAPS) * self.forms
 
     def _read(
         self,
@@ -290,6 +313,7 @@ class _Detection:
             keys_tried=self.keys_tried,
             tensors_read=self.tensors_read,
             maps=len(MAPS),
+            forms=self.forms,
             faults=faults,
             warnings=warnings,
         )

@@ -6,6 +6,7 @@ the paper's own reading, and what else was established: alignment, lineage, lost
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,11 @@ from irwm.evidence.lineage import Lineage
 from irwm.scheme.parameters import Parameters
 
 FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
+# The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
+COMBINATIONS = 2
+# Forms of evidence, and where in a model they stand.
+MARK, FINGERPRINT = "mark", "fingerprint"
+EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,33 @@ class Reading:
     log10_p: float
     by: str = "aligned"
 
+    @property
+    def log10_either(self) -> float:
+        """log10 of the odds that a model without the mark gives this reading in either of the two ways of combining."""
+        return min(0.0, min(self.log10_p, self.log10_p_count) + math.log10(COMBINATIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One form of evidence by itself.
+
+    Attributes:
+        form: "mark", the ranks of the marked rows, or "fingerprint", the noise of all rows.
+        place: where in the suspect it was read: "embedding".
+        log10_p: log10 of a bound on the odds that a model without this key's release shows so much of this form there,
+            before the corrections of `Finding.comparisons`.
+        by: the map under which it was read, one of `examination.MAPS`.
+        z: of a fingerprint, the sum of its signs in units of its deviation under random ones; NaN for a mark.
+        rows: rows that it was read from.
+    """
+
+    form: str
+    place: str
+    log10_p: float
+    by: str
+    z: float = math.nan
+    rows: int = 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
@@ -67,6 +100,8 @@ class Finding:
         keys_tried: how many keys the verdict pays for.
         tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
         maps: under how many maps they are read; paid for like keys, whether or not the last was needed.
+        forms: how many forms of evidence are looked at; paid for like keys, whether or not the second was needed.
+        fingerprint: what was read of the key's noise; None where it has none, or where the mark was enough.
         faults: what about the suspect itself makes that no key can be judged on it.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
@@ -86,11 +121,20 @@ class Finding:
     warnings: tuple[str, ...] = ()
     tensors_read: int = 1
     maps: int = 1
+    forms: int = 1
+    fingerprint: Evidence | None = None
 
     @property
     def comparisons(self) -> int:
-        """How often this suspect was asked for a mark: `keys_tried` on each of `tensors_read` under each of `maps`."""
-        return self.keys_tried * self.tensors_read * self.maps
+        """How often this suspect was asked: `keys_tried` on each of `tensors_read` under each of `maps`, for each of
+        `forms`."""
+        return self.keys_tried * self.tensors_read * self.maps * self.forms
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Each form of evidence that was looked at, with its own p."""
+        mark = Evidence(MARK, EMBEDDING, self.reading.log10_either, self.reading.by, rows=self.present)
+        return (mark,) if self.fingerprint is None else (mark, self.fingerprint)
 
     @property
     def judgeable(self) -> bool:

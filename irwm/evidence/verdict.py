@@ -8,17 +8,16 @@ The paper's rule (count >= rho) is `Reading.passes`.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from irwm.alignment import Alignment
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Reading
+from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
 
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
-# The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
-COMBINATIONS = 2
 
 
 def log10_risk(reading: Reading, comparisons: int = 1) -> float:
@@ -27,8 +26,7 @@ def log10_risk(reading: Reading, comparisons: int = 1) -> float:
     Args:
         comparisons: `Finding.comparisons` (Bonferroni).
     """
-    best = min(reading.log10_p, reading.log10_p_count)
-    return min(0.0, best + math.log10(COMBINATIONS * comparisons))
+    return min(0.0, reading.log10_either + math.log10(comparisons))
 
 
 def judge(
@@ -77,6 +75,26 @@ def judge(
             f"{seen}; {odds(risk)}."
         )
     return NOT_FOUND, f"This key's mark is not in the suspect: {seen}; {odds(risk)}."
+
+
+def judge_both(finding: Finding) -> Finding:
+    """The finding with its verdict resting on the fingerprint too, where one was read: found by either form, and not
+    dismissed while either is between. Faults of the suspect outweigh both."""
+    read = finding.fingerprint
+    if read is None or finding.faults:
+        return finding
+    risk = min(0.0, read.log10_p + math.log10(finding.comparisons))
+    seen = f"its signs add up to {read.z:.1f} deviations over {read.rows} rows"
+    if risk <= FOUND_LOG10_RISK:
+        said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."
+        if finding.verdict != FOUND:
+            said += f" By its mark alone: {finding.verdict}."
+            return replace(finding, verdict=FOUND, reason=said)
+        return replace(finding, reason=f"{finding.reason} {said}")
+    if finding.verdict == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:
+        said = f"The fingerprint is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
+        return replace(finding, verdict=INCONCLUSIVE, reason=said)
+    return finding
 
 
 def odds(log10: float) -> str:

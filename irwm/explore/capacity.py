@@ -1,4 +1,4 @@
-"""How many colluders tracing withstands: z by theory, and by real noise on real rows (see `irwm.tracing.scores`).
+"""How many colluders tracing withstands: z by theory, and by real noise on real rows (see `irwm.evidence.sign_sums`).
 
 In units of a row's own deviation a copy's noise sets m of d coordinates to ± r, with r² = 1 on average. There it
 differs from the original by ± r - e, where e is the overwritten entry. Each of the c - 1 other copies has noise at the
@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from irwm.errors import ParameterError
-from irwm.evidence.examination import MAPS
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import LEAST_VARIANCE, MEAN_SIZE, Noise, adds, places
@@ -100,15 +99,18 @@ class Collusion:
         return self.expected_z + float(ndtri((1 - 0.375) / (self.colluders + 0.25)))
 
 
-def naming_z(risk: float, recipients: int) -> float:
-    """The z from which tracing names a recipient: the odds over all recipients and maps are then at most `risk`.
+def naming_z(risk: float, comparisons: int) -> float:
+    """The z from which tracing names a recipient: the odds over all comparisons are then at most `risk`.
+
+    Args:
+        comparisons: `irwm.Tracing.comparisons`: recipients, times the maps that each is read under.
 
     Raises:
         ParameterError: not a risk, or nobody to name.
     """
-    if not 0.0 < risk < 1.0 or recipients < 1:
+    if not 0.0 < risk < 1.0 or comparisons < 1:
         raise ParameterError("not a risk", expected="between 0 and 1, one recipient or more", found=f"{risk}")
-    allowed = math.log10(risk) - math.log10(recipients * len(MAPS))
+    allowed = math.log10(risk) - math.log10(comparisons)
     low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below what is allowed
     for _ in range(60):
         middle = (low + high) / 2

@@ -13,12 +13,12 @@ from typing import Any
 from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, FOUND, INCONCLUSIVE, MARK, NOT_FOUND
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
-from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import tracing
-from irwm.report.document import ALWAYS_THERE, ReportError, plain
+from irwm.report.document import ALWAYS_THERE, ReportError, paid_for, plain
 from irwm.report.error_rates import clopper_pearson
 from irwm.report.items import failed
 from irwm.report.likelihood import claimed_log10_risk
@@ -81,9 +81,9 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     yield "evaluation.log10_p_floor", evaluation["log10_p_floor"], floor
     if reading["log10_p"] < floor - ABSOLUTE:
         yield "reading.log10_p", reading["log10_p"], f"not below {floor}, the floor of its ranks"
-    for name in ("keys_tried", "tensors_read", "maps"):
+    for name in ("keys_tried", "tensors_read", "maps", "forms"):
         yield from _whole(f"evaluation.{name}", evaluation[name])
-    comparisons = evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"]
+    comparisons = paid_for(evaluation)
     best = min(reading["log10_p"], reading["log10_p_count"])
     risk = min(0.0, best + math.log10(COMBINATIONS * comparisons))
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
@@ -95,7 +95,8 @@ def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     odds, l, rho, beta = document["odds"], p.positions, p.required_positions, p.rank_threshold
     yield "odds.log10_random_user", odds["log10_random_user"], log10_random_user(l, rho, beta)
     yield "odds.log10_wrong_user", odds["log10_wrong_user"], log10_wrong_user(l, rho, beta, odds["keys"])
-    yield from _word(verdict, risk)
+    yield from _evidence(document["evidence"], best, comparisons)
+    yield from _word(verdict, min(each["log10_risk"] for each in document["evidence"]))
     if document["tracing"] is not None:
         yield from _tracing(document["tracing"])
     yield from _rests_on(verdict, document["tracing"], document["self_tests"])
@@ -159,9 +160,20 @@ def _likelihood(evaluation: Mapping[str, Any], reading: Mapping[str, Any], mark:
     if mark == INCONCLUSIVE and all(evaluation[name] is None for name in names):
         return
     ratio = likelihood_ratio_log10([q["rank"] for q in reading["positions"] if q["rank"] is not None])
-    each = per_comparison_log10(ratio, evaluation["keys_tried"] * evaluation["tensors_read"] * evaluation["maps"])
+    each = per_comparison_log10(ratio, paid_for(evaluation))
     for name, value in zip(names, (ratio, each, verbal_step(each)), strict=True):
         yield f"evaluation.{name}", evaluation[name], value
+
+
+def _evidence(forms: Sequence[Mapping[str, Any]], best: float, comparisons: int) -> Iterator[tuple[str, Any, Any]]:
+    """The mark's p is that of its ranks; a fingerprint's follows from its z."""
+    yield "evidence", len(forms), max(1, min(2, len(forms)))
+    for i, each in enumerate(forms):
+        where, marked = f"evidence[{i}]", i == 0
+        yield f"{where}.form", each["form"], MARK if marked else FINGERPRINT
+        bound = best + math.log10(COMBINATIONS) if marked else float(rademacher_tail_log10(each["z"]))
+        yield f"{where}.log10_p", each["log10_p"], min(0.0, bound)
+        yield f"{where}.log10_risk", each["log10_risk"], min(0.0, min(0.0, bound) + math.log10(comparisons))
 
 
 def _word(verdict: Mapping[str, Any], risk: float) -> Iterator[tuple[str, Any, Any]]:

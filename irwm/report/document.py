@@ -17,7 +17,8 @@ import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.errors import printable
-from irwm.evidence.verdict import COMBINATIONS, DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
+from irwm.evidence.finding import COMBINATIONS
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, tracing, wording
@@ -32,10 +33,10 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 5
+SCHEMA, VERSION = "irwm-report", 6
 # What is there even where it says nothing, by the section that it is in, "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
-    "": ("tracing", "supporting", "standing", "error_rates"),
+    "": ("evidence", "tracing", "supporting", "standing", "error_rates"),
     "verdict": ("rests_on", "mark", "mark_reason"),
     "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
 }
@@ -149,12 +150,17 @@ def examination(
             "keys_tried": finding.keys_tried,
             "tensors_read": finding.tensors_read,
             "maps": finding.maps,
+            "forms": finding.forms,
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
             **likelihood.likelihood(finding),
         },
         "reading": _reading(reading, p, rows, tokens),
+        "evidence": [
+            asdict(each) | {"log10_risk": min(0.0, each.log10_p + math.log10(finding.comparisons))}
+            for each in finding.evidence
+        ],
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
         "supporting": [_supporting(each) for each in supporting],
         "tracing": found,
@@ -164,6 +170,11 @@ def examination(
         "parameters": p.to_dict(),
         "seed": finding.seed,
     }
+
+
+def paid_for(evaluation: Mapping[str, Any]) -> int:
+    """What every p of a document's "evaluation" is multiplied by: `Finding.comparisons`."""
+    return math.prod(evaluation[name] for name in ("keys_tried", "tensors_read", "maps", "forms"))
 
 
 def without_times(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,8 +112,8 @@ def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def short_odds(document: Mapping[str, Any]) -> Markup:
     """The corrected chance in a few characters, for the verdict card."""
-    risk = document["evaluation"]["log10_risk"]
-    if not document["verdict"]["present"]:
+    risk = min(each["log10_risk"] for each in document["evidence"])
+    if not document["verdict"]["present"] and len(document["evidence"]) == 1:
         return Markup("–")
     if risk <= -6.0:
         return Markup("under 1 in 10<sup>{}</sup>").format(math.floor(-risk))

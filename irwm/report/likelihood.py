@@ -30,7 +30,7 @@ def likelihood(finding: Finding) -> dict[str, Any]:
 
 
 def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
-    """log10 of the corrected odds of what a document's verdict rests on, the mark or the noise.
+    """log10 of the corrected odds of what a document's verdict rests on: tracing, or the stronger form of evidence.
 
     Args:
         computed: a document, or what `examination` returned.
@@ -39,7 +39,7 @@ def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
     by_noise = computed["verdict"].get("rests_on") == tracing.TRACING
     if by_noise and found is not None and found["log10_risk"] is not None:
         return float(found["log10_risk"])
-    return float(computed["evaluation"]["log10_risk"])
+    return min(float(each["log10_risk"]) for each in computed["evidence"])
 
 
 def standing_section(standing: Standing | None, authority: str, computed: Mapping[str, Any]) -> dict[str, Any]:

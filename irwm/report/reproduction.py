@@ -9,6 +9,7 @@ from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
+from irwm.evidence.detection import detect_both
 from irwm.evidence.examination import MAPS
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
@@ -70,6 +71,7 @@ def reproduce(
         }
         how = {name: document["reading"][name] for name in ("statistic", "invariant")}
         seed, tried = document["seed"], document["evaluation"]["keys_tried"]
+        forms = document["evaluation"]["forms"]
         rows_disclosed = document["rows_disclosed"]
         recorded_tracing, others = document.get("tracing"), document.get("supporting", [])
         ways = [{name: each[name] for name in ("statistic", "invariant", "seed")} for each in others]
@@ -80,7 +82,10 @@ def reproduce(
     if wrong:
         return wrong
     examined = Examination(suspect, model, device)
-    (finding,) = detect_each(examined, [key], seed=seed, keys_tried=tried, **how)
+    if forms > 1:
+        finding = detect_both(examined, key, seed, keys_tried=tried, **how)
+    else:
+        (finding,) = detect_each(examined, [key], seed=seed, keys_tried=tried, **how)
     supporting = [found for way in ways for found in detect_each(examined, [key], keys_tried=tried, **way)]
     section = None
     if recorded_tracing is not None:

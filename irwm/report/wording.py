@@ -278,8 +278,13 @@ def reproduction(
         f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item",
         'key = irwm.Key.from_bytes(open("KEY FILE FROM THE VAULT", "rb").read())',
         "",
-        f"found = irwm.detect(suspect, model, key, seed={finding.seed}, statistic={json.dumps(reading.statistic)},",
-        f"                    invariant={json.dumps(reading.invariant)}, keys_tried={finding.keys_tried})",
+        *(
+            ["found = irwm.detect(suspect, model, key,"]
+            if finding.forms > 1
+            else ["examination = irwm.Examination(suspect, model)", "(found,) = irwm.detect_each(examination, [key],"]
+        ),
+        f"    seed={finding.seed}, statistic={json.dumps(reading.statistic)}, "
+        f"invariant={json.dumps(reading.invariant)}, keys_tried={finding.keys_tried})",
         "print(found.verdict, found.count, found.present, found.log10_p)",
         f"# {finding.verdict} {reading.count} {reading.present} {reading.log10_p:.6f}",
         "",

@@ -3,9 +3,7 @@
 Algorithm 6 recognises a user by the mark (`irwm.evidence.detect_each`). This goes further: the noise that hides a mark
 (Algorithm 4) is itself a fingerprint of hundreds of thousands of numbers, spread over the whole embedding.
 
-    differences   how the suspect differs from the original, in the release's basis
-    scores        the sum of each recipient's sign pattern over the differences
-    recognition   from sums to names, with bounded odds of naming anybody wrongly
+    recognition   from sums of signs (`irwm.evidence.fingerprint`) to names, with bounded odds of a wrong one
     result        what a tracing found
 """
 

@@ -16,18 +16,15 @@ from numpy.typing import NDArray
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
-from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
+from irwm.evidence.examination import MAPS, Aligned, Examination
+from irwm.evidence.fingerprint import differences_of, first_pass_spans, task_of
+from irwm.evidence.sign_sums import Sums, Task, score
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
-from irwm.scheme.basis import Basis
 from irwm.scheme.derivation import Derivation
-from irwm.scheme.keystream import derive, words
-from irwm.scheme.noise import embedding_deviation
 from irwm.scheme.parameters import Parameters
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing.differences import Differences
 from irwm.tracing.result import Trace, Tracing
-from irwm.tracing.scores import Span, Sums, Task, score
 
 Progress = Callable[[int, int, str], None]
 
@@ -35,8 +32,6 @@ RISK = 1e-6
 DECOYS = 200
 # With more noise coordinates to look up, about half a minute, a first pass over some rows rules out most recipients.
 MOST_PLACES = 2_000_000_000
-# The first pass: this many runs of this many rows, because consecutive rows of a keystream are read fastest.
-FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
 # Recipients scored on all rows after it. One who had a part ranks far above that among 100 000.
 FINALISTS = 1000
 # Recipients in one task: long enough to outweigh sending it, short enough to show progress.
@@ -211,17 +206,9 @@ def _scored(
     """z, share and rows of a group's recipients and then of its decoys."""
     everybody = (*group.stream_keys, *decoys)
     model = suspect.model
-    s, d = model.vocab_size, model.hidden_size
-    some = first_pass_spans(s, group.derivation.basis_key())
-    sample = np.concatenate([np.arange(*span) for span in some])
-    basis = Basis.derive(group.derivation.basis_key(), d)
-    fitted = suspect.least_squares if by == LEAST_SQUARES else None
-    differences = Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)
-    coordinates = group.parameters.noise_coordinates
-    size = group.parameters.noise_size
-    deviation = embedding_deviation(model) if size == "global" else None
-    whole = Task(differences, ((0, s),), everybody, coordinates, size, deviation)
-    if len(everybody) * s * coordinates <= MOST_PLACES:
+    some = first_pass_spans(model.vocab_size, group.derivation.basis_key())
+    whole = task_of(differences_of(suspect, by, group.derivation), everybody, group.parameters)
+    if len(everybody) * model.vocab_size * whole.coordinates <= MOST_PLACES:
         sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
         return _Scored(sums.z, sums.share, np.full(len(everybody), sums.rows), sums.rows, looks=1)
     parts = list(_by_recipients(replace(whole, spans=some)))
@@ -236,20 +223,6 @@ def _scored(
     sums = _run(_by_rows(last), executor, progress, f"All rows for the {len(finalists)} likeliest")
     z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
     return _Scored(z, share, rows, passes[0].rows, looks=2)
-
-
-def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
-    """Runs of rows, one in each part of a vocabulary of `s` rows; the whole vocabulary if it is small.
-
-    Their places follow from the release's secret: a thief who knew them could spoil just these few rows, and with them
-    the first pass and the centre of the differences.
-    """
-    part = s // FIRST_PASS_RUNS
-    if part <= FIRST_PASS_RUN:
-        return ((0, s),)
-    drawn = words(derive(secret, b"irwm", b"irwm/v3/first-pass"), FIRST_PASS_RUNS).tolist()
-    starts = [number * part + word % (part - FIRST_PASS_RUN + 1) for number, word in enumerate(drawn)]
-    return tuple((start, start + FIRST_PASS_RUN) for start in starts)
 
 
 def _by_rows(task: Task) -> Iterator[Task]:

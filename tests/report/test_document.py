@@ -166,7 +166,7 @@ def test_limits_of_the_examination_are_stated(found, inconclusive):
     "data",
     [
         b"", b"[]", b"{}", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": 1}}',
-        b'{"schema": {"name": "irwm-report", "version": 6}}', b'{"schema": {"name": "irwm-report", "version": true}}',
+        b'{"schema": {"name": "irwm-report", "version": 7}}', b'{"schema": {"name": "irwm-report", "version": true}}',
         b'{"schema": {"name": "other", "version": 3}}', b'{"schema": {"name": "irwm-report", "version": NaN}}',
         b"[" * 100_000, b"\xff",
     ],

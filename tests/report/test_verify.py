@@ -283,8 +283,8 @@ def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(s
         (b"{}", "document"),
         (b"[" * 200_000, "document"),
         (b'{"schema": {"name": "irwm-report", "version": 99}}', "document"),
-        (b'{"schema": {"name": "irwm-report", "version": 5}}', "numbers"),
-        (b'{"schema": {"name": "irwm-report", "version": 5}, "items": [], "status": 7, "reading": "x"}', "page"),
+        (b'{"schema": {"name": "irwm-report", "version": 6}}', "numbers"),
+        (b'{"schema": {"name": "irwm-report", "version": 6}, "items": [], "status": 7, "reading": "x"}', "page"),
     ],
 )
 def test_a_crooked_json_is_a_failed_check_and_no_exception(signed, content, name):

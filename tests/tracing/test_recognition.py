@@ -16,10 +16,10 @@ import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
 from irwm.evidence.examination import ALIGNED
+from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import recognition, trace_each
-from irwm.tracing.scores import Sums
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
 

@@ -101,7 +101,7 @@ class FindingView:
             gr.Column(visible=False),
             "",
             "",
-            _table(rows),
+            _table(rows, ranked=False),
             gr.Column(visible=False),
             *(None for _ in FIGURES),
         )
@@ -221,9 +221,9 @@ def _beside(json_file: Path, ending: str) -> Any:
     )
 
 
-def _table(rows: list[Mapping[str, Any]]) -> Any:
-    """The keys that were read by rank alone; those that were traced stand in the ranking."""
-    untraced = [table_row(row) for row in rows if "z" not in row]
+def _table(rows: list[Mapping[str, Any]], *, ranked: bool = True) -> Any:
+    """The keys that were read by rank alone; those that were traced stand in the ranking, where that is drawn."""
+    untraced = [table_row(row) for row in rows if not ranked or "z" not in row]
     return gr.Dataframe(value=untraced, visible=bool(untraced))
 
 

@@ -10,6 +10,7 @@ import gradio as gr
 
 import irwm
 from irwm.errors import IrwmError
+from irwm.evidence.examination import MAPS
 from irwm.explore.capacity import naming_z
 from irwm.explore.planning import plan
 from irwm.scheme.parameters import RANGES
@@ -73,11 +74,13 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
     if view == "colluders":
         case = data.collusion_of(of, s)
         simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_size) if case else ()
-        naming = naming_z(s.risk, s.recipients)
+        naming = naming_z(s.risk, s.recipients * len(MAPS))
         return explore_model_plots.colluders(case, naming, s.recipients, simulated, dark=dark)
     if view == "fingerprint":
         case = data.collusion_of(of, s)
-        return explore_model_plots.fingerprint(case, naming_z(s.risk, s.recipients), s.recipients, dark=dark)
+        return explore_model_plots.fingerprint(
+            case, naming_z(s.risk, s.recipients * len(MAPS)), s.recipients, dark=dark
+        )
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.evidence.differences import Differences
 from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
-from irwm.tracing.differences import Differences
 
 # Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
 # core's nearest cache.

@@ -1,0 +1,88 @@
+"""The fingerprint of one key in a suspect: a form of evidence of its own beside the mark's ranks.
+
+Both rest on the key alone, and neither on the other's survival: a mark stands in a few rows, the noise of Algorithm 4
+in all of them. Who of many recipients had a part is `irwm.tracing`'s question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from irwm.evidence.differences import Differences
+from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
+from irwm.evidence.finding import EMBEDDING, FINGERPRINT, Evidence
+from irwm.evidence.sign_sums import Span, Task, score
+from irwm.keys.key import Key
+from irwm.scheme.basis import Basis
+from irwm.scheme.derivation import Derivation
+from irwm.scheme.keystream import derive, words
+from irwm.scheme.noise import embedding_deviation
+from irwm.scheme.parameters import Parameters
+from irwm.scheme.probabilities import rademacher_tail_log10
+
+# The first pass: this many runs of this many rows, because consecutive rows of a keystream are read fastest.
+FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
+
+
+def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence | None:
+    """What the suspect shows of the noise of `key`; None where nothing can be read.
+
+    The best of all tensors that may be the embedding, under every map of `MAPS` until log10 p is at most `enough`. The
+    caller pays for all of them.
+
+    Args:
+        key: a key with noise.
+        enough: log10 of a p from which no other map is asked.
+
+    Raises:
+        CheckpointError: a file cannot be read.
+    """
+    best: Evidence | None = None
+    for by in MAPS:
+        for each in examination.aligned:
+            suspect = each.borne_out
+            if not suspect.holds_embedding or not suspect.readable(by):
+                continue
+            differences = differences_of(suspect, by, key.derivation)
+            sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
+            (z,) = sums.z.tolist()
+            if z == z and (best is None or z > best.z):
+                log10_p = float(rademacher_tail_log10(z))
+                best = Evidence(FINGERPRINT, EMBEDDING, log10_p, by, z, sums.rows)
+        if best is not None and best.log10_p <= enough:
+            break
+    return best
+
+
+def differences_of(suspect: Aligned, by: str, derivation: Derivation) -> Differences:
+    """The suspect's differences from the original in the bases of a release, read under a map of `MAPS`."""
+    model = suspect.model
+    secret = derivation.basis_key()
+    sample = np.concatenate([np.arange(*span) for span in first_pass_spans(model.vocab_size, secret)])
+    fitted = suspect.least_squares if by == LEAST_SQUARES else None
+    basis = Basis.derive(secret, model.hidden_size)
+    return Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)
+
+
+def task_of(differences: Differences, stream_keys: Sequence[bytes], params: Parameters) -> Task:
+    """The sums of these noise keys over the whole vocabulary."""
+    model, size = differences.model, params.noise_size
+    deviation = embedding_deviation(model) if size == "global" else None
+    spans = ((0, model.vocab_size),)
+    return Task(differences, spans, tuple(stream_keys), params.noise_coordinates, size, deviation)
+
+
+def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
+    """Runs of rows, one in each part of a vocabulary of `s` rows; the whole vocabulary if it is small.
+
+    Their places follow from the release's secret: a thief who knew them could spoil just these few rows, and with them
+    the first pass and the centre of the differences.
+    """
+    part = s // FIRST_PASS_RUNS
+    if part <= FIRST_PASS_RUN:
+        return ((0, s),)
+    drawn = words(derive(secret, b"irwm", b"irwm/v3/first-pass"), FIRST_PASS_RUNS).tolist()
+    starts = [number * part + word % (part - FIRST_PASS_RUN + 1) for number, word in enumerate(drawn)]
+    return tuple((start, start + FIRST_PASS_RUN) for start in starts)

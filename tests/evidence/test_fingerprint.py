@@ -1,0 +1,126 @@
+"""A key's fingerprint as evidence of its own: what `detect` says of it, and what it pays."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import irwm
+from irwm.report.consistency import contradictions
+from irwm.report.document import finding_document, from_json, to_json
+from irwm.report.html import render_html
+from irwm.report.items import ItemDescription, KeyInfo, installed_versions
+from irwm.report.reproduction import reproduce
+from irwm.scheme.probabilities import rademacher_tail_log10
+from tools.copies import copy_of, keys_for, with_noise, write_embedding
+from tools.small_models import write_llama
+
+PARAMETERS = irwm.Parameters(positions=20, required_positions=12, constraints=4, noise_coordinates=4, spread=0.1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> irwm.Checkpoint:
+    folder = tmp_path_factory.mktemp("model") / "model"
+    return irwm.open_checkpoint(write_llama(folder, vocab_size=2500, dtype=torch.bfloat16))
+
+
+@pytest.fixture(scope="module")
+def key(model: irwm.Checkpoint) -> irwm.Key:
+    (key,) = keys_for(model, [""], PARAMETERS)
+    return key
+
+
+@pytest.fixture(scope="module")
+def without_mark(model, key, tmp_path_factory) -> irwm.Checkpoint:
+    """A copy whose marked rows somebody put back, and blurred."""
+    copy = copy_of(model, key).float()
+    copy[key.marked_rows] = model.embedding(key.marked_rows)
+    return write_embedding(model, with_noise(copy, 0.2), tmp_path_factory.mktemp("suspect") / "suspect")
+
+
+def test_an_undamaged_release_needs_no_second_form(model, key, tmp_path: Path) -> None:
+    found = irwm.detect(write_embedding(model, copy_of(model, key), tmp_path / "release"), model, key)
+    assert found.verdict == "found"
+    assert [(each.form, each.place) for each in found.evidence] == [("mark", "embedding")]
+    assert found.comparisons == 1 * 1 * 2 * 2
+
+
+def test_a_release_without_its_mark_is_found_by_its_fingerprint(model, key, without_mark) -> None:
+    (marks,) = irwm.detect_each(irwm.Examination(without_mark, model), [key])
+    assert marks.verdict == "not found"
+    found = irwm.detect(without_mark, model, key)
+    assert found.verdict == "found"
+    assert "this key's fingerprint" in found.reason
+    assert "By its mark alone: not found" in found.reason
+    mark, fingerprint = found.evidence
+    assert (mark.form, fingerprint.form) == ("mark", "fingerprint")
+    assert mark.log10_p > -3 > -6 > fingerprint.log10_p
+    assert fingerprint.log10_p == pytest.approx(float(rademacher_tail_log10(fingerprint.z)))
+    assert fingerprint.rows == 2500
+
+
+def test_innocent_keys_have_two_forms_and_are_not_found(model, without_mark) -> None:
+    z = []
+    for number in range(12):
+        (innocent,) = keys_for(model, ["innocent"], PARAMETERS, secret=bytes([100 + number]) * 32)
+        found = irwm.detect(without_mark, model, innocent)
+        assert found.verdict == "not found"
+        assert all(each.log10_p > -3 for each in found.evidence)
+        z.append(found.evidence[1].z)
+    assert np.abs(z).max() < 4
+
+
+def test_a_fingerprint_between_the_bounds_dismisses_nobody(model, key, tmp_path: Path) -> None:
+    """Blurred until its z is four or five, which one key in some ten thousand reaches by chance."""
+    copy = copy_of(model, key).float()
+    copy[key.marked_rows] = model.embedding(key.marked_rows)
+    original = model.embedding()
+    share = next(
+        share
+        for share in np.geomspace(0.5, 0.005, 60)
+        if 4.0 < irwm.trace(_mixed(model, original, copy, share, tmp_path), model, [key])[0].z < 5.0
+    )
+    found = irwm.detect(_mixed(model, original, copy, share, tmp_path), model, key)
+    assert found.verdict == "inconclusive"
+    assert "too weak to accuse and too strong to dismiss" in found.reason
+
+
+def _mixed(model, original, copy, share, folder: Path) -> irwm.Checkpoint:
+    path = folder / f"{share:.4f}"
+    if path.exists():
+        return irwm.open_checkpoint(path)
+    return write_embedding(model, with_noise(original + float(share) * (copy - original), 0.3), path)
+
+
+def test_another_statistic_is_asked_for_to_compare_and_looks_at_one_form(model, key, without_mark) -> None:
+    found = irwm.detect(without_mark, model, key, statistic="sum", invariant="suspect")
+    assert (found.forms, len(found.evidence)) == (1, 1)
+
+
+def test_a_report_says_and_reproduces_both_forms(model, key, without_mark) -> None:
+    found = irwm.detect(without_mark, model, key)
+    document = finding_document(
+        found,
+        suspect=ItemDescription.of(without_mark),
+        original=ItemDescription.of(model),
+        key_info=KeyInfo.of(key),
+        case={},
+        created_utc="2026-11-23T12:00:00Z",
+        tool_versions=installed_versions(),
+    )
+    document = from_json(to_json(document))
+    assert contradictions(document) == []
+    assert reproduce(document, without_mark, model, key) == []
+    page = render_html(document)
+    assert "Fingerprint, by itself" in page
+    assert "forms of evidence" in page
+    for change in ({"z": document["evidence"][1]["z"] + 1}, {"log10_p": -300.0}, {"log10_risk": 0.0}):
+        edited = document | {"evidence": [document["evidence"][0], document["evidence"][1] | change]}
+        assert any(each.where.startswith("evidence[1]") for each in contradictions(edited))
+    bare = document | {"evidence": document["evidence"][:1]}
+    assert any(each.where == "verdict.mark" for each in contradictions(bare))
+    assert math.isclose(document["standing"]["evidence_bits"], -document["evidence"][1]["log10_risk"] / math.log10(2))

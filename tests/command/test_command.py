@@ -125,7 +125,9 @@ def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest
 def test_nobody_can_be_traced_by_keys_without_noise(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    refused = desk.here(capfd, "trace", "release", "--original", "model")
+    plain = desk.here(capfd, "protect", "model", "plain", "--owner", "Plain Labs", "--preset", "paper")
+    assert plain.status == 0
+    refused = desk.here(capfd, "trace", "plain", "--original", "model", "--matching", "Plain Labs")
     assert (refused.status, refused.answer["error"]["type"], refused.answer["job"]) == (2, "NoNoiseError", None)
 
 

@@ -7,7 +7,7 @@ work the verdict out again, with all keys or with some of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,11 +155,6 @@ def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]
 def shown(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The rows that a table shows: the first `SHOWN`, and whoever else is named."""
     return list(found["ranked"][: max(SHOWN, found["named"])])
-
-
-def names(found: Mapping[str, Any]) -> Iterator[str]:
-    """The recipients named, strongest first."""
-    return (each["recipient"] or each["owner"] for each in found["ranked"] if each["named"])
 
 
 def _others(z: Sequence[float]) -> dict[str, Any]:

@@ -53,13 +53,21 @@ def is_one_copy(copies: float) -> bool:
     return 2 - ONE_COPY < copies < ONE_COPY
 
 
-def sentence(found: Mapping[str, Any], names: Sequence[str]) -> str:
+def whose_copies(found: Mapping[str, Any]) -> str:
+    """The copies of those named, strongest first: 'the copy of “A”', or an owner's own release."""
+    named = [each for each in found["ranked"] if each["named"]]
+    names = [each["recipient"] or each["owner"] for each in named]
+    if len(named) > 1:
+        return f"the copies of {listed(names)}"
+    return f"the {'copy' if named[0]['recipient'] else 'release'} of {listed(names)}"
+
+
+def sentence(found: Mapping[str, Any]) -> str:
     """The answer in one sentence: who is named, how many copies there may be, and the odds of a wrong name."""
     copies = found["copies_estimated"]
-    alone = len(names) == 1 and copies is not None and is_one_copy(copies)
-    which = f"the copy of {listed(names)}" if len(names) == 1 else f"the copies of {listed(names)}"
-    about = "" if alone or copies is None else f", at least (of about {max(len(names), round(copies))})"
-    return f"The suspect was made from {which}{about}. {wrong_name(found['log10_risk'])}"
+    alone = found["named"] == 1 and copies is not None and is_one_copy(copies)
+    about = "" if alone or copies is None else f", at least (of about {max(found['named'], round(copies))})"
+    return f"The suspect was made from {whose_copies(found)}{about}. {wrong_name(found['log10_risk'])}"
 
 
 def wrong_name(log10_risk: float) -> str:
@@ -132,6 +140,8 @@ def nobody_named(found: Mapping[str, Any]) -> str:
 def read_by_rule(found: Mapping[str, Any]) -> str:
     """How many recipients the rank rule was read for."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
+    if all_of == 1:
+        return "The rank rule was read too."
     if read >= all_of:
         return f"The rank rule was read for all {number(all_of)} recipients."
     return (
@@ -158,13 +168,12 @@ def rows_compared(found: Mapping[str, Any]) -> str:
     return f"{number(found['first_pass_rows'])} for all, {number(found['rows'])} for the likeliest"
 
 
-def propositions(names: Sequence[str]) -> list[str]:
+def propositions(found: Mapping[str, Any]) -> list[str]:
     """The two propositions that a tracing is weighed between."""
-    whose = f"issued to {listed(names)}"
+    which = whose_copies(found)
+    each = " each" if found["named"] > 1 else ""
     return [
-        f"The copies {whose} each had a part in the suspect’s embedding, directly or after changes."
-        if len(names) > 1
-        else f"The copy {whose} had a part in the suspect’s embedding, directly or after changes.",
+        f"{which[:1].upper()}{which[1:]}{each} had a part in the suspect’s embedding, directly or after changes.",
         "At least one of those named had no part. The suspect is unrelated or was made without that copy, and its "
         "agreement with that recipient’s noise is chance.",
     ]
@@ -177,8 +186,5 @@ def _decoys(found: Mapping[str, Any]) -> str:
 
 
 def _paid(found: Mapping[str, Any]) -> str:
-    return (
-        f"over all {number(found['recipients'])} recipients a wrong name is given less than once in "
-        + power(found["log10_risk"])
-        + " such examinations."
-    )
+    among = f"over all {number(found['recipients'])} recipients " if found["recipients"] > 1 else ""
+    return f"{among}a wrong name is given less than once in {power(found['log10_risk'])} such examinations."

@@ -118,7 +118,7 @@ def answer(document: Mapping[str, Any]) -> str:
     if found is None or verdict.get("rests_on") != tracing.TRACING:
         return headline(verdict["word"], document["key"]["recipient"])
     if verdict["word"] == FOUND:
-        return tracing_words.sentence(found, list(tracing.names(found)))
+        return tracing_words.sentence(found)
     return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
 
 
@@ -194,7 +194,7 @@ def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -
     """The two propositions that the findings are weighed between."""
     verdict = computed["verdict"]
     if verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
-        return tracing_words.propositions(list(tracing.names(computed["tracing"])))
+        return tracing_words.propositions(computed["tracing"])
     issued = f", issued to “{recipient}”," if recipient else ""
     return [
         f"The suspect’s embedding was taken, directly or after changes, from the copy{issued} into which the key with "

@@ -54,7 +54,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("mean", "strategies", "demo", "large", "files", "finetuned", "vaults", "curve")
 STRATEGIES = ("mean", "weighted", "median", "max", "min-max", "copy-paste")
 # An 8B model: rows, coordinates, and how many rows are simulated.
-LARGE_ROWS, LARGE_COLUMNS, SIMULATED_ROWS = 128_256, 4096, 512
+LARGE_ROWS, LARGE_COLUMNS, SIMULATED_ROWS = 128_256, 4096, 4096
 WEIGHTS = {"weighted": [1.0 + i % 4 for i in range(16)]}
 HEADER = (
     "| suspect | copies | named of the guilty | innocents named | weakest z | decoys: n, mean, deviation, largest "
@@ -139,13 +139,18 @@ def large(_model: irwm.Checkpoint, _root: Path) -> None:
     draw = np.random.Generator(np.random.PCG64(8))
     rows = 0.01 * draw.standard_normal((SIMULATED_ROWS, LARGE_COLUMNS))
     p = many_recipients(LARGE_COLUMNS)
-    print("| copies | noise | z by theory, weakest | z simulated, weakest | needed |\n|---|---|---|---|---|")
+    print("| copies | noise | z by theory, one | the weakest | z simulated, mean of all | needed |")
+    print("|---|---|---|---|---|---|")
+    # Of so many rows z is smaller by this factor, and its own deviation is 1 all the same.
+    factor = np.sqrt(LARGE_ROWS / SIMULATED_ROWS)
     needed = naming_z(1e-6, 64 * len(MAPS))
     for copies in (16, 64):
         for noise in (0.0, 0.3):
             case = Collusion(LARGE_ROWS, LARGE_COLUMNS, p.noise_coordinates, copies, noise, p.spread)
             z = simulated(rows, np.arange(SIMULATED_ROWS), case)
-            print(f"| {copies} | {noise:g} | {case.weakest_z:.1f} | {z.min():.1f} | {needed:.1f} |", flush=True)
+            mean = f"{z.mean():.1f} ± {factor / np.sqrt(copies):.1f}"
+            theory = f"{case.expected_z:.1f} | {case.weakest_z:.1f}"
+            print(f"| {copies} | {noise:g} | {theory} | {mean} | {needed:.1f} |", flush=True)
 
 
 def _each_strategy(model: irwm.Checkpoint, root: Path, damages: Mapping[str, Damage | None]) -> None:

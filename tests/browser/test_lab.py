@@ -64,7 +64,7 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     document = json.loads(download(lab, "lab-json"))
     assert [row["attack"] for row in document["marks"][0]["rows"]] == ["none", "original", "prune", "prune"]
     assert document["status"]["signed"]
-    assert "<h2>1 One owner (no noise)</h2>" in download(lab, "lab-html")
+    assert "<h2>1 One owner</h2>" in download(lab, "lab-html")
     assert names(newest_job(running_app)) == {"lab.json", "lab.html", "lab.signature.json", "log.txt"}
 
 

@@ -39,7 +39,7 @@ def lab(page: Page) -> Page:
     expect(page.locator("#lab-obstacles")).to_contain_text("cannot run on the demo model")
     page.locator("#lab-preset label", has_text="My own choice").click()
     expect(page.locator("#lab-prune")).to_be_visible()
-    for attack in ("noise", "round", "finetune", "merge-linear", "once-4"):
+    for attack in ("noise", "round", "finetune", "merge-linear", "components", "once-4"):
         tick(page, attack)
     tick(page, "prune", "30 %", "90 %")
     page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
@@ -85,7 +85,7 @@ def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
 def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, running_app: RunningApp) -> None:
     lab.locator("#lab-preset label", has_text="My own choice").click()
     expect(lab.locator("#lab-prune")).to_be_visible()
-    for attack in ("noise", "round", "merge-linear", "once-4"):
+    for attack in ("noise", "round", "merge-linear", "components", "once-4"):
         tick(lab, attack)
     tick(lab, "prune", "30 %")
     tick(lab, "finetune", "20 steps")

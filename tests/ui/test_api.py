@@ -152,8 +152,9 @@ def test_a_release_is_written_found_and_its_report_fetched(
     assert not [check for check in verify_report(together).checks if check.ok is False]
     listed = client.predict(limit=1, api_name="/jobs")
     assert [(job["id"], job["state"]) for job in listed] == [(found["id"], "done")]
-    traced = refused(client, "/trace", str(app.root / "release"), str(app.root / "model"))
-    assert traced.title == "NoNoiseError"
+    asked = client.predict(str(app.root / "release"), str(app.root / "model"), api_name="/trace")
+    traced = ended(client, asked)
+    assert (traced["outcome"], traced["result"]["whose"]) == ("named", ["Ada"])
 
 
 @pytest.mark.slow

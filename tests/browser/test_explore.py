@@ -67,11 +67,15 @@ def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: Runni
     fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
     expect(explore.locator("#explore-model-note")).to_contain_text("Drawn for own: 4 096 rows of 256")
     put(explore, "num-noise", "10")
+    expect(explore.locator("#explore-said .notice-fault")).to_contain_text("Noise needs the secret bases")
+    explore.check("#explore-hidden input")
+    expect(explore.locator("#explore-said .notice-fault")).to_have_count(0)
     for label, words in (
         ("Stored numbers", "neighbours"),
         ("Condition", "tries are stable enough"),
         ("Hiding", "told apart"),
-        ("Colluders", "averaged copies"),
+        ("Colluders", "Up to"),
+        ("Fingerprint", "From β"),
         ("Survives noise", "still count by joint"),
     ):
         explore.locator("#explore-view label", has_text=label).click()

@@ -20,9 +20,9 @@ PRESETS = {
 # How the noise of Algorithm 4 goes into a row; what `Parameters` calls `spread` and `noise_level`.
 ADDED = "added"
 NOISE_CHOICES = [
-    ("Added to the row’s numbers: a fingerprint", ADDED),
-    ("Written over them, as large as the row’s own: hides marked rows", NOISE_LEVELS[0]),
-    ("Written over them, one size for all, as in the paper", NOISE_LEVELS[1]),
+    ("Added: a fingerprint", ADDED),
+    ("Written over: hides marked rows", NOISE_LEVELS[0]),
+    ("Written over, one size, as in the paper", NOISE_LEVELS[1]),
 ]
 # Offered before a model is known; the demo model's size, on the small side.
 USUAL_HIDDEN_SIZE = 256

@@ -15,6 +15,7 @@ from scipy.stats import norm
 import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
+from irwm.evidence import fingerprint
 from irwm.evidence.examination import ALIGNED
 from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
@@ -257,13 +258,9 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
     suspect = write_embedding(model, with_noise(sum(copies) / 3, 0.3), tmp_path / "mean")
     many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
     full = trace_each(irwm.Examination(suspect, model), many, decoys=20)
-    for name, value in (
-        ("MOST_PLACES", 10_000),
-        ("FIRST_PASS_RUN", 60),
-        ("FINALISTS", 25),
-        ("_RECIPIENTS_PER_TASK", 70),
-    ):
+    for name, value in (("MOST_PLACES", 10_000), ("FINALISTS", 25), ("_RECIPIENTS_PER_TASK", 70)):
         monkeypatch.setattr(recognition, name, value)
+    monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
     fast = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     assert names(fast.traces) == names(full.traces) == NAMES
     assert (fast.first_pass_rows, fast.rows) == (480, 2500)
@@ -281,7 +278,7 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     model, keys, copies, tmp_path: Path, monkeypatch, first_pass: bool
 ) -> None:
     """What the differences are centred by, and who is ruled out, rests on rows that only the release's secret names."""
-    monkeypatch.setattr(recognition, "FIRST_PASS_RUN", 60)
+    monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
     if first_pass:
         monkeypatch.setattr(recognition, "MOST_PLACES", 10_000)
         monkeypatch.setattr(recognition, "FINALISTS", 10)
@@ -294,7 +291,7 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     found = trace_each(irwm.Examination(suspect, model), many, decoys=0)
     assert names(found.traces) == ["ann"]
     assert found.traces[300].share == pytest.approx(1.0, abs=0.1)
-    one, other = (recognition.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
+    one, other = (fingerprint.first_pass_spans(2500, bytes([secret]) * 32) for secret in (1, 2))
     assert one != other
 
 
@@ -311,7 +308,7 @@ def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, a
             progress=lambda done, total, _: said.append((done, total)),
         )
         monkeypatch.setattr(recognition, "MOST_PLACES", 10)
-        monkeypatch.setattr(recognition, "FIRST_PASS_RUN", 60)
+        monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
         fast_there = trace_each(irwm.Examination(anns, model), keys, executor=pool, decoys=5)
     fast_here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     monkeypatch.undo()
@@ -327,7 +324,7 @@ def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp
     """As it stands its only term is its own deviation, so that z is 1 or -1 whatever the row says. A row of the sample
     that the centre is taken from would move all others a little."""
     embedding = model.embedding()
-    spans = recognition.first_pass_spans(model.vocab_size, keys[0].derivation.basis_key())
+    spans = fingerprint.first_pass_spans(model.vocab_size, keys[0].derivation.basis_key())
     row = min(set(range(model.vocab_size)) - {i for span in spans for i in range(*span)})
     embedding[row] = copies[0][row]
     examination = irwm.Examination(write_embedding(model, embedding, tmp_path / "row"), model)

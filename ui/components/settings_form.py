@@ -114,7 +114,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
             )
         with gr.Row():
             scale = gr.Textbox(
-                scale_text(d.scale), label="Scale (scale_wm)", info="Divides the solved numbers; auto hides them",
+                scale_text(d.scale), label="Scale (scale_wm)", info="A divisor; auto hides best",
                 max_length=40, max_lines=1,
             )  # fmt: skip
             limit = gr.Number(d.condition_limit, label="Condition limit (τ)", info="Lower is steadier, slower to find")

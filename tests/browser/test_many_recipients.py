@@ -57,7 +57,7 @@ def released(page: Page, model: Path, running_app: RunningApp) -> Path:
     expect(page.locator("#preset")).to_be_visible()
     expect(page.get_by_label("Many recipients:")).to_be_checked()
     expect(page.locator("#odds-said")).to_contain_text("with the 3 keys that this model will have")
-    expect(page.locator("#odds-more")).to_contain_text("cannot tell them apart")
+    expect(page.locator("#odds-more")).to_contain_text("see which rows are marked")
     page.click("#back-to-2")
     write_copies(page, running_app.root)
     return running_app.root / COPIES

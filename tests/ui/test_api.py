@@ -154,7 +154,7 @@ def test_a_release_is_written_found_and_its_report_fetched(
     assert [(job["id"], job["state"]) for job in listed] == [(found["id"], "done")]
     asked = client.predict(str(app.root / "release"), str(app.root / "model"), api_name="/trace")
     traced = ended(client, asked)
-    assert (traced["outcome"], traced["result"]["whose"]) == ("named", ["Ada"])
+    assert (traced["outcome"], traced["result"]["whose"]) == ("found", ["Ada"])
 
 
 @pytest.mark.slow

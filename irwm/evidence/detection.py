@@ -90,7 +90,10 @@ def detect_both(
     if forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
         return finding
     enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
-    return judge_both(replace(finding, fingerprint=fingerprint(examination, key, enough)))
+    read, used = on_device(lambda device: fingerprint(examination.on(device), key, enough), examination.device)
+    if used != examination.device and NOT_ENOUGH not in finding.warnings:
+        finding = replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
+    return judge_both(replace(finding, fingerprint=read))
 
 
 def detect_each(
@@ -298,7 +301,7 @@ class _Detection:
     ) -> Finding:
         verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, self.comparisons)
         if verdict == NOT_FOUND and self.examination.passed_over:
-            verdict, reason = INCONCLUSIVE, f"{NOT_ALL_READ} In those that were: {reason[:1].lower()}{reason[1:]}"
+            verdict, reason = INCONCLUSIVE, f"{NOT_ALL_READ} In those that were read: {reason[:1].lower()}{reason[1:]}"
         return Finding(
             verdict=verdict,
             reason=reason,

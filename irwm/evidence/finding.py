@@ -131,6 +131,11 @@ class Finding:
         return self.keys_tried * self.tensors_read * self.maps * self.forms
 
     @property
+    def log10_risk(self) -> float:
+        """log10 of the odds that a model without this key's release shows as much in any form, all corrections paid."""
+        return min(0.0, min(each.log10_p for each in self.evidence) + math.log10(self.comparisons))
+
+    @property
     def evidence(self) -> tuple[Evidence, ...]:
         """Each form of evidence that was looked at, with its own p."""
         mark = Evidence(MARK, EMBEDDING, self.reading.log10_either, self.reading.by, rows=self.present)

@@ -17,7 +17,6 @@ from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError
 from irwm.evidence.detection import detect
 from irwm.evidence.finding import FOUND, NOT_FOUND, Finding
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED
-from irwm.evidence.verdict import log10_risk
 from irwm.keys.key import Key
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import Ruling, rule, winner_of
@@ -91,8 +90,8 @@ class Test:
 
     @property
     def log10_risk(self) -> float:
-        """log10 of the corrected odds that a model without the mark gives this reading; 0 if nothing was read."""
-        return 0.0 if self.finding is None else log10_risk(self.finding.reading, self.finding.comparisons)
+        """log10 of the corrected odds of the stronger form of evidence without the mark; 0 if nothing was read."""
+        return 0.0 if self.finding is None else self.finding.log10_risk
 
     def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing:
         """The value of this test against a claimant who searched for his key."""

@@ -14,7 +14,7 @@ from typing import Any
 from irwm import Finding
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.evidence.verdict import odds
+from irwm.evidence.verdict import FOUND_LOG10_RISK, odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
@@ -112,10 +112,19 @@ def headline(verdict: str, recipient: str) -> str:
     }.get(verdict, f"Verdict: {verdict}.")
 
 
+def by_fingerprint(recipient: str) -> str:
+    """The verdict "found" where the mark alone does not give it."""
+    whose = f"the copy issued to “{recipient}”" if recipient else "this key’s release"
+    return f"The suspect carries the fingerprint of {whose}."
+
+
 def answer(document: Mapping[str, Any]) -> str:
     """A document's verdict in one sentence; names of leakers only where the verdict rests on their noise."""
     found, verdict = document.get("tracing"), document["verdict"]
     if found is None or verdict.get("rests_on") != tracing.TRACING:
+        mark, *others = document["evidence"]
+        if verdict["word"] == FOUND and others and mark["log10_risk"] > FOUND_LOG10_RISK:
+            return by_fingerprint(document["key"]["recipient"])
         return headline(verdict["word"], document["key"]["recipient"])
     if verdict["word"] == FOUND:
         return tracing_words.sentence(found)

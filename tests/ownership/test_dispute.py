@@ -340,3 +340,25 @@ def test_a_key_committed_after_the_suspect_appeared_came_too_late(
     assert (late.status, late.search_bits) == ("committed too late", 80.0)
     assert before.margin_bits - late.margin_bits == 80.0
     assert dated(*contested, stamp.time_utc, (at + day).isoformat()).winner == "Owner"
+
+
+def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Path, tmp_path: Path) -> None:
+    """The thief draws the marked rows anew, which takes the mark and nothing else, and calls the rest his original."""
+    original = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), bytes([1]) * 32, "Owner")
+    release = irwm.open_checkpoint(irwm.insert(original, key, tmp_path / "release").path)
+    embedding = release.embedding()
+    rows = torch.as_tensor(key.marked_rows)
+    lengths = embedding[rows].norm(dim=1, keepdim=True)
+    drawn = torch.randn(len(rows), original.hidden_size, generator=torch.Generator().manual_seed(3))
+    embedding[rows] = drawn / drawn.norm(dim=1, keepdim=True) * lengths
+    his = write_embedding(release, embedding, tmp_path / "his")
+    theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Thief")
+    outcome = resolve([Claim("Owner", original, key, release), Claim("Thief", his, theirs)])
+    tested = outcome.test("Owner", "original of Thief")
+    assert tested.finding is not None
+    assert tested.finding.evidence[0].log10_p > -3  # of the mark nothing is left
+    assert tested.log10_risk < -30
+    ruling = one(outcome)
+    assert (ruling.winner, ruling.rule) == ("Owner", rules.ORIGINAL_MARKED)
+    assert not outcome.test("Thief", "original of Owner").found

@@ -47,7 +47,7 @@ def finished(
             raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
-        found = irwm.detect(copy, model, key, device=device)
+        (found,) = irwm.detect_each(irwm.Examination(copy, model, device), [key])  # the mark, as `insert` verifies it
     except (CancelledError, OutputExistsError):
         raise
     except IrwmError as error:

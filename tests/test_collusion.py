@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,9 @@ DAMAGES = {
 }
 # Noise that hides marked rows, written over.
 HIDDEN = many_recipients(256, hides_rows=True)
-# How far off the estimated number of copies may be. A mean holds each copy's fingerprint to an eighth, and under noise
-# of 0.3 its share is read to a z of some ten, so that the mean of eight is known to a thirtieth.
-ESTIMATE = {"mean": 0.1, "copy-paste": 0.1, "weighted": 0.1, "median": 0.2, "max": 0.3, "min-max": 0.3}
+# How far off the estimated number of copies may be. A mean holds each copy's fingerprint to an eighth; what stands out
+# in a row weighs more in a maximum and less in a median.
+ESTIMATE = {"mean": 0.05, "copy-paste": 0.05, "weighted": 0.05, "median": 0.2, "max": 0.3, "min-max": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,9 @@ def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path:
         tracing = trace_each(irwm.Examination(suspect, model), everybody)
         assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
         assert tracing.reason == f"The suspect was made from the copies of {COPIES} recipients, at least."
-        assert tracing.colluders == pytest.approx(COPIES, rel=ESTIMATE[how]), name
+        # A share is read with a relative error of 1 / z, so their mean cannot be known better than this.
+        readable = 3 / math.sqrt(sum(trace.z**2 for trace in tracing.named))
+        assert tracing.colluders == pytest.approx(COPIES, rel=max(ESTIMATE[how], readable)), name
         assert np.abs(tracing.decoys).max() < 5.0
 
 
@@ -106,6 +109,12 @@ def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint
 @pytest.mark.slow
 def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) -> None:
     assert classifier_auc(copies(demo, replace(HIDDEN, noise_coordinates=0), 8)) > 0.99
+
+
+@pytest.mark.slow
+def test_copies_with_a_fingerprint_alone_show_the_same_observer_which_rows_are_marked(demo: irwm.Checkpoint) -> None:
+    """What docs/collusion.md says that a fingerprint does not do."""
+    assert classifier_auc(copies(demo, many_recipients(256), 8)) > 0.9
 
 
 @pytest.mark.slow

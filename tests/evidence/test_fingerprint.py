@@ -120,6 +120,7 @@ def test_a_report_says_and_reproduces_both_forms(model, key, without_mark) -> No
     assert "The suspect carries the fingerprint of this key’s release." in page
     assert "The suspect carries this key’s mark." not in page
     assert "forms of evidence" in page
+    assert "More than one in ten models" not in page
     for change in ({"z": document["evidence"][1]["z"] + 1}, {"log10_p": -300.0}, {"log10_risk": 0.0}):
         edited = document | {"evidence": [document["evidence"][0], document["evidence"][1] | change]}
         assert any(each.where.startswith("evidence[1]") for each in contradictions(edited))

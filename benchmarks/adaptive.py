@@ -1,11 +1,12 @@
-"""A thief who has read the manual, on marks with the default settings: what he leaves of them and of the model.
+"""A thief who has read the manual, on releases with the default settings: what he leaves of the mark and of the model.
 
-    python -m benchmarks.adaptive [--models demo gemma] [--compositions 20] [--spread 0.25] [--write]
+    python -m benchmarks.adaptive [--models demo gemma phi3] [--presets one many] [--compositions 20] [--write]
 
 Every attack of the catalogue's group "By somebody who has read the manual" at every strength, then random compositions
-of two or three attacks with disguises. He has the release and this repository; he lacks key and original. With
-`--spread` the release carries a fingerprint too, and the column "leak" says whether it names its recipient. Perplexity
-is measured on the bundled text. --write puts the tables into docs/adaptive.md, misses first.
+of two or three attacks with disguises. He has the release and this repository; he lacks key and original. One preset is
+`irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's recipient was named,
+and nobody else, of three. Perplexity is measured on the bundled text. --write puts the table into docs/adaptive.md,
+misses first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from irwm.tracing import trace_each
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "adaptive.md"
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 MODELS = ("demo", "gemma", "phi3")
+PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
 TOKENS = 8192
 # What a composition draws from: attacks that change the model, at most three, and disguises that do not, at most two.
 DAMAGES = (
@@ -44,35 +46,38 @@ FREE, DEAR = 0.05, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and odds."""
+    """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and log10 odds, of all
+    evidence and of the mark by itself."""
 
     model: str
+    preset: str
     attack: str
     change: float
     verdict: str
     by: str
-    log10_p: float
+    log10_risk: float
+    mark: float
     lineage: str
     named: bool | None
 
     @property
     def line(self) -> str:
         cost = "does not run by itself" if np.isnan(self.change) else f"{100 * self.change:+.1f} %"
-        leak = "" if self.named is None else f" {'named' if self.named else 'not named'} |"
+        leak = "" if self.named is None else "named" if self.named else "not named"
         return (
-            f"| {self.model} | {self.attack} | {cost} | {self.verdict} | {self.log10_p:.0f} | {self.by} "
-            f"| {self.lineage} |{leak}"
+            f"| {self.model}, {self.preset} | {self.attack} | {cost} | {self.verdict} | {self.log10_risk:.0f} "
+            f"| {self.mark:.0f} | {self.by} | {self.lineage} | {leak} |"
         )
 
 
 class Thief:
     """One release of one model, and what is done to it."""
 
-    def __init__(self, name: str, path: Path, spread: float, scratch: Path) -> None:
-        self.name, self.scratch, self.spread = name, scratch, spread
+    def __init__(self, name: str, path: Path, preset: str, scratch: Path) -> None:
+        self.name, self.preset, self.scratch = name, preset, scratch
         self.original = irwm.open_checkpoint(path)
-        params = irwm.Parameters(noise_coordinates=8, spread=spread) if spread else irwm.Parameters()
-        recipients = ("ann", "bob", "cid") if spread else ("",)
+        params = PRESETS[preset](self.original.hidden_size)
+        recipients = ("ann", "bob", "cid") if preset == "many" else ("",)
         secret = bytes(range(32))
         self.keys = [irwm.generate_key(self.original, params, secret, "us", name) for name in recipients]
         self.release = irwm.insert(self.original, self.keys[0], scratch / "release").path
@@ -98,21 +103,32 @@ class Thief:
         examination = irwm.Examination(irwm.open_checkpoint(folder), self.original)
         (found,) = irwm.detect_each(examination, self.keys[:1])
         named = None
-        if self.spread:
+        if len(self.keys) > 1:
             named = [trace.recipient for trace in trace_each(examination, self.keys, decoys=0).named] == ["ann"]
         change = compare(self.outputs, folder).change if runs else None
         cost = math.nan if change is None else change
-        read = found.reading
-        return Outcome(self.name, label, cost, found.verdict, read.by, read.log10_p, found.lineage.status, named)
+        best = min(found.evidence, key=lambda each: each.log10_p)
+        return Outcome(
+            self.name,
+            self.preset,
+            label,
+            cost,
+            found.verdict,
+            f"{best.form}, {best.by}",
+            found.log10_risk,
+            found.reading.log10_either,
+            found.lineage.status,
+            named,
+        )
 
 
-def planned(compositions: int) -> Iterator[tuple[str, list[tuple[str, float | str]]]]:
+def planned(compositions: int, seed: int) -> Iterator[tuple[str, list[tuple[str, float | str]]]]:
     """Each attack of the group at each strength, then the compositions."""
     for attack in ATTACKS.values():
         if attack.group == ADAPTIVE:
             for strength in attack.strengths:
                 yield f"{attack.label}: {strength.label}", [(attack.name, strength.value)]
-    draw = np.random.Generator(np.random.PCG64(19))
+    draw = np.random.Generator(np.random.PCG64(seed))
     for _ in range(compositions):
         damages = [DAMAGES[i] for i in draw.choice(len(DAMAGES), int(draw.integers(2, 4)), replace=False)]
         disguises = [(DISGUISES[i], 1) for i in draw.choice(len(DISGUISES), int(draw.integers(1, 3)), replace=False)]
@@ -121,17 +137,17 @@ def planned(compositions: int) -> Iterator[tuple[str, list[tuple[str, float | st
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    leak = outcomes[0].named is not None
-    head = "| model | attack | perplexity | verdict | log10 p | read | lineage |" + (" leak |" if leak else "")
-    lines = [head, "|" + "---|" * (8 if leak else 7)]
-    order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.log10_p))
+    lines = ["| release | attack | perplexity | verdict | log10 odds | mark alone | read | lineage | leak |"]
+    lines.append("|" + "---|" * 9)
+    order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.named is not False, each.log10_risk))
     lines += [each.line for each in order]
     for bound, what in ((FREE, "free"), (DEAR, "dear")):
         kept = [each for each in outcomes if np.isnan(each.change) or each.change <= bound]
         missed = [each for each in kept if each.verdict != "found"]
         unnamed = [each for each in kept if each.named is False]
-        said = f"At most {100 * bound:.0f} % of perplexity ({what}): {len(kept)} copies, {len(missed)} not found"
-        lines.append(f"\n{said}" + (f", {len(unnamed)} not named." if leak else "."))
+        copies = sum(each.named is not None for each in kept)
+        said = f"At most {100 * bound:.0f} % of perplexity ({what}): {len(kept)} copies, {len(missed)} not found; "
+        lines.append(f"\n{said}of the {copies} for one of three recipients, {len(unnamed)} not named.")
     lines.append(f'\nCalled "not derived": {sum(each.lineage == "not derived" for each in outcomes)}.')
     return "\n".join(lines)
 
@@ -139,23 +155,24 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
     parser.add_argument("--compositions", type=int, default=20)
-    parser.add_argument("--spread", type=float, default=0.0, help="size of the fingerprint; 0 is none")
     parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{PAGE.name}")
     options = parser.parse_args()
     outcomes: list[Outcome] = []
-    for name, path in default_models():
+    for seed, (name, path) in enumerate(default_models()):
         if name not in options.models:
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            thief = Thief(name, path, options.spread, Path(folder))
-            for label, steps in planned(options.compositions):
-                try:
-                    outcomes.append(thief.carry_out(label, steps, seed=len(outcomes)))
-                except IrwmError as error:  # a disguise that this family does not allow
-                    print(f"| {name} | {label} | not possible: {error.problem} |", flush=True)
-                    continue
-                print(outcomes[-1].line, flush=True)
+        for preset in options.presets:
+            with tempfile.TemporaryDirectory() as folder:
+                thief = Thief(name, path, preset, Path(folder))
+                for label, steps in planned(options.compositions, seed):
+                    try:
+                        outcomes.append(thief.carry_out(label, steps, seed=len(outcomes)))
+                    except IrwmError as error:  # a disguise that this family does not allow
+                        print(f"| {name}, {preset} | {label} | not possible: {error.problem} |", flush=True)
+                        continue
+                    print(outcomes[-1].line, flush=True)
     text = table(outcomes)
     print(f"\n{text}")
     if options.write:

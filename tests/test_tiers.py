@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kept import kept
+from tests.tiers import Clocks
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = """
@@ -105,6 +106,16 @@ def test_a_quick_test_that_takes_long_fails_and_what_it_shares_is_not_counted(tm
     assert {"test_shared", "test_may"} <= passed(done.stdout) <= {"test_shared", "test_may", "test_sleeps"}
     assert "make it smaller, or mark it slow" in done.stdout
     assert passed(run(tmp_path, TAKES_LONG).stdout) == {"test_shared", "test_may", "test_sleeps", "test_computes"}
+
+
+def test_a_child_that_an_earlier_test_began_is_not_counted() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass"]) as child:
+        clocks = Clocks()
+        child.wait()
+    assert clocks.computed() < 1.0
+    clocks = Clocks()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass"], check=True)
+    assert clocks.computed() > 1.0
 
 
 def test_what_is_kept_is_made_once_and_a_half_made_folder_never_counts(

@@ -1,9 +1,10 @@
 """Which embedding rows may carry the mark or give the invariant.
 
 Special, unused, duplicate and near-zero rows are left out: a fine-tuner rewrites them, a trimmer drops them, and a
-zero row has no rank. Query and reference tokens come from the frequent part of the others (lower ids: BPE merges,
-WordPiece and SentencePiece vocabularies are written in the order of frequency), so that a thief who trims them harms
-the model most.
+zero row has no rank. Of the others, the first quarter is the frequent one: BPE merges, WordPiece and SentencePiece
+vocabularies are written in the order of frequency. Query and reference tokens come from there, so that a thief who trims
+them harms the model most. Marked rows come from the rest: a tied model's row is a row of its output head too, and one
+that every sentence uses, marked, costs several percent of perplexity.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NEAR_ZERO_SHARE = 0.1
 # No training makes a row a thousand times as long as the median one. Somebody who put it there wants every mean and
 # every fit that meets it to fail.
 ABSURD_LENGTH = 1000.0
-# Share of the usable rows, in id order, that counts as frequent; never fewer than four times what is drawn.
+# Share of the usable rows, in id order, that counts as frequent; for A never fewer than four times what is drawn.
 FREQUENT_SHARE = 0.25
 FREQUENT_FACTOR = 4
 _ROWS_PER_READ, _ROWS_AT_ONCE = 512, 128
@@ -45,13 +46,11 @@ class RowPool:
     size: int
     excluded: tuple[tuple[int, int], ...]
 
-    def usable(self, taken: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Ascending ids of the usable rows, less those taken."""
+    def usable(self) -> NDArray[np.int64]:
+        """Ascending ids of the usable rows."""
         keep = np.ones(self.size, dtype=bool)
         for start, stop in self.excluded:
             keep[start:stop] = False
-        if taken is not None:
-            keep[taken] = False
         return np.flatnonzero(keep)
 
     def frequent(self, needed: int) -> NDArray[np.int64]:
@@ -59,6 +58,11 @@ class RowPool:
         usable = self.usable()
         share = max(FREQUENT_FACTOR * needed, int(FREQUENT_SHARE * usable.size))
         return usable[: min(share, usable.size)]
+
+    def seldom(self, taken: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The usable rows behind the frequent quarter, ascending, less those taken."""
+        usable = self.usable()
+        return np.setdiff1d(usable[int(FREQUENT_SHARE * usable.size) :], taken)
 
 
 @lru_cache(maxsize=4)  # one pass over the embedding serves every key made for the same opened model

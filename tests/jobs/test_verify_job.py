@@ -13,7 +13,7 @@ from irwm.report import ItemDescription, KeyInfo, finding_document, installed_ve
 from irwm.report.write import write_document
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import run_job
+from tests.jobs.recipients import run_here, run_job
 from tools.small_models import write_llama
 from ui.jobs.filing import Filing
 
@@ -82,6 +82,6 @@ def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path:
 def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "not.key").write_bytes(b"not a key")
     wrong = asked(world, world["folder"] / "report" / "report.json") | {"key_file": str(tmp_path / "not.key")}
-    job = run_job("verify", wrong, world["vault"], Jobs(world["vault"].home))
+    job = run_here("verify", wrong, world["vault"], Jobs(world["vault"].home))
     assert job.state == "failed"
     assert job.error["problem"]

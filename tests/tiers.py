@@ -133,8 +133,8 @@ class TimeLimit:
     Two clocks run, and the larger one counts: the processor's time of the test and of the children that it waited for,
     and the wall's time less that in which something on this machine waited for a processor (Linux's pressure stall
     information). So neither computing nor sleeping goes unseen, and other programs' work is not held against a test.
-    Children's time is known only when they end, and then all of it. So where a child of another test still runs, as
-    one on a busy machine may, children are left out.
+    Children's time is known only when they end, and then all of it. So where a child that an earlier test began ends in
+    this one, as happens on a busy machine, children are left out.
     """
 
     def __init__(self) -> None:
@@ -171,24 +171,30 @@ class Clocks:
     """Both clocks of `TimeLimit`, from the moment that this is made."""
 
     def __init__(self) -> None:
-        self._whose = (resource.RUSAGE_SELF,) if has_children() else (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        self._wall, self._undisturbed, self._processor = time.monotonic(), Stopwatch(), self._processor_seconds()
+        self._wall, self._undisturbed, self._earlier = time.monotonic(), Stopwatch(), children()
+        self._self, self._children = used(resource.RUSAGE_SELF), used(resource.RUSAGE_CHILDREN)
 
     def seconds(self) -> float:
         return max(self._undisturbed.seconds(), self.computed())
 
     def computed(self) -> float:
+        computed = used(resource.RUSAGE_SELF) - self._self
+        if self._earlier <= children():
+            computed += used(resource.RUSAGE_CHILDREN) - self._children
         # Threads of several processors together may compute longer than the wall's clock says.
-        return min(self._processor_seconds() - self._processor, time.monotonic() - self._wall)
-
-    def _processor_seconds(self) -> float:
-        return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, self._whose))
+        return min(computed, time.monotonic() - self._wall)
 
 
-def has_children() -> bool:
-    """Whether this process has children that it has not waited for; False where the system does not list them."""
+def used(whose: int) -> float:
+    """Seconds of processors that this process, or those of its children that it has waited for, have used."""
+    usage = resource.getrusage(whose)
+    return usage.ru_utime + usage.ru_stime
+
+
+def children() -> set[str]:
+    """Process ids of the children that this process has not waited for; none where the system does not list them."""
+    found: set[str] = set()
     for thread in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(OSError):  # it has ended
-            if (thread / "children").read_text(encoding="ascii").strip():
-                return True
-    return False
+            found.update((thread / "children").read_text(encoding="ascii").split())
+    return found

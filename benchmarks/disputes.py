@@ -1,0 +1,168 @@
+"""Disputes with a thief who has read the manual: whether he wins any with what he calls his original.
+
+    python -m benchmarks.disputes [--models demo gemma phi3] [--disputes 50] [--write]
+
+He takes the owner's release, attacks and disguises it as in `benchmarks.adaptive`, or spoils it so that every
+comparison with it should fail (a row of NaN or of absurd length, rows all alike, nine more tensors that might be the
+embedding), calls the outcome his original, has a key made for it and marks a release of his own. The owner brings his
+original, key and release. In dispute is the thief's release, turned once more. Each dispute is decided three times:
+without dates, with the owner's earlier date, and with a date of the thief's alone. --write puts the table into
+docs/ownership.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from benchmarks.adaptive import PRESETS, Steps, Thief, planned
+from benchmarks.forgery import PAGE, between
+from benchmarks.reproduce.models import default_models
+from irwm.attacks.equivalence import disguise
+from irwm.errors import CheckpointError, IrwmError
+from irwm.ownership import Claim, Outcome, decide, resolve
+from tools.copies import write_embedding
+
+MODELS = ("demo", "gemma", "phi3")
+EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
+DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "thief's date alone": (None, EARLY)}
+SPOILT = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
+DECOYS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One dispute: the winner and the rule for each of `DATES`."""
+
+    model: str
+    original: str
+    winners: tuple[str | None, ...]
+    rules: tuple[str, ...]
+    found: bool
+
+
+def spoilt(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
+    """The release with an embedding, or with tensors, that are there to make comparisons fail."""
+    rows = release.embedding()
+    if how == SPOILT[0]:
+        rows[300] = float("nan")
+    elif how == SPOILT[1]:
+        rows[300] *= 1e6
+    elif how == SPOILT[2]:
+        rows[1::4] = rows[1]
+    made = write_embedding(release, rows, folder).path
+    if how == SPOILT[3]:
+        shard = made / release.shards[0].name
+        tensors = load_file(shard)
+        generator = torch.Generator().manual_seed(0)
+        for number in range(DECOYS):
+            junk = torch.randn(rows.shape, generator=generator).to(rows.dtype)
+            tensors[f"model.embed_tokens_{number}.weight"] = junk
+        save_file(tensors, shard, metadata={"format": "pt"})
+    return made
+
+
+@contextmanager
+def called_original(thief: Thief, what: str | Steps, number: int) -> Iterator[Path]:
+    """What the thief calls his original."""
+    if isinstance(what, str):
+        with tempfile.TemporaryDirectory() as folder:
+            yield spoilt(irwm.open_checkpoint(thief.release), what, Path(folder) / "spoilt")
+    else:
+        with thief.copy(what, number) as (made, _):
+            yield made
+
+
+def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
+    """One dispute, carried out."""
+    release = irwm.open_checkpoint(thief.release)
+    owner = Claim("Owner", thief.original, thief.keys[0], release)
+    with called_original(thief, what, number) as folder, tempfile.TemporaryDirectory() as scratch:
+        his = irwm.open_checkpoint(folder)
+        secret, params = (number + 1).to_bytes(32, "big"), thief.keys[0].parameters
+        try:
+            key = irwm.generate_key(his, params, secret, "Thief")
+        except CheckpointError:  # no key can be made for it, so he shows one that he made before he spoilt it
+            key = irwm.generate_key(release, params, secret, "Thief")
+        try:
+            released = irwm.open_checkpoint(irwm.insert(his, key, Path(scratch) / "his").path)
+        except IrwmError:
+            released = irwm.open_checkpoint(irwm.insert(release, key, Path(scratch) / "his").path)
+        leaked = irwm.open_checkpoint(disguise(released.path, Path(scratch) / "leak", ["rotate"], seed=number))
+        claims = [owner, Claim("Thief", his, key, released)]
+        outcome = resolve(claims, [("leak", leaked)])
+    decided = [_dated(claims, outcome, *dates) for dates in DATES.values()]
+    return Case(
+        thief.name,
+        label,
+        tuple(each.winner for each in decided),
+        tuple(each.rulings[0].rule for each in decided),
+        outcome.test("Owner", "original of Thief").found,
+    )
+
+
+def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, thief: str | None) -> Outcome:
+    dates = {"Owner": owner, "Thief": thief}
+    return decide([replace(each, committed_utc=dates[each.claimant]) for each in claims], outcome.tests)
+
+
+def originals(number: int, seed: int) -> list[tuple[str, str | Steps]]:
+    """`number` things that the thief calls his original: spoilt ones, every attack, then compositions."""
+    found: list[tuple[str, str | Steps]] = [(how, how) for how in SPOILT]
+    found += planned(number, seed)
+    return found[:number]
+
+
+def table(cases: Sequence[Case]) -> str:
+    lines = [
+        f'| models | disputes | our mark or fingerprint in his "original" | {" | ".join(DATES)} |',
+        "|---|---:|---:|" + "---|" * len(DATES),
+    ]
+    for name in dict.fromkeys(each.model for each in cases):
+        of = [each for each in cases if each.model == name]
+        cells = []
+        for place in range(len(DATES)):
+            won = Counter(each.winners[place] or "nobody" for each in of)
+            cells.append(", ".join(f"{who} {count}" for who, count in sorted(won.items())))
+        lines.append(f"| {name} | {len(of)} | {sum(each.found for each in of)} | {' | '.join(cells)} |")
+    rules = Counter(each.rules[0] for each in cases)
+    lines.append("\nDecided without dates by: " + ", ".join(f"{rule} ({n})" for rule, n in rules.most_common()) + ".")
+    open_ones = [f"{each.original} ({each.model})" for each in cases if each.winners[0] != "Owner"]
+    if open_ones:
+        lines.append("\nNot won by the owner without dates: " + "; ".join(open_ones) + ".")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--preset", choices=PRESETS, default="one")
+    parser.add_argument("--disputes", type=int, default=50, help="over all models")
+    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
+    options = parser.parse_args()
+    cases: list[Case] = []
+    chosen = [(name, path) for name, path in default_models() if name in options.models]
+    for seed, (name, path) in enumerate(chosen):
+        share = options.disputes // len(chosen) + (seed < options.disputes % len(chosen))
+        with tempfile.TemporaryDirectory() as folder:
+            thief = Thief(name, path, options.preset, Path(folder))
+            for number, (label, what) in enumerate(originals(share, 100 + seed)):
+                cases.append(dispute(thief, label, what, number))
+                print(cases[-1], flush=True)
+    text = table(cases)
+    print(f"\n{text}")
+    if options.write:
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "disputes", text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

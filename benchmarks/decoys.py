@@ -97,11 +97,11 @@ def readings(case: Case, device: str) -> Iterator[tuple[str, Callable[[int, int]
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(original))
     drawn = np.random.default_rng(0).permutation(np.setdiff1d(key.pool.usable(), choices.marked_rows))
     tokens = np.sort(drawn[:BANK_ROWS])
-    aligned = examination.aligned[0]
+    aligned, samples = examination.aligned[0], key.derivation.sample_key()
     for by in MAPS:
-        if not aligned.readable(by):
+        if not aligned.readable(by, samples):
             continue
-        rows, _ = aligned.rows(tokens, by)
+        rows, _ = aligned.rows(tokens, by, samples)
 
         def read(number: int, seed: int, rows: NDArray[np.float64] = rows) -> NDArray[np.float64] | None:
             found = ranked(

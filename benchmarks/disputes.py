@@ -30,7 +30,7 @@ from benchmarks.reproduce.models import default_models
 from irwm.attacks.equivalence import disguise
 from irwm.errors import CheckpointError, IrwmError
 from irwm.ownership import Claim, Outcome, decide, resolve
-from tools.copies import write_embedding
+from tools.copies import with_noise, write_embedding
 
 MODELS = ("demo", "gemma", "phi3")
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -82,6 +82,14 @@ def called_original(thief: Thief, what: str | Steps, number: int) -> Iterator[Pa
             yield made
 
 
+def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoint:
+    """The model in a random rotation; with a little noise where it holds tensors that nobody could turn."""
+    try:
+        return irwm.open_checkpoint(disguise(released.path, folder, ["rotate"], seed=seed))
+    except IrwmError:
+        return write_embedding(released, with_noise(released.embedding(), 0.01), folder)
+
+
 def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
     """One dispute, carried out."""
     release = irwm.open_checkpoint(thief.release)
@@ -97,7 +105,7 @@ def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
             released = irwm.open_checkpoint(irwm.insert(his, key, Path(scratch) / "his").path)
         except IrwmError:
             released = irwm.open_checkpoint(irwm.insert(release, key, Path(scratch) / "his").path)
-        leaked = irwm.open_checkpoint(disguise(released.path, Path(scratch) / "leak", ["rotate"], seed=number))
+        leaked = turned(released, Path(scratch) / "leak", number)
         claims = [owner, Claim("Thief", his, key, released)]
         outcome = resolve(claims, [("leak", leaked)])
     decided = [_dated(claims, outcome, *dates) for dates in DATES.values()]

@@ -11,13 +11,13 @@ original. So two maps are fitted to two disjoint samples, and each restores the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.alignment.rows import Rows, draw, has_direction, median_row, working_dtype
+from irwm.alignment.rows import PUBLIC, Rows, draw, has_direction, median_row, working_dtype
 
 # Rows of a sample per coordinate; with four the map is as good as with eight.
 ROWS_PER_COORDINATE = 4
@@ -29,6 +29,8 @@ RIDGE = 1e-3
 EXTREME_LENGTH = 20.0
 # Rows that decide between two pairings.
 COMPARED_ROWS = 1024
+# A stranger's map fits many rows a little, a descendant's the unspoilt ones well: a quarter tells them best.
+AGREEING_SHARE = 0.25
 _SMALLEST = 1e-12
 
 
@@ -41,6 +43,8 @@ class LeastSquares:
         samples: two ascending arrays of tokens, which the maps were fitted to.
         matrices: two (d', d) float64.
         their_centres, our_centres: two (d',) and two (d,) float64.
+        agreement: the cosine with the original's rows that a quarter of the restored ones reach, of rows that their map
+            has not seen; from 0 to 1. A thief may have spoilt most of the others.
     """
 
     rows: NDArray[np.int64]
@@ -48,6 +52,7 @@ class LeastSquares:
     matrices: tuple[NDArray[np.float64], NDArray[np.float64]]
     their_centres: tuple[NDArray[np.float64], NDArray[np.float64]]
     our_centres: tuple[NDArray[np.float64], NDArray[np.float64]]
+    agreement: float = 0.0
 
     def restore(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """The suspect's rows (n, d') of these tokens (n,), in the original's coordinates (n, d)."""
@@ -59,19 +64,24 @@ class LeastSquares:
         return restored
 
 
-def least_squares(suspect: Rows, model: Rows, pairings: Sequence[NDArray[np.int64]]) -> LeastSquares | None:
+def least_squares(
+    suspect: Rows, model: Rows, pairings: Sequence[NDArray[np.int64]], secret: bytes = PUBLIC
+) -> LeastSquares | None:
     """The maps under that one of some pairings (s,) of rows under which unseen rows agree best; None where all have too
-    few rows. No key has a say in it."""
-    fits = [fit for rows in pairings if (fit := _fitted(suspect, model, rows)) is not None]
-    if len(fits) < 2:
-        return fits[0] if fits else None
-    return max(fits, key=lambda fit: _agreement(suspect, model, fit))
+    few rows.
+
+    Args:
+        secret: what the samples follow from. No orders of a key follow from the same.
+    """
+    fits = [fit for rows in pairings if (fit := _fitted(suspect, model, rows, secret)) is not None]
+    scored = (replace(fit, agreement=_agreement(suspect, model, fit, secret)) for fit in fits)
+    return max(scored, key=lambda fit: fit.agreement, default=None)
 
 
-def _agreement(suspect: Rows, model: Rows, fit: LeastSquares) -> float:
-    """The mean cosine of a public sample of the original's rows with the restored ones; 0 for a row that is gone."""
-    tokens = draw(model.count, COMPARED_ROWS)
-    tokens = tokens[fit.rows[tokens] >= 0]
+def _agreement(suspect: Rows, model: Rows, fit: LeastSquares, secret: bytes) -> float:
+    """The upper quartile of the cosines of a sample of the original's rows with the restored ones; 0 for those gone."""
+    tokens = draw(model.count, COMPARED_ROWS, secret)
+    sampled, tokens = tokens.size, tokens[fit.rows[tokens] >= 0]
     if not tokens.size:
         return 0.0
     theirs = suspect.source.embedding(fit.rows[tokens]).double().numpy()
@@ -79,14 +89,16 @@ def _agreement(suspect: Rows, model: Rows, fit: LeastSquares) -> float:
     restored = fit.restore(theirs, tokens) - fit.our_centres[0]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         cosines = (restored * ours).sum(axis=1) / (np.linalg.norm(restored, axis=1) * np.linalg.norm(ours, axis=1))
-    return float(np.clip(np.nan_to_num(cosines), 0.0, 1.0).sum()) / COMPARED_ROWS
+    ranked = np.sort(np.clip(np.nan_to_num(cosines), 0.0, 1.0))[::-1]
+    at = int(AGREEING_SHARE * sampled)
+    return float(ranked[at]) if at < ranked.size else 0.0
 
 
-def _fitted(suspect: Rows, model: Rows, rows: NDArray[np.int64]) -> LeastSquares | None:
-    """Both maps, fitted to public samples of the rows that have a place; None where they are too few."""
+def _fitted(suspect: Rows, model: Rows, rows: NDArray[np.int64], secret: bytes) -> LeastSquares | None:
+    """Both maps, fitted to samples of the rows that have a place; None where they are too few."""
     present = np.flatnonzero(rows >= 0)
     wide = max(suspect.width, model.width)
-    tokens = present[draw(present.size, 2 * ROWS_PER_COORDINATE * wide)]
+    tokens = present[draw(present.size, 2 * ROWS_PER_COORDINATE * wide, secret)]
     halves = tokens[::2], tokens[1::2]
     first, second = (_fit(suspect, model, rows, half) for half in halves)
     if first is None or second is None:

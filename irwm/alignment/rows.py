@@ -30,6 +30,8 @@ MOST_HELD = 1 << 27
 HELD_COORDINATES = 384
 # Rows that give the directions of the principal components.
 MOST_ROWS = 16384
+# What the samples follow from that need no key.
+PUBLIC = bytes(32)
 # Leading coordinates that are kept of all rows of an original.
 LEADING_COORDINATES = 256
 # Nearest neighbours whose cosines identify a row: fewer are too similar between rows, more are no neighbours any more.
@@ -168,11 +170,15 @@ def sample_size(width: int) -> int:
     return min(SAMPLE_ROWS, max(FEWEST_SAMPLED, SAMPLE_ENTRIES // width))
 
 
-def draw(count: int, wanted: int) -> NDArray[np.int64]:
-    """Ascending numbers below `count`, at most `wanted`; always the same, so that equal files give equal answers."""
+def draw(count: int, wanted: int, secret: bytes = PUBLIC) -> NDArray[np.int64]:
+    """Ascending numbers below `count`, at most `wanted`; always the same, so that equal files give equal answers.
+
+    A thief may spoil the rows of a public sample, of tokens that nobody uses, at no price. He does not know those that
+    follow from a `secret`.
+    """
     if count <= wanted:
         return np.arange(count)
-    order = permutations(derive(bytes(32), b"irwm", b"irwm/v1/alignment-sample"), 1, count)[0]
+    order = permutations(derive(secret, b"irwm", b"irwm/v1/alignment-sample"), 1, count)[0]
     return np.sort(order[:wanted])
 
 

@@ -322,10 +322,11 @@ class Search:
         offsets = again.offsets * self._suspect.length
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
-    def least_squares(self, rows: NDArray[np.int64]) -> LeastSquares | None:
-        """The map that no score has to approve, with rows where the alignment has them, `rows` (s,), or at their id."""
+    def least_squares(self, rows: NDArray[np.int64], secret: bytes) -> LeastSquares | None:
+        """The map that no score has to approve, fitted to samples that follow from `secret`, with rows where the
+        alignment has them, `rows` (s,), or at their id."""
         others = [] if np.array_equal(self.by_id, rows) else [self.by_id]
-        return least_squares(self._suspect, self._model, [rows, *others])
+        return least_squares(self._suspect, self._model, [rows, *others], secret)
 
     def places(self, alignment: Alignment) -> Places:
         """A check whether rows are where the alignment says."""

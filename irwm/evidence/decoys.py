@@ -120,7 +120,7 @@ def decoys(
     usable = usable[finding.alignment.rows[usable] >= 0]
     picked = np.argsort(words(public_key(seed, "irwm/v3/decoys/bank"), usable.size), kind="stable")[:BANK_ROWS]
     tokens = np.sort(usable[picked])
-    rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by)
+    rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by, key.derivation.sample_key())
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
         return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)

@@ -204,6 +204,10 @@ class _Detection:
     def model(self) -> Checkpoint:
         return self.aligned.model
 
+    @property
+    def samples(self) -> bytes:
+        return self.key.derivation.sample_key()
+
     def finding(self, statistic: str, invariant: str) -> Finding:
         """Algorithm 3, under the paper's headings."""
         warnings = (*self._several_tensors(), *_broken_rows(self.aligned.alignment))
@@ -227,7 +231,7 @@ class _Detection:
         # A change is looked for in the rows as aligned: a fitted map changes all of them a little.
         for by in MAPS[:1] if statistic == "difference" else MAPS:
             # Recover the original order of W_e'.
-            rows, lost = self.aligned.rows(self.choices.marked_rows, by)
+            rows, lost = self.aligned.rows(self.choices.marked_rows, by, self.samples)
             # Sum results, compute the distribution of products, rank and count: beside the paper's way, the one asked.
             ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
             readings = self._read(ways, a_m, rows, noise.basis, by)
@@ -308,7 +312,7 @@ class _Detection:
             reading=reading,
             paper=paper,
             alignment=self.aligned.alignment,
-            lineage=self.aligned.lineage,
+            lineage=self.aligned.lineage(self.samples),
             parameters=self.key.parameters,
             commitment=self.key.commitment,
             marked_rows=self.choices.marked_rows,

@@ -21,10 +21,10 @@ from irwm.alignment import Alignment, with_embedding
 from irwm.alignment.least_squares import LeastSquares
 from irwm.alignment.pipeline import Candidate, Searches, best, searches
 from irwm.alignment.places import Places
-from irwm.alignment.rows import OriginalRows
+from irwm.alignment.rows import PUBLIC, OriginalRows
 from irwm.alignment.search import Search
 from irwm.checkpoint import Checkpoint
-from irwm.evidence.attention import attention
+from irwm.evidence.attention import Attention, attention
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
@@ -177,18 +177,26 @@ class Aligned:
         self._search, self._original = found.search, original
         self._layer0 = Layer0(self.suspect, original.device)
         self._settling = Lock()
+        self._fit: tuple[bytes, LeastSquares | None] | None = None
         self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
 
-    @cached_property
-    def lineage(self) -> Lineage:
-        """Whether the suspect descends from the original, mark or no mark."""
+    def lineage(self, secret: bytes = PUBLIC) -> Lineage:
+        """Whether the suspect descends from the original, mark or no mark. "Not derived" needs `least_squares` of this
+        secret to agree."""
         if not self.holds_embedding:
             return BORROWED
-        agreement = None
-        if self.alignment.aligned:
-            layers = self._layer0, self._original.layer0
-            agreement = attention(self.suspect, self.model, self.alignment, layers)
-        return lineage(self.alignment, agreement)
+
+        def fitted() -> float:
+            fit = self.least_squares(secret)
+            return math.nan if fit is None else fit.agreement
+
+        return lineage(self.alignment, self._attention, fitted)
+
+    @cached_property
+    def _attention(self) -> Attention | None:
+        if not self.alignment.aligned:
+            return None
+        return attention(self.suspect, self.model, self.alignment, (self._layer0, self._original.layer0))
 
     @property
     def holds_embedding(self) -> bool:
@@ -230,17 +238,20 @@ class Aligned:
     def _places(self) -> Places:
         return self._search.places(self.alignment)
 
-    def rows(self, tokens: NDArray[np.int64], by: str = ALIGNED) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def rows(
+        self, tokens: NDArray[np.int64], by: str = ALIGNED, secret: bytes = PUBLIC
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """(n, d) rows of these tokens in the original's coordinates, NaN where gone, and the ids that are gone.
 
         Args:
             by: one of `MAPS`. Under a map that cannot be made of this suspect all rows are NaN.
+            secret: as for `least_squares`.
         """
-        fitted = self.least_squares if by == LEAST_SQUARES else None
+        fitted = self.least_squares(secret) if by == LEAST_SQUARES else None
         where = (self.alignment if fitted is None else fitted).rows[tokens]
         here = np.flatnonzero(where >= 0)
         restored = np.full((tokens.size, self.model.hidden_size), np.nan)
-        if here.size and self.readable(by):
+        if here.size and (fitted is not None or (by == ALIGNED and self.readable(by))):
             theirs = self.suspect.embedding(where[here]).double().numpy()
             # One number throughout is no row, and no map may make one of it.
             theirs[np.ptp(theirs, axis=1) == 0] = np.nan
@@ -251,21 +262,19 @@ class Aligned:
                 restored[here] = fitted.restore(theirs, tokens[here])
         return restored, tokens[where < 0]
 
-    def readable(self, by: str) -> bool:
+    def readable(self, by: str, secret: bytes = PUBLIC) -> bool:
         """Whether rows can be read under this map, one of `MAPS`."""
         if by == LEAST_SQUARES:
-            return self.least_squares is not None
+            return self.least_squares(secret) is not None
         return self.suspect.hidden_size == self.model.hidden_size or self.alignment.rotation is not None
 
-    @property
-    def least_squares(self) -> LeastSquares | None:
-        """The affine map of `irwm.alignment.least_squares`, fitted once; None where too few rows are left."""
+    def least_squares(self, secret: bytes = PUBLIC) -> LeastSquares | None:
+        """The affine map of `irwm.alignment.least_squares`, fitted to samples that follow from `secret`, and kept until
+        another secret is asked for; None where too few rows are left."""
         with self._settling:
-            return self._least_squares
-
-    @cached_property
-    def _least_squares(self) -> LeastSquares | None:
-        return self._search.least_squares(self.alignment.rows)
+            if self._fit is None or self._fit[0] != secret:
+                self._fit = secret, self._search.least_squares(self.alignment.rows, secret)
+            return self._fit[1]
 
     def invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]

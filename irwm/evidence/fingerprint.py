@@ -43,7 +43,7 @@ def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence |
     for by in MAPS:
         for each in examination.aligned:
             suspect = each.borne_out
-            if not suspect.holds_embedding or not suspect.readable(by):
+            if not suspect.holds_embedding or not suspect.readable(by, key.derivation.sample_key()):
                 continue
             differences = differences_of(suspect, by, key.derivation)
             sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
@@ -61,7 +61,7 @@ def differences_of(suspect: Aligned, by: str, derivation: Derivation) -> Differe
     model = suspect.model
     secret = derivation.basis_key()
     sample = np.concatenate([np.arange(*span) for span in first_pass_spans(model.vocab_size, secret)])
-    fitted = suspect.least_squares if by == LEAST_SQUARES else None
+    fitted = suspect.least_squares(derivation.sample_key()) if by == LEAST_SQUARES else None
     basis = Basis.derive(secret, model.hidden_size)
     return Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)
 

@@ -59,6 +59,11 @@ class Derivation:
         """Purpose key of B, one for all recipients of a release."""
         return self._key("basis", recipient=False)
 
+    def sample_key(self) -> bytes:
+        """What the samples of rows follow from that a map is fitted to: of the secret alone, so that all keys of an
+        owner share a fit."""
+        return keystream.derive(self.secret, b"irwm", b"irwm/v3/samples")
+
     def noise_key(self) -> bytes:
         """Purpose key of the recipient's noise."""
         return self._key("noise", recipient=True)

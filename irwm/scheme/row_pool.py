@@ -2,9 +2,9 @@
 
 Special, unused, duplicate and near-zero rows are left out: a fine-tuner rewrites them, a trimmer drops them, and a
 zero row has no rank. Of the others, the first quarter is the frequent one: BPE merges, WordPiece and SentencePiece
-vocabularies are written in the order of frequency. Query and reference tokens come from there, so that a thief who trims
-them harms the model most. Marked rows come from the rest: a tied model's row is a row of its output head too, and one
-that every sentence uses, marked, costs several percent of perplexity.
+vocabularies are written in the order of frequency. Query and reference tokens come from there, so that a thief who
+trims them harms the model most. Marked rows come from the rest: a tied model's row is a row of its output head too,
+and one that every sentence uses, marked, costs several percent of perplexity.
 """
 
 from __future__ import annotations

@@ -142,8 +142,10 @@ def _traced(
     decoy_z: list[NDArray[np.float64]] = []
     first_rows, looks = 0, 1
     alignment = suspect.alignment
-    groups = _Group.all_of(keys) if suspect.holds_embedding and suspect.readable(by) else []
+    groups = _Group.all_of(keys) if suspect.holds_embedding else []
     for index, group in enumerate(groups):
+        if not suspect.readable(by, group.derivation.sample_key()):
+            continue
         # Each group gets its share of the decoys, drawn from its own secret.
         count = decoys // len(groups) + (index < decoys % len(groups))
         extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))

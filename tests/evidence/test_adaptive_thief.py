@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import irwm
+from irwm.alignment.rows import draw, sample_size
 from irwm.attacks.rewrite import rewrite
 from irwm.tracing import trace_each
+from tools.copies import write_embedding
+from tools.small_models import write_llama
 
 
 def without_minor_components(release: Path, out: Path, kept: float) -> Path:
@@ -81,3 +86,51 @@ def test_rows_that_moved_as_well_are_found_first(gemma_path: Path, tmp_path: Pat
     assert found.log10_p < -25
     wrong = irwm.generate_key(model, secret=bytes([1]) * 32)
     assert irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, wrong).verdict == "inconclusive"
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
+    """An original, a key, and its release with every row drawn anew that a public sample of them takes."""
+    folder = tmp_path_factory.mktemp("spoilt")
+    names = Tokenizer(WordLevel({f"word{i}": i for i in range(12_288)}, "word0"))
+    original = write_llama(folder / "model", vocab_size=12_288)
+    names.save(str(original / "tokenizer.json"))
+    model = irwm.open_checkpoint(original)
+    key = irwm.generate_key(model, secret=bytes(32))
+    release = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)
+    embedding = release.embedding()
+    known = torch.as_tensor(draw(model.vocab_size, sample_size(model.hidden_size)))
+    assert len(known) < model.vocab_size / 2
+    drawn = torch.randn(len(known), model.hidden_size, generator=torch.Generator().manual_seed(3))
+    embedding[known] = drawn * embedding.std()
+    made = write_embedding(release, embedding, folder / "spoilt").path
+    names.save(str(made / "tokenizer.json"))
+    return model, key, irwm.open_checkpoint(made)
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_public_sample_are_spoilt_and_the_mark_is_found(
+    spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
+) -> None:
+    """The samples that rest on the key's secret are others, and show the descent as well."""
+    model, key, suspect = spoilt
+    found = irwm.detect(suspect, model, key)
+    assert found.verdict == "found"
+    assert found.lineage.status == "cannot tell"
+    assert found.lineage.fitted > 0.65
+    other = irwm.detect(suspect, model, irwm.generate_key(model, secret=bytes([1]) * 32))
+    assert other.verdict != "found"
+    assert other.lineage.status == "cannot tell"
+
+
+@pytest.mark.slow
+def test_with_public_samples_alone_the_same_suspect_would_be_acquitted(
+    spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
+) -> None:
+    model, key, suspect = spoilt
+    (aligned,) = irwm.Examination(suspect, model).aligned
+    assert aligned.lineage().status == "not derived"
+    (secret, public) = (aligned.least_squares(key.derivation.sample_key()), aligned.least_squares())
+    assert secret is not None
+    assert public is not None
+    assert secret.agreement > 0.65 > public.agreement

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ import numpy as np
 import irwm
 from benchmarks.reproduce.models import default_models
 from irwm.attacks.attack import Setup
-from irwm.attacks.catalogue import ADAPTIVE, ATTACKS
+from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
 from irwm.running import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
@@ -44,7 +43,6 @@ DAMAGES = (
     ("round", 4), ("prune", 0.3), ("noise", 0.1),
 )  # fmt: skip
 DISGUISES = ("rescale", "permute-residual", "rotate", "map-qk", "reorder-heads", "reorder-tokens")
-Steps = Sequence[tuple[str, float | str]]
 # Changes of perplexity that a thief accepts.
 FREE, DEAR = 0.05, 0.25
 
@@ -95,18 +93,10 @@ class Thief:
     @contextmanager
     def copy(self, steps: Steps, seed: int) -> Iterator[tuple[Path, bool]]:
         """The release after these steps, each on what the last one left, and whether it runs as it is."""
-        folder, runs = self.release, True
-        rooms = self.scratch / "steps"
-        try:
-            for number, (name, value) in enumerate(steps):
-                room = rooms / str(number)
-                room.mkdir(parents=True)
-                setup = Setup(self.original.path, folder, self.keys[0], self.text, room, seed)
-                attacked = ATTACKS[name].carry_out(setup, value, room / "out")
-                folder, runs = attacked.path, runs and attacked.runnable is None
-            yield folder, runs
-        finally:
-            shutil.rmtree(rooms, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=self.scratch) as room:
+            setup = Setup(self.original.path, self.release, self.keys[0], self.text, Path(room), seed)
+            attacked = composed(setup, steps, Path(room) / "out")
+            yield attacked.path, attacked.runnable is None
 
     def carry_out(self, label: str, steps: Steps, seed: int) -> Outcome:
         """What is left after these steps."""

@@ -24,9 +24,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from benchmarks.adaptive import PRESETS, Steps, Thief, planned
+from benchmarks.adaptive import PRESETS, Thief, planned
 from benchmarks.forgery import PAGE, between
 from benchmarks.reproduce.models import default_models
+from irwm.attacks.catalogue import Steps
 from irwm.attacks.equivalence import disguise
 from irwm.errors import CheckpointError, IrwmError
 from irwm.ownership import Claim, Outcome, decide, resolve

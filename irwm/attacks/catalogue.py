@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -196,6 +197,33 @@ def _cannot_turn(setup: Setup) -> str | None:
     return equivalence.applicable(setup.release)["rotate"]
 
 
+# What a thief may put together, by name: attacks of this catalogue, each on what the last one left.
+Steps = Sequence[tuple[str, float | str]]
+COMPOSITIONS: Mapping[str, Steps] = {
+    "entries": (("outliers", 0.01), ("small-entries", 0.2), ("components", 0.9)),
+    "components": (("components", 0.75), ("outliers", 0.01), ("round", 4), ("permute-residual", 1)),
+    "everything": (("components", 0.75), ("outliers", 0.01), ("noise", 0.1), ("everything", 1)),
+}
+
+
+def composed(setup: Setup, steps: Steps, out: Path) -> Attacked:
+    """The release after these attacks, each on what the last one left, which is removed; it does not run by itself
+    where one of them leaves what does not."""
+    model, runnable = setup.release, None
+    for number, (name, value) in enumerate(steps):
+        last = number == len(steps) - 1
+        scratch = setup.scratch / f"step-{number}"
+        scratch.mkdir(parents=True)
+        target = out if last else setup.scratch / f"after-{number}"
+        attacked = ATTACKS[name].carry_out(replace(setup, release=model, scratch=scratch), value, target)
+        shutil.rmtree(scratch)
+        runnable = attacked.runnable or runnable
+        if model != setup.release:
+            shutil.rmtree(model)
+        model = attacked.path
+    return Attacked(model, runnable, token_ids=attacked.token_ids)
+
+
 # Not part of "everything": they change the vocabulary, and so what can be compared, or the family.
 _ALONE = ("trim_tokens", "pad_tokens", "as_llama")
 
@@ -319,6 +347,15 @@ def _catalogue() -> Iterator[Attack]:
         lambda setup, value, out: Attacked(
             adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release
         ),
+    )  # fmt: skip
+    yield Attack(
+        "composed", "Several of these, one after another", "Each attack works on what the last one left.",
+        ADAPTIVE, "what is put together",
+        _labelled(
+            entries="entries and components", components="components, entries, 4 bits, columns permuted",
+            everything="components, entries, noise, every disguise",
+        ),
+        lambda setup, value, out: composed(setup, COMPOSITIONS[str(value)], out), _cannot_turn,
     )  # fmt: skip
 
 

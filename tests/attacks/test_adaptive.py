@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 import irwm
 from irwm.attacks import adaptive
-from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, GROUPS
+from irwm.attacks.attack import Setup
+from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, COMPOSITIONS, GROUPS, composed
 from irwm.errors import OutputExistsError, ParameterError
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -80,4 +81,33 @@ def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
         "small-entries",
         "outliers",
         "stored-otherwise",
+        "composed",
     }
+
+
+def test_composed_attacks_work_on_what_the_last_one_left_and_leave_nothing_else(
+    gemma_path: Path, tmp_path: Path
+) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    release = irwm.insert(model, key, tmp_path / "release").path
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    setup = Setup(gemma_path, release, key, "", scratch)
+    attacked = composed(setup, COMPOSITIONS["components"], tmp_path / "out")
+    assert attacked.path == tmp_path / "out"
+    assert attacked.runnable is None
+    assert list(scratch.iterdir()) == []
+    found = irwm.detect(irwm.open_checkpoint(attacked.path), model, key)
+    assert found.verdict == "found"
+    assert found.lineage.status != "not derived"
+    once = ATTACKS["small-entries"].carry_out(setup, 0.2, tmp_path / "once").path
+    alone = composed(setup, [("small-entries", 0.2)], tmp_path / "alone").path
+    assert (once / "model.safetensors").read_bytes() == (alone / "model.safetensors").read_bytes()
+
+
+def test_a_composition_that_no_file_can_run_says_which_folder_does(tiny_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    setup = Setup(tiny_path, tiny_path, irwm.generate_key(model, secret=bytes(32)), "", tmp_path)
+    attacked = composed(setup, [("stored-otherwise", 0.5), ("rescale", 1)], tmp_path / "out")
+    assert attacked.runnable == tiny_path

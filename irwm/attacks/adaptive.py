@@ -1,8 +1,8 @@
 """Attacks by somebody who has read the manual: on the embedding alone, without key or original.
 
-`drop_components` takes away what alignment is scored in. `redraw_small` and `redraw_outliers` look for the entries that
-a mark has written and draw them anew. `store_otherwise` keeps the embedding as other numbers, which the thief's own
-loader turns back.
+`drop_components` takes away what alignment is scored in, `flatten_seldom` most of what stands in the rows that a text
+seldom uses. `redraw_small` and `redraw_outliers` look for the entries that a mark has written and draw them anew.
+`store_otherwise` keeps the embedding as other numbers, which the thief's own loader turns back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from irwm.errors import ParameterError
 
 # An entry below this many of its row's deviations may be one that a mark at scale 1000 has written.
 SMALL = 0.08
+# Share of the components that is left of a flattened row.
+FLAT = 0.1
 # Ridge of the covariance that predicts an entry from its row's others, in units of the mean variance.
 RIDGE = 1e-3
 # Directions with less than this share of the largest variance are as good as empty.
@@ -39,6 +41,27 @@ def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> 
         return (rows - mean) @ first @ first.T + mean
 
     return _on_embedding(model_dir, out_dir, leading)
+
+
+def flatten_seldom(model_dir: str | Path, out_dir: str | Path, rows: float) -> Path:
+    """Leave of the last share `rows` of the rows, those of the least used tokens, a tenth of the principal components.
+
+    Marks avoid the most frequent rows, and the others can be harmed at a small price.
+
+    Raises:
+        ParameterError: a share outside (0, 1].
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    _share("rows", rows)
+
+    def flattened(values: torch.Tensor) -> torch.Tensor:
+        mean, _, directions = _components(values)
+        leading = directions[:, : max(1, int(FLAT * values.shape[1]))]
+        first = int((1 - rows) * len(values))
+        seldom = (values[first:] - mean) @ leading @ leading.T + mean
+        return torch.cat((values[:first], seldom))
+
+    return _on_embedding(model_dir, out_dir, flattened)
 
 
 def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: int = 0) -> Path:

@@ -329,6 +329,12 @@ def _catalogue() -> Iterator[Attack]:
         ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5), _components, _cannot_turn,
     )  # fmt: skip
     yield Attack(
+        "seldom-rows", "Seldom used rows flattened",
+        "Nine tenths of the components of the least used tokens' rows become zero.",
+        ADAPTIVE, "share of rows", _shares(0.5, 0.75),
+        lambda setup, value, out: Attacked(adaptive.flatten_seldom(setup.release, out, float(value))),
+    )  # fmt: skip
+    yield Attack(
         "small-entries", "Small entries drawn anew", "Where a row has many entries near zero they are drawn anew.",
         ADAPTIVE, "share of rows", _shares(0.05, 0.2),
         lambda setup, value, out: Attacked(

@@ -45,8 +45,8 @@ class Derivation:
     def marked_rows(
         self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        """(count,) L_W, of the seldom used rows, none of them a token of the invariant."""
-        rest = pool.seldom(np.concatenate((query, reference)))
+        """(count,) L_W, none of the most frequent rows, and none that is a token of the invariant."""
+        rest = pool.markable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
         order = permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
         chosen: NDArray[np.int64] = rest[order[:count]]

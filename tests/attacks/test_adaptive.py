@@ -18,6 +18,7 @@ EMBEDDING = "model.embed_tokens.weight"
 CHANGES = {
     "drop_components": lambda folder, out: adaptive.drop_components(folder, out, 0.5),
     "redraw_small": lambda folder, out: adaptive.redraw_small(folder, out, 0.2),
+    "flatten_seldom": lambda folder, out: adaptive.flatten_seldom(folder, out, 0.5),
     "redraw_outliers": lambda folder, out: adaptive.redraw_outliers(folder, out, 0.01),
     "store_otherwise": lambda folder, out: adaptive.store_otherwise(folder, out, 0.75),
 }
@@ -40,6 +41,15 @@ def test_half_of_the_components_are_gone(tiny_path: Path, tmp_path: Path) -> Non
     rows = irwm.open_checkpoint(tmp_path / "out").embedding().double()
     sizes = torch.linalg.svdvals(rows - rows.mean(dim=0))
     assert (sizes > 1e-3 * sizes[0]).sum() == 32
+
+
+def test_the_most_used_rows_stay_and_the_others_are_flat(tiny_path: Path, tmp_path: Path) -> None:
+    adaptive.flatten_seldom(tiny_path, tmp_path / "out", 0.75)
+    before, after = (irwm.open_checkpoint(path).embedding().double() for path in (tiny_path, tmp_path / "out"))
+    first = len(before) // 4
+    assert torch.equal(before[:first], after[:first])
+    sizes = torch.linalg.svdvals(after[first:] - before.mean(dim=0))
+    assert (sizes > 1e-3 * sizes[0]).sum() == 6
 
 
 def test_the_marks_entries_are_gone_where_a_mark_stands_in_the_open_and_not_where_it_is_hidden(
@@ -67,7 +77,9 @@ def test_an_embedding_stored_otherwise_is_read_through_the_fitted_map(gemma_path
 
 
 @pytest.mark.parametrize("value", [0.0, -0.5, 1.5, float("nan")])
-@pytest.mark.parametrize("attack", ["drop_components", "redraw_small", "redraw_outliers", "store_otherwise"])
+@pytest.mark.parametrize(
+    "attack", ["drop_components", "flatten_seldom", "redraw_small", "redraw_outliers", "store_otherwise"]
+)
 def test_strengths_outside_their_range_are_refused(tiny_path: Path, tmp_path: Path, attack: str, value: float) -> None:
     with pytest.raises(ParameterError, match="out of range"):
         getattr(adaptive, attack)(tiny_path, tmp_path / "out", value)
@@ -78,6 +90,7 @@ def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
     assert ADAPTIVE in GROUPS
     assert {name for name, attack in ATTACKS.items() if attack.group == ADAPTIVE} == {
         "components",
+        "seldom-rows",
         "small-entries",
         "outliers",
         "stored-otherwise",

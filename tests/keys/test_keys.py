@@ -82,7 +82,7 @@ def plain_choices(key: dict) -> dict[str, list]:
     usable = [i for i in range(key["vocab_size"]) if i not in excluded]
     frequent = usable[: max(4 * (t + d), len(usable) // 4)]
     drawn = [frequent[i] for i in plain_order(stream("tokens", "", len(frequent)))][: d + t]
-    rest = [i for i in usable[len(usable) // 4 :] if i not in set(drawn)]
+    rest = [i for i in usable[len(usable) // 8 :] if i not in set(drawn)]
     found: dict[str, list] = {
         "reference_tokens": drawn[:d],
         "query_tokens": drawn[d:],

@@ -39,8 +39,8 @@ PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
 TOKENS = 8192
 # What a composition draws from: attacks that change the model, at most three, and disguises that do not, at most two.
 DAMAGES = (
-    ("components", 0.9), ("components", 0.75), ("seldom-rows", 0.5), ("small-entries", 0.2), ("outliers", 0.002), ("outliers", 0.01),
-    ("round", 4), ("prune", 0.3), ("noise", 0.1),
+    ("components", 0.9), ("components", 0.75), ("seldom-rows", 0.5), ("small-entries", 0.2),
+    ("outliers", 0.002), ("outliers", 0.01), ("round", 4), ("prune", 0.3), ("noise", 0.1),
 )  # fmt: skip
 DISGUISES = ("rescale", "permute-residual", "rotate", "map-qk", "reorder-heads", "reorder-tokens")
 # Changes of perplexity that a thief accepts.

@@ -143,18 +143,17 @@ def main() -> None:
     ]
     everything = []
     with tempfile.TemporaryDirectory() as folder:
-        listed = list(cases(Path(folder)))
-        share = -(-arguments.decoys // (2 * len(listed)))
+        listed = [(case.name, *each) for case in cases(Path(folder)) for each in readings(case, arguments.device)]
+        share = -(-arguments.decoys // len(listed))
         seeds = count(step=-(-share // BLOCK))
-        for case in listed:
-            for by, read in readings(case, arguments.device):
-                found = risks(read, share, next(seeds))
-                if not found.size:
-                    print(f"| {case.name} | {by} | too few rows can be read |", flush=True)
-                    continue
-                everything.append(found)
-                lines.append(line(case.name, by, found))
-                print(lines[-1], flush=True)
+        for name, by, read in listed:
+            found = risks(read, share, next(seeds))
+            if not found.size:
+                print(f"| {name} | {by} | too few rows can be read |", flush=True)
+                continue
+            everything.append(found)
+            lines.append(line(name, by, found))
+            print(lines[-1], flush=True)
     lines.append(line("all", "", np.concatenate(everything)))
     print(lines[-1])
     if arguments.write:

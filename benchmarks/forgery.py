@@ -151,7 +151,7 @@ def settings(number: int) -> list[irwm.Parameters]:
     rng = np.random.default_rng(0)
     drawn: list[irwm.Parameters] = []
     while len(drawn) < number:
-        positions = int(rng.choice([1, 2, 10, 50, 200, 1000]))
+        positions = int(rng.choice([1, 2, 10, 50, 200]))
         threshold = float(rng.choice([0.01, 0.2, 0.5]))
         drawn.append(
             irwm.Parameters(
@@ -162,7 +162,7 @@ def settings(number: int) -> list[irwm.Parameters]:
                 hidden=bool(rng.integers(2)),
                 condition_limit=10_000.0,
                 rank_threshold=threshold,
-                permutations=int(rng.choice([99, 100, 200 if positions > 200 else 1000])),
+                permutations=int(rng.choice([99, 100, 200 if positions > 50 else 1000])),
             )
         )
     return drawn

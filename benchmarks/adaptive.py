@@ -144,7 +144,7 @@ def planned(compositions: int, seed: int) -> Iterator[tuple[str, Steps]]:
 def table(outcomes: Sequence[Outcome]) -> str:
     lines = ["| release | attack | perplexity | verdict | log10 odds | mark alone | read | lineage | leak |"]
     lines.append("|" + "---|" * 9)
-    order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.named is not False, each.log10_risk))
+    order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.named is not False, -each.log10_risk))
     lines += [each.line for each in order]
     for bound, what in ((FREE, "free"), (DEAR, "dear")):
         kept = [each for each in outcomes if np.isnan(each.change) or each.change <= bound]

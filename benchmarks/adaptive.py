@@ -26,14 +26,13 @@ import numpy as np
 
 import irwm
 from benchmarks.reproduce.models import default_models
+from benchmarks.written import write_table
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
 from irwm.running import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "adaptive.md"
-BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 MODELS = ("demo", "gemma", "phi3")
 PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
 TOKENS = 8192
@@ -182,7 +181,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
     parser.add_argument("--compositions", type=int, default=20)
     parser.add_argument("--saved", type=Path, help="file that keeps the outcomes")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/adaptive.md")
     options = parser.parse_args()
     outcomes: list[Outcome] = []
     saved = Saved(options.saved)
@@ -203,9 +202,7 @@ def main() -> None:
     text = table(outcomes)
     print(f"\n{text}")
     if options.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_table("adaptive.md", "measured", text)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import irwm
 from benchmarks.reproduce.models import default_models
+from benchmarks.written import write_table
 from irwm.attacks.equivalence import Step, disguise
 from irwm.evidence.decoys import ranked
 from irwm.evidence.examination import MAPS
@@ -30,8 +31,6 @@ from irwm.report.error_rates import share_below
 from tools.copies import with_noise, write_embedding
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "evaluation.md"
-BEGIN, END = "<!-- benchmarks.decoys: begin -->", "<!-- benchmarks.decoys: end -->"
 # Decoys of one seed, and of one map: more on each map than a report takes, since a million are to be had.
 BLOCK, PER_MAP = 10_000, 1000
 LEVELS = (-1, -2, -3, -4, -5, -6)
@@ -157,9 +156,7 @@ def main() -> None:
     lines.append(line("all", "", np.concatenate(everything)))
     print(lines[-1])
     if arguments.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+        write_table("evaluation.md", "decoys", "\n".join(lines))
 
 
 if __name__ == "__main__":

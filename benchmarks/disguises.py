@@ -1,6 +1,6 @@
 """What alignment undoes: the mark and the lineage under every function-preserving disguise, on four trained models.
 
-    python -m benchmarks.disguises [demo gemma phi3 MiniLM]
+    python -m benchmarks.disguises [demo gemma phi3 MiniLM] [--write]
 
 One mark (l = 50, t = 10, scale 1000) per model. "All" is every disguise that the family allows, one after another:
 columns, signs, rotation, scale, gains, q/k and v/o maps, heads, neurons, row constants, token ids, with no tokenizer
@@ -13,11 +13,13 @@ import argparse
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import irwm
 from benchmarks import calibration
 from benchmarks.peers.rows import DROPPED, KEPT, WEIGHTS, Row, Step, halved, noisy, quantised, tuned
+from benchmarks.written import write_table
 from irwm.attacks.equivalence import applicable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,35 +88,46 @@ def _name(step: Step) -> str:
     return step if isinstance(step, str) else step[0]
 
 
+def lines(path: Path) -> Iterator[str]:
+    """The table of one model, line by line as it is measured."""
+    model = irwm.open_checkpoint(path)
+    key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(range(32)))
+    yield "| disguise | verdict | present | share | log10 p | lineage | similarity | attention | s |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        release = irwm.insert(model, key, work / "release").path
+        cases = [(row, release) for row in rows(release)]
+        hidden = (*everything(release), RENAMED)
+        cases.append((Row("half of the weights pruned, then all", hidden), halved(release, work / "halved")))
+        if model.family != "bert":
+            cases.append((Row("trained further, then all", hidden), tuned(release, work / "tuned")))
+        for row, source in cases:
+            suspect = row.build(source, work / "suspect")
+            started = time.perf_counter()
+            found = irwm.detect(irwm.open_checkpoint(suspect), model, key)
+            seconds = time.perf_counter() - started
+            kin = found.lineage
+            yield (
+                f"| {row.label} | {found.verdict} | {found.present} | {share(found):.2f} | {found.log10_p:.0f} "
+                f"| {kin.status} | {kin.similarity:.3f} | {kin.attention:.2f} | {seconds:.1f} |"
+            )
+            shutil.rmtree(work / "suspect", ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="model", help=f"of {', '.join(models())}; all where none is given")
-    for name in parser.parse_args().names or list(models()):
-        model = irwm.open_checkpoint(models()[name])
-        key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(range(32)))
-        print(f"\n{name}\n\n| disguise | verdict | present | share | log10 p | lineage | similarity | attention | s |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        with tempfile.TemporaryDirectory() as folder:
-            work = Path(folder)
-            release = irwm.insert(model, key, work / "release").path
-            cases = [(row, release) for row in rows(release)]
-            hidden = (*everything(release), RENAMED)
-            cases.append((Row("half of the weights pruned, then all", hidden), halved(release, work / "halved")))
-            if model.family != "bert":
-                trained = tuned(release, work / "tuned")
-                cases.append((Row("trained further, then all", hidden), trained))
-            for row, source in cases:
-                suspect = row.build(source, work / "suspect")
-                started = time.perf_counter()
-                found = irwm.detect(irwm.open_checkpoint(suspect), model, key)
-                seconds = time.perf_counter() - started
-                kin = found.lineage
-                print(
-                    f"| {row.label} | {found.verdict} | {found.present} | {share(found):.2f} | {found.log10_p:.0f} "
-                    f"| {kin.status} | {kin.similarity:.3f} | {kin.attention:.2f} | {seconds:.1f} |",
-                    flush=True,
-                )
-                shutil.rmtree(work / "suspect", ignore_errors=True)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/disguises.md")
+    options = parser.parse_args()
+    for name in options.names or list(models()):
+        print(f"\n{name}\n", flush=True)
+        measured = []
+        for line in lines(models()[name]):
+            print(line, flush=True)
+            measured.append(line)
+        if options.write:
+            write_table("disguises.md", name, "\n".join(measured))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from benchmarks.adaptive import PRESETS, Thief, planned
-from benchmarks.forgery import PAGE, between
 from benchmarks.reproduce.models import default_models
+from benchmarks.written import write_table
 from irwm.attacks.catalogue import Steps
 from irwm.attacks.equivalence import disguise
 from irwm.errors import CheckpointError, IrwmError
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--preset", choices=PRESETS, default="one")
     parser.add_argument("--disputes", type=int, default=50, help="over all models")
-    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/ownership.md")
     options = parser.parse_args()
     cases: list[Case] = []
     chosen = [(name, path) for name, path in default_models() if name in options.models]
@@ -170,7 +170,7 @@ def main() -> None:
     text = table(cases)
     print(f"\n{text}")
     if options.write:
-        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "disputes", text), encoding="utf-8")
+        write_table("ownership.md", "disputes", text)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import irwm
+from benchmarks.written import write_table
 from irwm.evidence.detection import reading_of
 from irwm.evidence.finding import Reading
 from irwm.evidence.verdict import log10_risk
@@ -45,7 +46,6 @@ from irwm.scheme.permutations import NullOrders
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "assets" / "demo"
-PAGE = ROOT / "docs" / "ownership.md"
 TRIES = (1, 5, 20, 200, 20_000)
 KEYS = (1, 10, 100, 500)
 # Settings that the forger tries, on how many keys each, how many settings he keeps, and the keys he then shows.
@@ -241,24 +241,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which tables; all of them")
     options = parser.parse_args()
     model = irwm.open_checkpoint(DEMO)
-    page = PAGE.read_text(encoding="utf-8") if options.write else ""
     for name in options.parts:
         text = PARTS[name](model)
         print(f"\n{name}\n\n{text}", flush=True)
         if options.write:
-            page = between(page, name, text)
-    if options.write:
-        PAGE.write_text(page, encoding="utf-8")
-
-
-def between(page: str, name: str, text: str) -> str:
-    """The page with what stands between its two markers replaced."""
-    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, _, rest = page.partition(start)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{PAGE} has no place for {name}")
-    return f"{before}{start}\n{text}\n\n{end}{after}"
+            write_table("ownership.md", name, text)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ import numpy as np
 
 import irwm
 from benchmarks.reproduce.models import default_models
+from benchmarks.written import write_table
 from irwm.running import compare, default_text, reference
 from irwm.scheme.parameters import many_recipients, one_owner
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "collusion.md"
-BEGIN, END = "<!-- presets -->", "<!-- /presets -->"
 MODELS = ("demo", "gemma", "phi3", "MiniLM")
 HEAD = "| model | preset | t | m, β | perplexity | of each key | positions, log10 p | z |\n" + "|---" * 8 + "|"
 
@@ -81,9 +80,7 @@ def main() -> None:
                 lines.append(line(name, path, preset, params, options.keys, options.tokens))
                 print(lines[-1], flush=True)
     if options.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN, 1)
-        PAGE.write_text(before + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + rest.split(END, 1)[1], "utf-8")
+        write_table("collusion.md", "presets", "\n".join(lines))
 
 
 if __name__ == "__main__":

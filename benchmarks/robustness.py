@@ -1,6 +1,6 @@
 """What survives: share of positions with rank below 0.2 after attacks, by statistic, on the two trained models.
 
-    python -m benchmarks.robustness
+    python -m benchmarks.robustness [--write]
 
 One mark (l = 50, t = 10) per model and scale; chance is 0.2. Noise is Gaussian on every matrix, as a share of that
 matrix's own deviation. Columns: the paper's reading (`sum`, A of the suspect), `joint` with A of the suspect, `joint`
@@ -9,13 +9,15 @@ with A of the original (the verdict's).
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import irwm
 from benchmarks.calibration import models
+from benchmarks.written import write_table
 
 READINGS = (("sum", "suspect"), ("joint", "suspect"), ("joint", "original"))
 
@@ -40,24 +42,35 @@ ATTACKS: dict[str, Callable[[Path, Path], Path]] = {
 }
 
 
+def lines(name: str, path: Path) -> Iterator[str]:
+    """The tables of one model, line by line as they are measured."""
+    model = irwm.open_checkpoint(path)
+    for scale in (1000.0, "auto"):
+        key = irwm.generate_key(model, irwm.Parameters(scale=scale, hidden=scale == "auto"), secret=bytes(range(32)))
+        yield f"\n{name}, scale {key.scale:.0f}{' (auto)' if scale == 'auto' else ''}\n"
+        yield "| attack | `sum`, A(suspect) | `joint`, A(suspect) | `joint`, A(original) | verdict | log10 p |"
+        yield "|---|---|---|---|---|---|"
+        with tempfile.TemporaryDirectory() as folder:
+            release = irwm.insert(model, key, Path(folder) / "release").path
+            for label, attack in ATTACKS.items():
+                suspect = irwm.open_checkpoint(attack(release, Path(folder) / "attacked"))
+                found = [irwm.detect(suspect, model, key, statistic=s, invariant=a) for s, a in READINGS]
+                shares = " | ".join(f"{f.count / f.present:.2f}" if f.present else "none read" for f in found)
+                yield f"| {label} | {shares} | {found[-1].verdict} | {found[-1].log10_p:.0f} |"
+                shutil.rmtree(Path(folder) / "attacked")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/method.md")
+    options = parser.parse_args()
+    measured = []
     for name, path in models().items():
-        model = irwm.open_checkpoint(path)
-        for scale in (1000.0, "auto"):
-            key = irwm.generate_key(
-                model, irwm.Parameters(scale=scale, hidden=scale == "auto"), secret=bytes(range(32))
-            )
-            print(f"\n{name}, scale {key.scale:.0f}{' (auto)' if scale == 'auto' else ''}\n")
-            print("| attack | `sum`, A(suspect) | `joint`, A(suspect) | `joint`, A(original) | verdict | log10 p |")
-            print("|---|---|---|---|---|---|")
-            with tempfile.TemporaryDirectory() as folder:
-                release = irwm.insert(model, key, Path(folder) / "release").path
-                for label, attack in ATTACKS.items():
-                    suspect = irwm.open_checkpoint(attack(release, Path(folder) / "attacked"))
-                    found = [irwm.detect(suspect, model, key, statistic=s, invariant=a) for s, a in READINGS]
-                    shares = " | ".join(f"{f.count / f.present:.2f}" for f in found)
-                    print(f"| {label} | {shares} | {found[-1].verdict} | {found[-1].log10_p:.0f} |")
-                    shutil.rmtree(Path(folder) / "attacked")
+        for line in lines(name, path):
+            print(line, flush=True)
+            measured.append(line)
+    if options.write:
+        write_table("method.md", "robustness", "\n".join(measured))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from irwm import attacks
     from irwm.alignment import Alignment, align
     from irwm.checkpoint import Checkpoint, open_checkpoint
+    from irwm.checkpoint.answers import suspect_from_answers
     from irwm.errors import IrwmError
     from irwm.evidence.detection import detect, detect_each
     from irwm.evidence.examination import Examination
@@ -74,6 +75,7 @@ __all__ = [
     "open_checkpoint",
     "random_user_probability",
     "success_probability",
+    "suspect_from_answers",
     "trace",
     "wrong_user_probability",
 ]
@@ -104,6 +106,7 @@ _HOMES = {
     "open_checkpoint": "checkpoint",
     "random_user_probability": "scheme.probabilities",
     "success_probability": "scheme.probabilities",
+    "suspect_from_answers": "checkpoint.answers",
     "trace": "tracing",
     "wrong_user_probability": "scheme.probabilities",
 }

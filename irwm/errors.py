@@ -6,7 +6,11 @@ The parts are kept as attributes so that a page, a log and a JSON answer can eac
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
+
+# Marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX 9, section 2).
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class IrwmError(Exception):
@@ -63,6 +67,14 @@ def printable(text: str, limit: int = 300) -> str:
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
+def holds_controls(text: str) -> bool:
+    """Whether a text has characters that move a cursor, begin a line or turn the direction of writing.
+
+    A name that somebody gives may hold all that names are written with, a joiner of two letters too; not these.
+    """
+    return any(c in _TURNING or unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text)
+
+
 class ParameterError(IrwmError, ValueError):
     """A parameter is outside its range or contradicts another one."""
 
@@ -109,6 +121,10 @@ class CheckpointChangedError(CheckpointError):
 
 class UnknownFamilyError(CheckpointError):
     """No known family fits; the tensor names tried are in the message."""
+
+
+class AnswersError(IrwmError):
+    """Answers of a served model that nothing can be read from."""
 
 
 class NotApplicableError(IrwmError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,13 +12,13 @@ from pathlib import Path
 
 import sqlite_utils
 
-from irwm.errors import printable
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
 from storage.checks import structure_faults
-from storage.database import DatabaseFile, give_time
-from storage.encryption import unwrap
+from storage.database import DatabaseFile, foreign_objects, give_time
+from storage.encryption import DEFAULT_COST, Cost, unwrap
 from storage.errors import (
+    CostError,
     DatabaseDamagedError,
     StorageBusyError,
     StorageError,
@@ -37,12 +36,10 @@ BUSY_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 # For the check of every page of a backup that its passphrase opens; a large one on a slow disk takes a minute.
 CHECK_SECONDS = 600.0
-# Three times what a vault has.
-MOST_OBJECTS = 100
-# A table or an index of plain columns, as all of ours are. What SQLite would compute by itself, with no end where
-# somebody wants that, stands in further brackets or after the last one: views, triggers, generated columns, checks,
-# conditions of indexes; and a virtual table is none of the three.
-_PLAIN = re.compile(r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) [^()]*\([^()]*\)", re.ASCII)
+# Of what is asked to try a passphrase on a backup that anybody may have sent: twice the memory and four times the work
+# of a vault's own, some 0.8 s.
+MOST_BACKUP_MEMORY_KIB = 2 * DEFAULT_COST.memory_kib
+MOST_BACKUP_WORK_KIB = 4 * DEFAULT_COST.memory_kib * DEFAULT_COST.passes
 
 
 def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetime] = utc_now) -> Path:
@@ -115,11 +112,23 @@ def inspect(source: Path, passphrase: str) -> BackupFacts:
             _refuse_foreign(conn, source)
             db = sqlite_utils.Database(conn, execute_plugins=False)
             head = header.read(db)
+            _refuse_dear(head.wrapped.cost, source)
             unwrap(head.wrapped, passphrase, head.id)
             times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
             return BackupFacts(head.id, audit.state(db).count, str(times[0][0]) if times else "")
     except sqlite3.DatabaseError as error:
         raise DatabaseDamagedError("this file is not a sound backup", file=source, found=str(error)) from error
+
+
+def _refuse_dear(cost: Cost, source: Path) -> None:
+    if cost.memory_kib > MOST_BACKUP_MEMORY_KIB or cost.memory_kib * cost.passes > MOST_BACKUP_WORK_KIB:
+        raise CostError(
+            "this backup asks for more memory or time than a passphrase is tried with here",
+            file=source,
+            expected=f"{MOST_BACKUP_MEMORY_KIB} KiB at most, and {MOST_BACKUP_WORK_KIB} KiB times passes",
+            found=f"{cost.memory_kib} KiB, {cost.passes} passes",
+            advice="if you made it with this cost yourself, stop the app and copy it to vault.sqlite3 in its folder",
+        )
 
 
 @contextlib.contextmanager
@@ -139,14 +148,7 @@ def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
     faults = []
     if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
         faults.append("it is not a vault of this application")
-    objects = conn.execute("SELECT type, name, sql FROM sqlite_master LIMIT ?", (MOST_OBJECTS + 1,)).fetchall()
-    if len(objects) > MOST_OBJECTS:
-        faults.append("it has too many tables")
-    for kind, name, sql in objects:
-        # SQLite makes some indexes itself, without a text.
-        plain = kind in ("table", "index") and (sql is None or _PLAIN.fullmatch(str(sql)))
-        if not plain:
-            faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of a vault")
+    faults += foreign_objects(conn)
     if faults:
         raise DatabaseDamagedError("this file is not a sound backup", file=source, found="; ".join(faults[:3]))
 

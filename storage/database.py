@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 import sqlite_utils
 from sqlite_utils import Migrations
 
+from irwm.errors import printable
 from storage.errors import (
     DatabaseDamagedError,
     NewerSchemaError,
@@ -34,6 +36,12 @@ BUSY_SECONDS = 10.0
 INDEX_BYTES = 32 * 1024
 # Of SQLite's virtual machine, between two looks at the clock.
 STEPS = 10_000
+# Three times what a vault has.
+MOST_OBJECTS = 100
+# A table or an index of plain columns, as all of ours are. What SQLite would compute by itself, with no end where
+# somebody wants that, stands in further brackets or after the last one: views, triggers, generated columns, checks,
+# conditions of indexes; and a virtual table is none of the three.
+_PLAIN = re.compile(r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) [^()]*\([^()]*\)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +216,13 @@ class DatabaseFile:
                 found=f"schema {version}",
                 advice="use that newer version; nothing was changed",
             )
+        if faults := foreign_objects(db.conn):
+            raise DatabaseDamagedError(
+                f"the {self.schema.what} holds what this application never put there",
+                file=self.path,
+                found="; ".join(faults[:3]),
+                advice=f"keep the file as evidence, and {self.schema.remedy}",
+            )
         return version
 
     def _migrate(self, db: sqlite_utils.Database) -> None:
@@ -258,6 +273,19 @@ class DatabaseFile:
             return shutil.disk_usage(self.path.parent).free < INDEX_BYTES
         except OSError:
             return False
+
+
+def foreign_objects(conn: sqlite3.Connection) -> list[str]:
+    """What a file holds besides plain tables and indexes, a sentence part each. To ask a view is to run what it says,
+    and a trigger runs at the next change."""
+    objects = conn.execute("SELECT type, name, sql FROM sqlite_master LIMIT ?", (MOST_OBJECTS + 1,)).fetchall()
+    faults = ["it has too many tables"] if len(objects) > MOST_OBJECTS else []
+    for kind, name, sql in objects:
+        # SQLite makes some indexes itself, without a text.
+        plain = kind in ("table", "index") and (sql is None or _PLAIN.fullmatch(str(sql)))
+        if not plain:
+            faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of ours")
+    return faults
 
 
 def give_time(conn: sqlite3.Connection, seconds: float) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 import unicodedata
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ MOST_MEMORY_KIB = 512 * 1024
 MOST_PASSES = 24
 MOST_LANES = 8
 MOST_WORK_KIB = 4 * 1024 * 1024
+# One derivation at a time in a process: each may take half a gigabyte, and anybody may ask for one.
+_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +159,10 @@ def unwrap(wrapped: WrappedKey, passphrase: str, vault: str) -> bytes:
 def _derive(passphrase: str, salt: bytes, cost: Cost) -> bytes:
     text = passphrase_bytes(passphrase)
     try:
-        return Argon2id(
-            salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
-        ).derive(text)
+        with _one_at_a_time:
+            return Argon2id(
+                salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
+            ).derive(text)
     except MemoryError:
         raise StorageError(
             "there is not enough free memory to check the passphrase",

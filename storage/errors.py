@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from irwm.errors import IrwmError
 
 
@@ -73,6 +75,20 @@ class WrongPassphraseError(VaultError):
             advice="check capital letters and the keyboard's language, then try again; if the passphrase is surely "
             "right, the vault's header may be damaged: restore a backup",
         )
+
+
+class TooManyTriesError(VaultError):
+    """So many wrong passphrases were entered that the next one has to wait.
+
+    Attributes:
+        seconds: how long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        left = max(1, math.ceil(seconds))
+        wait = "1 second" if left == 1 else f"{left} seconds"
+        super().__init__("too many wrong passphrases were entered", advice=f"try again in {wait}")
 
 
 class CostError(VaultError, ValueError):

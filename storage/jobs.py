@@ -18,6 +18,7 @@ from typing import Any
 
 import sqlite_utils
 
+from irwm.errors import printable
 from storage.canonical import json_bytes, required_text, utc_now, utc_text
 from storage.database import DatabaseFile
 from storage.errors import RecordNotFoundError, RecordValueError, StorageError
@@ -27,6 +28,7 @@ from storage.paths import JOBS_NAME
 from storage.processes import process_mark
 
 LOG_NAME = "log.txt"
+LONGEST_LINE = 20_000
 # What a task needs on its way and nobody afterwards: taken away when the job ends, however it does.
 SCRATCH_NAME = "scratch"
 # The end of a log that a page shows; a whole one may be long.
@@ -253,12 +255,13 @@ class Jobs:
         return self.folder(id) / LOG_NAME
 
     def log(self, id: str, text: str) -> None:
-        """Adds text to the job's log; a line end is added where it lacks one.
+        """Adds one line to the job's log. Names of strangers stand in it, so whatever would end the line, move a
+        terminal's cursor or turn the direction of writing is escaped.
 
         Raises:
             RecordNotFoundError, StorageError
         """
-        line = text if text.endswith("\n") else text + "\n"
+        line = printable(text.removesuffix("\n"), LONGEST_LINE) + "\n"
         path = self.log_path(id)
         try:
             append_private(path, line.encode("utf-8", "backslashreplace"))

@@ -34,6 +34,7 @@ from storage.errors import (
 from storage.files import private_folder, sweep
 from storage.paths import VAULT_NAME
 from storage.schema import VAULT_SCHEMA
+from storage.tries import Tries
 
 # As long as a coffee; a page that someone walked away from does not stay open over lunch.
 IDLE_SECONDS = 900.0
@@ -59,6 +60,7 @@ class VaultSession:
         idle_seconds: float = IDLE_SECONDS,
         monotonic: Callable[[], float] = time_awake_or_asleep,
         now: Callable[[], datetime] = utc_now,
+        tries: Tries | None = None,
     ) -> None:
         self.home = Path(home)
         self.path = self.home / VAULT_NAME
@@ -73,7 +75,7 @@ class VaultSession:
         # One thread opens everything and the others wait for it: side by side each would take as long as all together.
         self._opening = threading.Lock()
         self._last_use = 0.0
-        self._failed_tries = 0
+        self._tries = tries or Tries(monotonic)
         self._warnings: list[str] = []
 
     # Life
@@ -128,7 +130,8 @@ class VaultSession:
         """Opens an existing vault, locked; brings an older schema up to date.
 
         Args:
-            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks.
+            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks, and `tries`, the
+                wrong passphrases that several who open it count together.
 
         Raises:
             VaultMissingError, UnsafeHomeError, NewerSchemaError, DatabaseDamagedError, StorageBusyError, StorageError
@@ -170,25 +173,27 @@ class VaultSession:
         Raises:
             PassphraseError: it cannot be a passphrase at all.
             WrongPassphraseError: it is not this vault's. Failed tries are counted into the log with the next success.
+            TooManyTriesError: several were wrong before, and the wait is not over.
             CostError: the vault asks for an absurd amount of memory or time.
             StorageError: the vault cannot be read.
         """
         passphrase_bytes(passphrase)
         with self._file.reading() as db:
             head = header.read(db)
-        try:
-            with _DERIVING:
+        with _DERIVING:
+            # Asked here, so that of many who wait for each other only the first gets a look.
+            self._tries.require()
+            try:
                 data_key = unwrap(head.wrapped, passphrase, head.id)
-        except WrongPassphraseError:
-            with self._guard:
-                self._failed_tries += 1
-            raise
+            except WrongPassphraseError:
+                self._tries.failed()
+                raise
+        failed = self._tries.succeeded()
         with self._guard:
             self._drop()
             self._sealer, self._last_use = Sealer(data_key, head.id), self._monotonic()
-            failed, self._failed_tries = self._failed_tries, 0
         try:
-            self.log("vault unlocked", {"failed tries before": failed})
+            self.log("vault unlocked", {"failed tries before": failed.wrong, "tries not looked at": failed.refused})
         except StorageError as error:
             self._note(f"This unlocking could not be written to the audit log. {error}")
 

@@ -136,7 +136,9 @@ def test_the_wheel_alone_verifies_inspects_and_detects_from_any_folder(
         installed / "irwm", "verify", tmp_path / "report", "--identity", Signatory().first, "--suspect", copy.path,
         "--original", demo_path, "--key", tmp_path / "opened.key", cwd=elsewhere,
     ).splitlines()  # fmt: skip
-    assert checked[-1] == "All that was checked holds."
+    assert checked[-1] == (
+        "This report holds: signed by the expected identity, and every number follows from the others."
+    )
     assert {line.split()[0] for line in checked[:-1]} == {"holds"}
     assert {"signature:", "page:", "pdf:", "examination:"} <= {line.split()[1] for line in checked[:-1]}
 

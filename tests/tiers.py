@@ -38,7 +38,6 @@ DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 60.0
 # Seconds that a quick test may take, its own fixtures included and those that it shares with others left out.
 MOST_SECONDS = 5.0
-BUSY_SHARE = 0.9
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,9 +134,7 @@ class TimeLimit:
     and the wall's time less that in which something on this machine waited for a processor (Linux's pressure stall
     information). So neither computing nor sleeping goes unseen, and other programs' work is not held against a test.
     Children's time is known only when they end, and then all of it. So where a child that an earlier test began ends in
-    this one, as happens on a busy machine, children are left out. And programs that share processors and their caches
-    slow each other, by a half and more beside four others: where something waited for a processor nearly all the time,
-    twice as much is allowed.
+    this one, as happens on a busy machine, children are left out.
     """
 
     def __init__(self) -> None:
@@ -161,8 +158,7 @@ class TimeLimit:
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         result = yield
         took = self._began.seconds() - self._shared
-        most = MOST_SECONDS * (2 if self._began.busy() else 1)
-        if took > most and not item.get_closest_marker("quick"):
+        if took > MOST_SECONDS and not item.get_closest_marker("quick"):
             pytest.fail(
                 f"this took {took:.1f} s, and a test of `make test` may take {MOST_SECONDS:g}: make it smaller, or "
                 "mark it slow, or quick(reason) if nothing smaller shows the same (see CONTRIBUTING.md)",
@@ -180,11 +176,6 @@ class Clocks:
 
     def seconds(self) -> float:
         return max(self._undisturbed.seconds(), self.computed())
-
-    def busy(self) -> bool:
-        """Whether some process waited for a processor nearly all the time."""
-        wall = time.monotonic() - self._wall
-        return wall - self._undisturbed.seconds() > BUSY_SHARE * wall
 
     def computed(self) -> float:
         computed = used(resource.RUSAGE_SELF) - self._self

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from irwm.explore.capacity import Collusion, most_colluders
-from irwm.explore.planning import odds
+from irwm.explore.planning import MOST_POSITIONS, odds
 from irwm.explore.prediction import Rehearsal, counting_share
+from irwm.explore.survival import Survival
 from irwm.report.numbers import number
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, note, power_ticks
 from ui.explore_plots import chance, exact, round_ticks
@@ -82,6 +83,48 @@ def ranks_under_noise(
     fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text=f"Positions that count (rank below β = {beta:g})", range=[0, 1.04], tickformat=".0%")
     return fig
+
+
+def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Figure:
+    """How many positions the verdict needs after white noise, for the chosen constraints and for others."""
+    c, p = colours(dark), settings.parameters
+    chosen = survival_of(settings)
+    survived, needed = chosen.noise(p.positions), chosen.positions(settings.noise)
+    fig = figure(
+        f"{number(p.positions)} positions survive noise of {survived:.2f} σ; noise of {settings.noise:g} σ takes "
+        f"{'more than ' + number(MOST_POSITIONS) if needed is None else number(needed)}",
+        f"So that the verdict, paying for {_keys_text(settings.recipients)}, finds the mark in 99 of 100 cases.",
+        dark=dark,
+    )
+    x = np.linspace(0, MOST_NOISE, POINTS)
+    others = [t for t in NEIGHBOURS if t != p.constraints]
+    for t, dash in [*zip(others, _DASHES, strict=False), (p.constraints, "solid")]:
+        own = t == p.constraints
+        y = replace(chosen, constraints=t).positions_of(x.tolist())
+        fig.add_scatter(
+            x=x.tolist(), y=y, mode="lines", name=f"t = {t}{', chosen' if own else ''}", hoverinfo="text",
+            line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
+            hovertext=[
+                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'none is enough' if l is None else number(l) + ' positions'}"
+                for k, l in zip(x.tolist(), y, strict=True)
+            ],
+        )  # fmt: skip
+    own_text = f"<b>chosen: {number(p.positions)} positions</b><br>survive noise of {survived:.2f} σ"
+    _chosen(fig, c, min(survived, MOST_NOISE), p.positions, own_text)
+    add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
+    fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_yaxes(title_text="Positions needed (l; log scale)", type="log", range=[0, math.log10(MOST_POSITIONS)])
+    return fig
+
+
+def survival_of(settings: ExploreSettings) -> Survival:
+    """The damage that a mark of these settings survives, among so many keys."""
+    p = settings.parameters
+    return Survival(p.constraints, p.permutations, settings.recipients)
+
+
+def _keys_text(keys: int) -> str:
+    return "one key" if keys == 1 else f"{number(keys)} keys"
 
 
 def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:

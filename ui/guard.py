@@ -7,23 +7,28 @@ app has no use for. Each check below refuses before Gradio sees the request; wha
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ui.budget import MIB, Budget, Refusal
 from ui.sessions import new_session_id
+from ui.streams import Streams
 
-MIB = 1024 * 1024
 # A suspect of this size may be uploaded; larger ones are picked where they lie.
 UPLOAD_BYTES = 1024 * MIB
 UPLOADS_TOTAL_BYTES = 2 * UPLOAD_BYTES
@@ -33,6 +38,10 @@ UPLOADS_MOST = 2000
 SPARE_BYTES = 512 * MIB
 # Everything that is no upload: form values, pasted CSV lists of recipients.
 BODY_BYTES = 8 * MIB
+# Commas, brackets and braces in it, each of which may become an object in memory.
+BODY_VALUES = 1_000_000
+# Seconds for all of it to arrive, on one computer.
+BODY_SECONDS = 30
 
 DOCUMENT = "/"
 UPLOAD = "/gradio_api/upload"
@@ -48,8 +57,11 @@ READ = (
 )
 WRITE = (
     re.compile(r"/gradio_api/(?:queue/join|cancel|reset|upload)/?"),
-    re.compile(r"/gradio_api/(?:run|api|call|call/v2)/[^/]+/?"),
+    # Not run/ and api/, which go past the queue and so past every limit on what runs at one time.
+    re.compile(r"/gradio_api/(?:call|call/v2)/[^/]+/?"),
 )
+HEARTBEAT = re.compile(r"/gradio_api/heartbeat/([^/]+)/?")
+DATA = "/gradio_api/queue/data"
 # What keeps reading from being a way to act: a page elsewhere may link to us, but not load parts of us.
 OWN_FETCH_SITES = ("same-origin", "none")
 
@@ -78,13 +90,23 @@ def content_security_policy(nonce: str | None = None) -> str:
     )
 
 
-class Refusal(Exception):
-    """A request that goes no further."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose headers were admitted.
 
-    def __init__(self, status: int, reason: str) -> None:
-        self.status = status
-        self.reason = reason
-        super().__init__(reason)
+    Attributes:
+        size: bytes of its content, as announced.
+        upload: whether that is files.
+        cookie: the browser's, None for a program without cookies.
+        stream: the session hash in its address, None where there is none.
+        open: whether it comes from a browser or program that is unlocked, as far as its headers tell.
+    """
+
+    size: int
+    upload: bool
+    cookie: str | None
+    stream: str | None
+    open: bool
 
 
 class Guard:
@@ -96,6 +118,7 @@ class Guard:
         cookie: name of the session cookie.
         is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
             that another program on this host planted in the browser is thrown away before the passphrase is typed.
+        waiting: how many calls are in Gradio's queue.
         first: makes what stands first in the page's head.
     """
 
@@ -106,13 +129,17 @@ class Guard:
         uploads: Path,
         cookie: str,
         is_open: Callable[[str], bool],
+        waiting: Callable[[], int] = int,
         first: Callable[[], bytes] = bytes,
     ) -> None:
         self.app = app
         self.uploads = uploads
         self.cookie = cookie
         self.is_open = is_open
+        self.waiting = waiting
         self.first = first
+        self.budget = Budget()
+        self._streams = Streams(is_open)
         self._arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,20 +149,45 @@ class Guard:
         if scope["type"] == "websocket":  # Gradio 6 has none
             await send({"type": "websocket.close", "code": 1008, "reason": "not served here"})
             return
-        try:
-            size = self._check(scope)
-        except Refusal as refusal:
-            answer = PlainTextResponse(refusal.reason, refusal.status)
-            await answer(scope, receive, self._with_headers(scope, send))
-            return
-        self._arriving += size
-        try:
-            await self.app(scope, receive, self._with_headers(scope, send))
-        finally:
-            self._arriving -= size
+        started = False
+        answered = self._with_headers(scope, send)
 
-    def _check(self, scope: Scope) -> int:
-        """Raises Refusal, or returns the size of an admitted upload (0 for everything else)."""
+        async def answer(message: Message) -> None:
+            nonlocal started
+            started = True
+            await answered(message)
+
+        try:
+            await self._admit(scope, receive, answer)
+        except Refusal as refusal:
+            if started:  # the content turned out too long, and the app answered already
+                return
+            await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = self._check(scope)
+        with contextlib.ExitStack() as stack:
+            if not asked.open:
+                stack.enter_context(self.budget.answering(0 if asked.upload else asked.size))
+            if asked.upload:
+                self._arriving += asked.size
+                stack.callback(self._arrived, asked.size)
+                receive = _counted(receive, asked.size)
+            elif scope["method"] == "POST":
+                body = await _read(receive, asked.size)
+                self._check_call(scope["path"], body, asked)
+                receive = _again(body, receive)
+            await self.app(scope, receive, send)
+
+    def _arrived(self, size: int) -> None:
+        self._arriving -= size
+
+    def _check(self, scope: Scope) -> Asked:
+        """What is asked, by a request's headers.
+
+        Raises:
+            Refusal: it may not be asked, or not now.
+        """
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         origin = headers.get("origin")
         # The Host was checked before, so this is "the same origin", also through a tunnel from another port. Absent
@@ -150,7 +202,33 @@ class Guard:
             raise Refusal(404, "There is nothing here.")
         if path.startswith(FILE):
             self._check_file(path.removeprefix(FILE))
-        return 0 if reading else self._check_size(headers, path)
+        cookie = HTTPConnection(scope).cookies.get(self.cookie) or None
+        stream = _stream_of(path, scope.get("query_string", b""))
+        if stream is not None:
+            self._streams.claim(stream, cookie)
+        open = self._is_unlocked(cookie, stream)
+        size = self._check_size(headers, path, reading, open)
+        return Asked(size, not reading and path.rstrip("/") == UPLOAD, cookie, stream, open)
+
+    def _is_unlocked(self, cookie: str | None, stream: str | None) -> bool:
+        if cookie:
+            return self.is_open(f"cookie:{cookie}")
+        return stream is not None and self.is_open(f"hash:{stream}")
+
+    def _check_call(self, path: str, body: bytes, asked: Asked) -> None:
+        """The rest of the checks, of a request that is not an upload, with its content."""
+        values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+        if values > BODY_VALUES:
+            raise Refusal(413, "This request holds too many values.")
+        stream = _session_in(body) if values <= self.budget.limits.values or asked.open else None
+        if stream is not None:
+            self._streams.claim(stream, asked.cookie)
+        if asked.open or self._is_unlocked(asked.cookie, stream):
+            return
+        if len(body) > self.budget.limits.body or values > self.budget.limits.values:
+            raise Refusal(413, "A locked browser may not ask for so much at once. Unlock the vault first.")
+        if self.waiting() >= self.budget.limits.waiting:
+            raise Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
 
     def _check_fetch_metadata(self, headers: Headers, path: str, method: str) -> None:
         # Browsers add this to every request, also to those without an Origin, such as an <img> on another page.
@@ -176,22 +254,31 @@ class Guard:
         if not inside:
             raise refused
 
-    def _check_size(self, headers: Headers, path: str) -> int:
-        length = headers.get("content-length", "")
-        if not (length.isascii() and length.isdigit()):
+    def _check_size(self, headers: Headers, path: str, reading: bool, open: bool) -> int:
+        lengths = headers.getlist("content-length")
+        # With both, the server reads pieces without end, and the length that is announced means nothing.
+        if "transfer-encoding" in headers or len(lengths) > 1:
+            raise Refusal(411, "Say how long the content is, once, and send it as one piece.")
+        length = lengths[0] if lengths else "0" if reading else ""
+        if not (length.isascii() and length.isdigit() and len(length) < 20):
             raise Refusal(411, "Say how long the content is.")
         size = int(length)
+        if reading:
+            if size:
+                raise Refusal(413, "A request for reading has no content.")
+            return 0
         if path.rstrip("/") != UPLOAD:
             if size > BODY_BYTES:
                 raise Refusal(413, f"At most {BODY_BYTES // MIB} MiB fit in one request.")
-            return 0
+            return size
         # One part may be as large as allowed; what surrounds it in the form is small.
         if size > UPLOAD_BYTES + MIB:
             raise Refusal(413, f"A file may have {UPLOAD_BYTES // MIB} MiB. Pick larger ones by their path instead.")
         sizes = list(self._sizes())
         held = self._arriving + sum(sizes)
         free = shutil.disk_usage(self.uploads).free
-        if held + size > UPLOADS_TOTAL_BYTES or size + SPARE_BYTES > free or len(sizes) >= UPLOADS_MOST:
+        most = UPLOADS_TOTAL_BYTES if open else min(UPLOADS_TOTAL_BYTES, self.budget.limits.stored)
+        if held + size > most or size + SPARE_BYTES > free or len(sizes) >= UPLOADS_MOST:
             raise Refusal(413, "There is no room for more uploads. Pick the file by its path instead.")
         return size
 
@@ -250,3 +337,73 @@ class Guard:
             return
         # Both are of plain letters, so nothing needs quoting.
         headers.append("Set-Cookie", f"{self.cookie}={new_session_id()}; Path=/; HttpOnly; SameSite=Strict")
+
+
+def _stream_of(path: str, query: bytes) -> str | None:
+    """The session hash in an address that answers of a session are read from."""
+    if path.rstrip("/") == DATA:
+        named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
+        if len(named) > 1:
+            raise Refusal(400, "Name one session.")
+        return named[0] if named else None
+    beat = HEARTBEAT.fullmatch(path)
+    return beat[1] if beat else None
+
+
+def _session_in(body: bytes) -> str | None:
+    """The session hash in a call's content; None where there is none, which is for Gradio to refuse."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if sum(name == "session_hash" for name, _ in pairs) > 1:
+            raise Refusal(400, "Name one session.")
+        return dict(pairs)
+
+    try:
+        value = json.loads(body, object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        raise Refusal(422, "The content is not JSON.") from None
+    found = value.get("session_hash") if isinstance(value, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _counted(receive: Receive, size: int) -> Receive:
+    """Hands on what arrives, and not a byte more than was announced."""
+    left = size
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise Refusal(413, "More content arrived than was announced.")
+        return message
+
+    return counted
+
+
+async def _read(receive: Receive, size: int) -> bytes:
+    """A request's content of `size` bytes."""
+    body, counted = bytearray(), _counted(receive, size)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while (message := await counted())["type"] == "http.request":
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise Refusal(408, "The content did not arrive in time.") from None
+    raise Refusal(400, "The content did not arrive.")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Hands out content that was read already, then what comes after it."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

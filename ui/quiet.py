@@ -6,6 +6,7 @@ Nothing here imports a third party: it has to run first, in the app and in every
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -15,6 +16,12 @@ try:
     import resource
 except ImportError:  # Windows, which writes no such file
     resource = None  # type: ignore[assignment]
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows, where what a killed app leaves behind stays until it is removed by hand
+    LOCKS = False
+else:
+    LOCKS = True
 
 SWITCHES = {
     # Gradio asks its makers' server for a newer version and reports each launch unless this is exactly "False".
@@ -48,6 +55,7 @@ FORBIDDEN = (
 # Gradio probes its own address with httpx while it starts; a proxy from the environment must not be asked about it.
 LOCAL = ("127.0.0.1", "localhost")
 UPLOADS = "GRADIO_TEMP_DIR"
+PREFIX = "irwm-uploads-"
 
 
 def apply() -> None:
@@ -73,7 +81,47 @@ def private_uploads() -> str:
     Its default, /tmp/gradio, is shared by every Gradio app and readable by other accounts, and what lies there can
     be downloaded.
     """
-    folder = tempfile.mkdtemp(prefix="irwm-uploads-")
+    _sweep()
+    folder = _own_folder()
     os.environ[UPLOADS] = folder
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _own_folder() -> str:
+    """A new folder that this process holds a lock on until it ends, however it ends."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=PREFIX)
+        held = _lock(folder)
+        # Another app that starts in this moment may have taken it for one that was left behind, and removed it.
+        if held is None and LOCKS:
+            continue
+        if os.path.isdir(folder):
+            return folder  # the descriptor stays open, and with it the lock, as long as this process lives
+
+
+def _lock(folder: str) -> int | None:
+    """Takes the lock on an upload folder; None where another process has it, or the folder is not this user's own."""
+    if not LOCKS:
+        return None
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(held).st_uid == os.getuid():
+            flock(held, LOCK_EX | LOCK_NB)
+            return held
+    except OSError:
+        pass
+    os.close(held)
+    return None
+
+
+def _sweep() -> None:
+    """Removes what apps that were killed left behind: folders that no living process has the lock on."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(tempfile.gettempdir()):
+            if entry.name.startswith(PREFIX) and (held := _lock(entry.path)) is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(held)

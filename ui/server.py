@@ -62,7 +62,11 @@ def theme_script(theme: str) -> bytes:
 
 
 def harden(
-    settings: Settings, uploads: Path, is_open: Callable[[str], bool], now: Callable[[], Settings]
+    settings: Settings,
+    uploads: Path,
+    is_open: Callable[[str], bool],
+    now: Callable[[], Settings],
+    waiting: Callable[[], int] = int,
 ) -> dict[str, object]:
     """Arguments for Gradio's FastAPI app: our checks, our static files, no description of its routes.
 
@@ -79,6 +83,7 @@ def harden(
                 uploads=uploads,
                 cookie=cookie_name(settings.port),
                 is_open=is_open,
+                waiting=waiting,
                 first=lambda: theme_script(now().preferences.theme),
             ),
         ],
@@ -127,7 +132,7 @@ def launch(
         _, url, _ = blocks.launch(
             server_name=HOST,
             server_port=settings.port,
-            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings)),
+            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings), lambda: len(blocks._queue)),
             theme=theme(),
             css_paths=[STYLE],
             head=HEAD,

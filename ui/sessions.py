@@ -16,6 +16,8 @@ from typing import Any
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
 from storage.errors import VaultMissingError
+from storage.session import time_awake_or_asleep
+from storage.tries import Tries
 from storage.vault import Vault
 
 ID_BYTES = 32
@@ -63,7 +65,8 @@ class Sessions:
     def __init__(self, home: Path, **settings: Any) -> None:
         self.home = home
         self._cost = {"cost": settings.pop("cost")} if "cost" in settings else {}
-        self._settings = settings
+        # One count for all browsers: a new session must not be a new supply of tries.
+        self._settings = {"tries": Tries(settings.get("monotonic", time_awake_or_asleep)), **settings}
         self._views: OrderedDict[str, Vault] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -13,6 +13,7 @@ from irwm.alignment.search import Search
 from irwm.alignment.steps import EMBEDDING
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.tensors import same_bytes
+from irwm.errors import UnsupportedCheckpointError
 from irwm.families import TensorRef
 
 # Where several tensors may be the embedding, one with less than this share of the original's rows is a layer's matrix.
@@ -21,6 +22,10 @@ LEAST_ROWS_SHARE = 0.25
 # are read, by the lengths of so many rows.
 MOST_CHOICES = 8
 COMPARED_ROWS = 1024
+# More rows than these are not compared, since a file of a few bytes can claim millions: ten times the original's, as
+# the largest vocabularies in use are eight times the smallest, or so many that they take 256 MiB.
+MOST_ROWS_SHARE = 10
+MOST_ENTRIES = 1 << 26
 
 
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
@@ -49,13 +54,34 @@ class Searches:
 
 def searches(suspect: Checkpoint, original: OriginalRows) -> Searches:
     """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers."""
-    choices = _choices(suspect, original.model)
+    choices = [choice for choice in _choices(suspect, original.model) if _comparable(choice, original.model)]
+    if not choices:
+        raise _too_many_rows(suspect, original.model)
     chosen = choices
     if len(choices) > MOST_CHOICES:
         own, *others = choices
         others.sort(key=lambda each: -_likeness(each, original.model))
         chosen = [own, *others[: MOST_CHOICES - 1]]
     return Searches(tuple(Search(choice, original) for choice in chosen), len(choices) - len(chosen))
+
+
+def _most_rows(hidden_size: int, model: Checkpoint) -> int:
+    return max(MOST_ROWS_SHARE * model.vocab_size, MOST_ENTRIES // max(hidden_size, 1))
+
+
+def _comparable(choice: Checkpoint, model: Checkpoint) -> bool:
+    return choice.vocab_size <= _most_rows(choice.hidden_size, model)
+
+
+def _too_many_rows(suspect: Checkpoint, model: Checkpoint) -> UnsupportedCheckpointError:
+    return UnsupportedCheckpointError(
+        "The suspect claims to have far more rows than the original, and none of them was read",
+        file=suspect.path,
+        tensor=suspect.layout.embedding.name,
+        expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",
+        found=f"{suspect.vocab_size} rows",
+        advice="Check that this is the model you mean; if it is, cut its embedding to the rows that its tokenizer uses",
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,7 @@ from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.steps import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.checkpoint import Checkpoint
-from irwm.families import Layout, TensorRef
+from irwm.families import TensorRef
 
 # With fewer rows no attempt is made.
 FEWEST_ROWS = 16
@@ -102,8 +102,7 @@ class Search:
         constants = _drops_row_constants(suspect, original.model)
         self._suspect, self._model = Rows.of(suspect, constants, original.device), original.rows(constants)
         self._row_constants = constants
-        ids = np.arange(original.model.vocab_size)
-        self.by_id = np.where(ids < suspect.vocab_size, ids, -1)
+        self.by_id = _by_id(suspect, original.model.vocab_size)
 
     @property
     def suspect(self) -> Checkpoint:
@@ -166,6 +165,8 @@ class Search:
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
         """The pairings of rows that need no look at the rows, the likelier first."""
+        if self.suspect.tokens is not None:  # whoever answered named the tokens
+            return ((BY_ID, self.by_id),)
         named = by_tokenizer(self._suspect.source, self._model.source)
         if named is None:
             return ((BY_ID, self.by_id),)
@@ -192,6 +193,8 @@ class Search:
             # Fitting a large rotation takes seconds, and an id is weak evidence.
             if way != BY_ID or self._turns_alike(rows):
                 yield from self._by_rotation(rows, way)
+        if self.suspect.tokens is not None:
+            return
         for rows in candidates(self._suspect, self._model):
             yield from self._by_columns(rows, BY_CONTENT)
             yield from self._by_rotation(rows, BY_CONTENT)
@@ -272,7 +275,7 @@ class Search:
         """The alignment of an attempt that fits, with the place of every row and the steps."""
         alignment, way = self._fitted(attempt), attempt.way
         share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
-        if way == BY_CONTENT or share < 1 - MOVED_SHARE:
+        if way == BY_CONTENT or (share < 1 - MOVED_SHARE and self.suspect.tokens is None):
             fitted_rows = len(attempt.sample.ours)
             return self._placed(alignment, way == BY_CONTENT, attempt.sample.extreme, fitted_rows)
         return self._said(alignment, way, share, attempt.sample.extreme)
@@ -344,6 +347,16 @@ class Search:
         return max(SAMPLE_ROWS, ROWS_PER_COORDINATE * self._widest)
 
 
+def _by_id(suspect: Checkpoint, count: int) -> NDArray[np.int64]:
+    """(count,) the suspect's row of each token, -1 where it has none."""
+    if suspect.tokens is None:
+        ids = np.arange(count)
+        return np.where(ids < suspect.vocab_size, ids, -1)
+    rows = np.full(count, -1)
+    rows[suspect.tokens] = np.arange(suspect.tokens.size)
+    return rows
+
+
 def _row_constants(sample: Sample) -> NDArray[np.float64]:
     """(n,) how much farther each row's mean moved than the median row's, in units of the rows' deviation."""
     if not len(sample.ours):
@@ -356,12 +369,7 @@ def _row_constants(sample: Sample) -> NDArray[np.float64]:
 def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
     """Whether both models' first norm subtracts each row's mean, so that a constant per row changes nothing."""
     layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
-    return bool(layouts) and all(_has_layer_norm(layout) for layout in layouts)
-
-
-def _has_layer_norm(layout: Layout) -> bool:
-    norm = layout.embedding_norm or layout.input_norm
-    return norm is not None and norm.kind == "layer"
+    return bool(layouts) and all(layout.drops_row_constants for layout in layouts)
 
 
 def _columns_reason(fit: Columns) -> str:

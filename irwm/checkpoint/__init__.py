@@ -12,6 +12,7 @@
     card               facts about a checkpoint for a person, from its headers
     remembered         fingerprints of large originals, for as long as their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
+    answers            a served model that is known by its answers alone, as a checkpoint of one tensor
     tokens             which string has which id, and which ids no text is made of
 
 Below all of them, and below `irwm.release`, which writes checkpoints, is `platform`: what POSIX and Windows do

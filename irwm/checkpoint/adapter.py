@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.files import listed, open_regular, read_json_object, require_inside, resolved
-from irwm.checkpoint.formats import FORMATS, PYTORCH, SAFETENSORS, Format
+from irwm.checkpoint.formats import FORMATS, PYTORCH, SAFETENSORS, Format, Reading
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOLE, A, B, Change, changed
 from irwm.checkpoint.model import Checkpoint, is_examined
@@ -119,7 +119,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
         )
     require_inside(weights, folder)
     format = SAFETENSORS if SAFETENSORS.owns(weights.name) else PYTORCH
-    content = format.read(weights)
+    content = format.read(weights, Reading(folder))
     pieces = _pieces(content.tensors, weights)
     places = _places(pieces, base, weights)
     resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}
@@ -303,9 +303,7 @@ class _Config:
             NotACheckpointError: no such file.
         """
         file = folder / ADAPTER_CONFIG
-        if os.path.lexists(file):
-            require_inside(file, folder)
-        found = read_json_object(file, _MAX_CONFIG_BYTES, "adapter's config")
+        found = read_json_object(file, _MAX_CONFIG_BYTES, "adapter's config", folder=folder)
         kind = found.get("peft_type")
         if not isinstance(kind, str) or kind.upper() != "LORA":
             raise _unread(file, "The adapter is of a kind that is not read", "LORA", shown(kind))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from irwm.checkpoint.platform import ALWAYS, NO_TERMINAL, NO_WAIT, read_at
+from irwm.checkpoint.platform import ALWAYS, FOLDERS_OPEN, NO_FOLLOW, NO_TERMINAL, NO_WAIT, read_at
 from irwm.errors import (
     CheckpointChangedError,
     CheckpointError,
@@ -33,6 +33,7 @@ MOST_CONTAINERS = 2_000_000
 MOST_VALUES = 8_000_000
 # NO_WAIT: a FIFO that replaces the file after the stat cannot block. NO_TERMINAL: a terminal cannot take control.
 _OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | ALWAYS
 # The kernel has no handle left to give: the machine's state, not the file's fault.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
 _KINDS = (
@@ -94,17 +95,20 @@ def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[tuple[int, FileState]]:
+def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, FileState]]:
     """A descriptor for reading `path` and the state it had, for the length of a with block.
+
+    Args:
+        folder: the resolved folder, or snapshot of a hub cache, that links may not lead out of.
 
     Raises:
         NotACheckpointError: missing, unreadable, or not a regular file.
+        CorruptCheckpointError: a link leads out of the folder.
+        CheckpointChangedError: a link took the place of a folder or file in this moment.
         CheckpointError: the process has no file handle left.
     """
     try:
-        # Asked before opening, because merely opening some devices acts on them; the answer that counts is fstat's.
-        status = os.stat(path)
-        descriptor = os.open(path, _OPEN_FLAGS) if stat.S_ISREG(status.st_mode) else -1
+        descriptor, status = _opened(path, None) if folder is None else _opened_inside(path, folder)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     try:
@@ -118,6 +122,46 @@ def open_regular(path: Path) -> Iterator[tuple[int, FileState]]:
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _opened(name: str | Path, parent: int | None) -> tuple[int, os.stat_result]:
+    """A descriptor of a regular file, -1 for anything else, and its state; in an opened folder, `parent`, no link is
+    followed."""
+    # Asked before opening, because merely opening some devices acts on them; the answer that counts is fstat's.
+    if parent is None:
+        status = os.stat(name)
+        return (os.open(name, _OPEN_FLAGS) if stat.S_ISREG(status.st_mode) else -1), status
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return (os.open(name, _OPEN_FLAGS | NO_FOLLOW, dir_fd=parent) if stat.S_ISREG(status.st_mode) else -1), status
+
+
+def _opened_inside(path: Path, folder: Path) -> tuple[int, os.stat_result]:
+    """The same inside a folder. Links are followed once, by name; then the file is opened piece by piece from the
+    folder on, each without following a link, so that none that appears meanwhile leads anywhere."""
+    require_inside(path, folder)
+    real = resolved(path)
+    base = folder if real.is_relative_to(folder) else hub_blobs(folder)
+    if base is None or not real.is_relative_to(base):
+        raise changed(path, "a link that leads out of the folder")
+    pieces = real.relative_to(base).parts
+    if not FOLDERS_OPEN or not pieces:
+        return _opened(real, None)
+    held = os.open(base, _FOLDER_FLAGS)
+    try:
+        for piece in pieces[:-1]:
+            below = os.open(piece, _FOLDER_FLAGS, dir_fd=held)
+            os.close(held)
+            held = below
+        descriptor, status = _opened(pieces[-1], held)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise changed(path, "a link in its place") from error
+        raise
+    finally:
+        os.close(held)
+    if stat.S_ISLNK(status.st_mode):
+        raise changed(path, "a link in its place")
+    return descriptor, status
 
 
 def changed(path: Path, found: str) -> CheckpointChangedError:
@@ -178,15 +222,15 @@ def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> N
         done += count
 
 
-def read_small(path: Path, limit: int, what: str) -> bytes:
+def read_small(path: Path, limit: int, what: str, folder: Path | None = None) -> bytes:
     """All bytes of a file of at most `limit` bytes; `what` names it in errors.
 
     Raises:
         CorruptCheckpointError: larger than `limit`.
-        NotACheckpointError: not a readable regular file.
+        NotACheckpointError, CorruptCheckpointError: see `open_regular`.
         CheckpointChangedError: it shrank while it was read.
     """
-    with open_regular(path) as (descriptor, state):
+    with open_regular(path, folder) as (descriptor, state):
         if state.size > limit:
             raise CorruptCheckpointError(
                 f"The {what} is far larger than any real one",
@@ -271,14 +315,16 @@ def require_bounded(content: bytes, path: Path, what: str) -> None:
             )
 
 
-def read_json_object(path: Path, limit: int, what: str, *, strict: bool = False) -> dict[str, Any]:
+def read_json_object(
+    path: Path, limit: int, what: str, *, folder: Path | None = None, strict: bool = False
+) -> dict[str, Any]:
     """The JSON object in a file of at most `limit` bytes.
 
     Raises:
         CorruptCheckpointError: too large, not JSON, or JSON of another kind than an object.
-        NotACheckpointError: not a readable regular file.
+        NotACheckpointError, CorruptCheckpointError: see `open_regular`.
     """
-    content = read_small(path, limit, what)
+    content = read_small(path, limit, what, folder)
     require_bounded(content, path, what)
     value = parse_json(content, path, what, strict=strict)
     if not isinstance(value, dict):

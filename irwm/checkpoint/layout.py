@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from irwm.checkpoint.files import read_json_object, require_inside, resolved, unreadable
-from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format
+from irwm.checkpoint.files import read_json_object, resolved, unreadable
+from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format, Reading
 from irwm.checkpoint.formats.gguf_file import require_one_split
 from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.magic import SAVE_ADVICE
@@ -75,12 +75,14 @@ def find_files(path: str | Path) -> CheckpointFiles:
     if stat.S_ISDIR(mode):
         path = folder = resolved(path)
         shards = shards_of_folder(folder, notes)
+        reading = Reading(folder, len(shards.files))
     else:
         # Only the parents: a link in a hub cache is named after the model, its target after a hash.
         path = resolved(path.parent) / path.name
         folder = path.parent
         shards = shard_of_path(path, notes)
-    stored, contents = joined(folder, shards)
+        reading = Reading()
+    stored, contents = joined(folder, shards, reading)
     notes += dict.fromkeys(note for content in contents for note in content.notes)
     metadata = contents[0].metadata
     tensors: Mapping[str, Tensor]
@@ -92,7 +94,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
     found = assembled(stored, config)
     rivals: Mapping[str, Tensor] = {}
     if shards.rival is not None:
-        described = rival_tensors(folder, shards, shards.rival, stored)
+        described = rival_tensors(folder, shards, shards.rival, stored, reading)
         rivals = assembled(described, config).tensors
     return CheckpointFiles(
         path,
@@ -113,8 +115,7 @@ def read_config(folder: Path, notes: list[str]) -> dict[str, Any]:
     if not os.path.lexists(path):
         notes.append("There is no config.json; the model's family follows from its tensors alone.")
         return {}
-    require_inside(path, folder)
-    config = read_json_object(path, _MAX_CONFIG_BYTES, "config.json")
+    config = read_json_object(path, _MAX_CONFIG_BYTES, "config.json", folder=folder)
     if config.get("auto_map"):
         notes.append(
             "The config names Python code that comes with the model (auto_map). It was not run: IRWM Studio never "

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, is_block_format, torch_name
 from irwm.checkpoint.files import listed
@@ -49,6 +51,7 @@ class Checkpoint:
         format: the weight files' format.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         base: the model that an adapter was applied to; None for a model without an adapter.
+        tokens: (s,) int64, the token of each row of the embedding, where that is not the row's own number.
     """
 
     path: Path
@@ -61,6 +64,7 @@ class Checkpoint:
     format: Format = SAFETENSORS
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
     base: Checkpoint | None = field(default=None, repr=False)
+    tokens: NDArray[np.int64] | None = field(default=None, repr=False)
     _cache: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _row_caches: dict[str, RowCache] = field(default_factory=dict, init=False, repr=False)
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from irwm.checkpoint.files import listed, read_json_object, require_inside, unreadable
-from irwm.checkpoint.formats import FORMATS, Content, Format
+from irwm.checkpoint.formats import FORMATS, Content, Format, Reading
 from irwm.checkpoint.formats.content import first_bytes
 from irwm.checkpoint.magic import OTHER_WEIGHTS, SAVE_ADVICE, recognise_magic
 from irwm.checkpoint.tensors import Tensor
@@ -29,8 +29,8 @@ MAX_SHARDS = 2_000
 # Of all shards together; a mixture of experts of a trillion parameters in codes and scales has some 200 000.
 MAX_TENSORS = 500_000
 # Shards whose headers are read in parallel. Each PyTorch file needs a process that loads torch first, which takes a
-# second and a quarter of a gigabyte.
-_SIDE_BY_SIDE = 4
+# second and a quarter of a gigabyte, and may take one more.
+_SIDE_BY_SIDE = 2
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<total>\d{1,6})\.[A-Za-z]+", re.DOTALL)
 # Files of trainers that have the suffixes of weights.
 _NO_WEIGHTS = re.compile(
@@ -140,8 +140,7 @@ def _shards(folder: Path, format: Format, names: list[str], weights: list[str]) 
 def _read_index(folder: Path, format: Format) -> dict[str, str]:
     """The index's weight_map: tensor name to shard name, every shard name a plain path below the folder."""
     path = folder / str(format.index)
-    require_inside(path, folder)
-    weight_map = read_json_object(path, _MAX_INDEX_BYTES, "shard index", strict=True).get("weight_map")
+    weight_map = read_json_object(path, _MAX_INDEX_BYTES, "shard index", folder=folder, strict=True).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CorruptCheckpointError(
             "The shard index has no weight_map", file=path, expected="an object of tensor name to file name"
@@ -289,13 +288,15 @@ def _require_different(files: tuple[Path, ...]) -> None:
             )
 
 
-def rival_tensors(folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def rival_tensors(
+    folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor], reading: Reading
+) -> Mapping[str, Tensor]:
     """The tensors of the whole file beside an index, which must have the names, formats and shapes of the shards'.
 
     Raises:
         CorruptCheckpointError: they differ, so that it depends on the program which model the folder holds.
     """
-    described = shards.format.read(rival).tensors
+    described = shards.format.read(rival, reading).tensors
     missing = [name for name in tensors if name not in described]
     extra = [name for name in described if name not in tensors]
     pairs = ((name, described[name], tensors[name]) for name in described.keys() & tensors.keys())
@@ -316,22 +317,22 @@ def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointEr
     )
 
 
-def _contents(shards: Shards) -> Iterator[Content]:
+def _contents(shards: Shards, reading: Reading) -> Iterator[Content]:
     """The content of each file, in order; the first error ends the reading."""
     readers = ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1))
     try:
-        yield from readers.map(shards.format.read, shards.files)
+        yield from readers.map(lambda file: shards.format.read(file, reading), shards.files)
     finally:
         readers.shutdown(cancel_futures=True)
 
 
-def joined(folder: Path, shards: Shards) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
+def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
     """All shards' tensors by name, each in one shard only and, where there is an index, in the shard it says;
     and what each file holds."""
     weight_map, index = shards.weight_map, folder / str(shards.format.index)
     contents: list[Content] = []
     tensors: dict[str, Tensor] = {}
-    for shard, content in zip(shards.files, _contents(shards), strict=True):
+    for shard, content in zip(shards.files, _contents(shards, reading), strict=True):
         contents.append(content)
         if len(tensors) + len(content.tensors) > MAX_TENSORS:
             raise CorruptCheckpointError(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.checkpoint.files import read_json_object, read_small, require_inside
+from irwm.checkpoint.files import read_json_object, read_small
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.errors import CorruptCheckpointError
@@ -118,8 +118,7 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
     path = folder / "vocab.txt"
     if not os.path.lexists(path):
         return
-    require_inside(path, folder)
-    content = read_small(path, _MAX_TOKENIZER_BYTES, "vocabulary")
+    content = read_small(path, _MAX_TOKENIZER_BYTES, "vocabulary", folder)
     if content.count(b"\n") > MOST_ROWS:
         raise CorruptCheckpointError("The vocabulary has more lines than any real one", file=path)
     try:
@@ -156,8 +155,7 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     if not os.path.lexists(path):
         return {}
-    require_inside(path, folder)
-    return read_json_object(path, _MAX_TOKENIZER_BYTES, name)
+    return read_json_object(path, _MAX_TOKENIZER_BYTES, name, folder=folder)
 
 
 def token_ids(checkpoint: Checkpoint) -> dict[str, int]:

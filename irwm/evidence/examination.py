@@ -208,7 +208,7 @@ class Aligned:
         """The same with every row looked for by its content, if rows that a key reads were moved; the order of keys
         does not matter. A sample of rows does not show that a few were exchanged, and those few may be a key's.
         """
-        if not self.alignment.aligned or self.alignment.settled:
+        if not self.alignment.aligned or self.alignment.settled or self.suspect.tokens is not None:
             return self
         tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
         return self.settled if self._places.misplaced(tokens) > FEW_MISPLACED else self

@@ -72,7 +72,7 @@ def lineage(
 
     Args:
         fitted: gives `LeastSquares.agreement`, from samples that a thief cannot know, NaN where there is none. It takes
-            time, so it is asked for only where all else says "not derived".
+            time, so it is asked for only where all else says "not derived", which is not said without it.
 
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
     and its child, and similarity does not say which of the two came first.
@@ -114,6 +114,9 @@ def lineage(
         if fit > MOST_WHOLE:
             status = CANNOT_TELL
             said = f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than a stranger's"
+        elif math.isnan(fit):
+            status = CANNOT_TELL
+            said = "the tokens' rows show no resemblance, but no affine map could be fitted that would bear this out"
         else:
             status = NOT_DERIVED
             said = "the tokens' rows show no resemblance, however their coordinates are turned"

@@ -150,3 +150,9 @@ class Layout:
     def names_known(self) -> bool:
         """Whether the tensors' names are understood, so that A can be computed."""
         return self.q is not None or self.scores == "embedding"
+
+    @property
+    def drops_row_constants(self) -> bool:
+        """Whether the first norm subtracts each row's mean, so that layer 0 does not notice a constant added to it."""
+        norm = self.embedding_norm or self.input_norm
+        return norm is not None and norm.kind == "layer"

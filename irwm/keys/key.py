@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
-from irwm.errors import KeyFormatError, ParameterError
+from irwm.errors import KeyFormatError, ParameterError, holds_controls, printable
 from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
 from irwm.scheme.condition import well_conditioned
 from irwm.scheme.derivation import Derivation, binding, canonical
@@ -265,6 +265,13 @@ def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
     for what, name in (("owner", owner), ("recipient", recipient)):
         if not isinstance(name, str) or len(name) > MAX_NAME or (not name.isascii() and not _encodes(name)):
             raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
+        if holds_controls(name):
+            raise ParameterError(
+                f"the {what}'s name holds a line break, a control character or one that turns the direction of writing",
+                expected="one line of visible text",
+                found=printable(name, 80),
+                advice="Type the name again instead of pasting it",
+            )
 
 
 def _encodes(name: str) -> bool:

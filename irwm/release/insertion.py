@@ -28,6 +28,7 @@ from irwm.release.manifest import Manifest
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
+from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.parameters import FEWEST_PERMUTATIONS
@@ -40,6 +41,9 @@ Progress = Callable[[int, int, str], None]
 # Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; with fewer
 # the dtype or the scale has used up the margin that robustness needs.
 LEAST_SHARE = 0.9
+# The constants of marked rows are found in steps that come ever nearer: until the median differs by no more
+# than this share of the rows' root mean square.
+MOST_STEPS, LEAST_MEDIAN = 100, 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,9 +155,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     tokens = choices.query_tokens, choices.reference_tokens
     a_m = invariant(model, *tokens, device=device, added=noise.added(model)).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
-    originals = noise.basis.into(model.embedding(choices.marked_rows).double().numpy(), choices.marked_rows)
-    solved = marked_values(originals, permuted, choices.row_permutations, key.scale)
-    values = noise.basis.out_of(solved, choices.marked_rows)
+    values = _solved(model, key, choices, noise.basis, permuted)
     rounded = torch.from_numpy(values).to(getattr(torch, model.dtype))
     reading = _margin(noise.basis.into(rounded.double().numpy(), choices.marked_rows), permuted, choices, key)
     least = max(key.parameters.required_positions, math.ceil(LEAST_SHARE * key.parameters.positions))
@@ -167,6 +169,35 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
             advice="Choose a smaller scale (or auto), more positions, or another dtype",
         )
     return rounded
+
+
+def _solved(
+    model: Checkpoint, key: Key, choices: Choices, basis: Basis, permuted: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(l, d) marked rows before rounding, in the model's own coordinates.
+
+    Detection takes the median of what a row differs by from every row of a model that does not notice such a constant.
+    A mark in a secret basis differs by a small one itself, which would be lost. So there the constant is chosen, which
+    costs nothing, with which the median is zero.
+    """
+    tokens = choices.marked_rows
+    rows = model.embedding(tokens).double().numpy()
+
+    def marked(plain: NDArray[np.float64]) -> NDArray[np.float64]:
+        solved = marked_values(basis.into(plain, tokens), permuted, choices.row_permutations, key.scale)
+        return basis.out_of(solved, tokens)
+
+    values = marked(rows)
+    if not model.layout.drops_row_constants:
+        return values
+    unit = marked(np.ones_like(rows))  # the mark is linear in the row
+    least = LEAST_MEDIAN * np.sqrt(np.mean(np.square(rows)))
+    for _ in range(MOST_STEPS):
+        median = np.median(values - rows, axis=1, keepdims=True)
+        if np.abs(median).max() <= least:
+            break
+        values -= median * unit
+    return values
 
 
 def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:

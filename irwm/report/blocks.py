@@ -17,13 +17,13 @@ here is therefore the template's structure and otherwise text. A block is a dict
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
+from irwm.report.document import strict_json
 from irwm.report.typefaces import settable
 
 Block = dict[str, Any]
@@ -95,8 +95,9 @@ def blocks_of(html: str) -> list[Block]:
 
 def figures_of(html: str) -> dict[str, Any]:
     """The figures inside a report's HTML by name, as plotly's JSON: {"data": traces, "layout": layout}."""
-    found = re.search(r'<script type="application/json" id="figure-data">(.*?)</script>', html, re.DOTALL)
-    return json.loads(found[1])["figures"] if found else {}
+    _, _, rest = html.partition('<script type="application/json" id="figure-data">')
+    data, end, _ = rest.partition("</script>")
+    return strict_json(data.encode())["figures"] if end else {}
 
 
 def text_of(blocks: list[Block]) -> str:

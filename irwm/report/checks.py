@@ -11,6 +11,11 @@ from irwm.errors import IrwmError, printable
 BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
 
 
+# The checks that make a report a certain person's, and those that work its numbers out, by the kind of report.
+_SIGNED = frozenset({"files", "document", "signature", "certificates", "identity"})
+_WORKED_OUT = frozenset({"numbers", "rulings"})
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One question asked of a report, and its answer.
@@ -36,15 +41,34 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Nothing that was checked fails, and nothing that was asked for was left unchecked."""
-        return self.exit_code == 0
+        """Nothing that was checked fails, and nothing that was asked for was left unchecked; it need not be signed."""
+        return not any(check.ok is False or (check.ok is None and check.asked) for check in self.checks)
+
+    @property
+    def established(self) -> bool:
+        """`ok`, and signed by the identity that the caller expects, with every number worked out again."""
+        held = {check.name for check in self.checks if check.ok}
+        return self.ok and held >= _SIGNED and not held.isdisjoint(_WORKED_OUT)
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Why it is not `established` although nothing is wrong, each reason as a sentence part."""
+        answers = {check.name: check.ok for check in self.checks}
+        reasons = [f"{check.name} could not be checked" for check in self.checks if check.ok is None and check.asked]
+        if not answers.get("signature"):
+            reasons.append("it is not signed")
+        elif not answers.get("identity"):
+            reasons.append("nobody said whose signature is expected")
+        if not any(answers.get(name) for name in _WORKED_OUT):
+            reasons.append("its numbers were not worked out again")
+        return tuple(reasons)
 
     @property
     def exit_code(self) -> int:
-        """0: all that was checked holds. 1: something was changed, or differs. 2: what was asked was left unchecked."""
+        """0: `established`. 1: something was changed, or differs. 2: whether the report holds is not established."""
         if any(check.ok is False for check in self.checks):
             return 1
-        return 2 if any(check.ok is None and check.asked for check in self.checks) else 0
+        return 0 if self.established else 2
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

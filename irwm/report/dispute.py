@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -116,7 +115,7 @@ def dispute_document(
 def is_dispute(data: bytes) -> bool:
     """Whether these bytes say that they are a dispute's document; whether it is sound is for `from_json`."""
     try:
-        return bool(json.loads(data)["schema"]["name"] == SCHEMA)
+        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 

@@ -42,6 +42,8 @@ ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
 }
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
+# A report on 10 000 positions, the most there are, has 20 MB and 400 000 values.
+MOST_JSON_BYTES, MOST_VALUES = 32 << 20, 1_000_000
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
 _LONGEST_TEXT = 2000
 # Rows with NaN that are listed one by one; the number of all of them stands beside.
@@ -383,11 +385,17 @@ def from_json(data: bytes) -> dict[str, Any]:
 def strict_json(data: bytes) -> Any:
     """The value that these bytes spell, where they can be read in one way alone.
 
+    Sizes are looked at before contents: a list without anything in it takes three bytes here and sixty in memory.
+
     Raises:
-        ValueError: not JSON; NaN or an infinity, which JSON has not; or a name twice in one object, of which one reader
-            takes the first and another the last.
+        ValueError: not JSON; NaN or an infinity, which JSON has not; a name twice in one object, of which one reader
+            takes the first and another the last; or larger than any report.
         RecursionError: nested too deeply.
     """
+    if len(data) > MOST_JSON_BYTES:
+        raise ValueError(f"{len(data):,} bytes, where a report has at most {MOST_JSON_BYTES:,}")
+    if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
+        raise ValueError(f"some {values:,} values, where a report has at most {MOST_VALUES:,}")
     return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
 
 

@@ -136,7 +136,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
 def is_lab(data: bytes) -> bool:
     """Whether these bytes say that they are a lab's document; whether it is sound is for `from_json`."""
     try:
-        return bool(json.loads(data)["schema"]["name"] == SCHEMA)
+        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 

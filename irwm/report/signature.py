@@ -27,6 +27,9 @@ SCHEME = "irwm vault identity, Ed25519, version 1"
 REPORT = b"irwm/v1/report\0"
 CERTIFICATE = b"irwm/v1/identity\0"
 _PURPOSE = re.compile(rb"irwm/v1/[a-z0-9-]{1,32}\0")
+# Curve25519's prime, and d of its Edwards form (RFC 8032, section 5.1).
+_P = 2**255 - 19
+_D = -121665 * pow(121666, -1, _P) % _P
 _HEX_32, _HEX_64 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{128}")
 # One rotation a week for nineteen years; a file that asks for more work than that is not ours.
 MOST_CERTIFICATES = 1000
@@ -201,10 +204,28 @@ def certify(private: Ed25519PrivateKey, vault: str, number: int, public_key: str
 
 def _fits(public_key: str, signed: bytes, signature: str) -> bool:
     try:
+        if _is_weak(bytes.fromhex(public_key)):
+            return False
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(bytes.fromhex(signature), signed)
     except (InvalidSignature, ValueError):  # ValueError: bytes that are no point of the curve
         return False
     return True
+
+
+def _is_weak(public_key: bytes) -> bool:
+    """Whether an Ed25519 key (RFC 8032) has an order of 8 or less, or is spelled with a y that is not reduced.
+
+    Under such a key there are signatures that fit many messages, and nobody needs a private key to make them.
+    """
+    y = int.from_bytes(public_key, "little") & ((1 << 255) - 1)
+    if y >= _P:
+        return True
+    # -x² + y² = 1 + d x² y². The y of a point's double follows from x² and y² alone, and that of the neutral one is 1.
+    for _ in range(3):
+        yy = y * y % _P
+        xx = (yy - 1) * pow(_D * yy + 1, -1, _P) % _P
+        y = (yy + xx) * pow(2 + xx - yy, -1, _P) % _P
+    return y == 1
 
 
 def _fields(values: object, names: set[str], what: str) -> dict[str, Any]:

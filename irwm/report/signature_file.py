@@ -22,7 +22,7 @@ from typing import Any
 from irwm.errors import SignatureError, printable
 from irwm.report import wording
 from irwm.report.canonical import canonical_json
-from irwm.report.document import ReportError
+from irwm.report.document import ReportError, strict_json
 from irwm.report.signature import Signature, verify
 
 SCHEMA, VERSION = "irwm-report-signature", 1
@@ -118,7 +118,7 @@ def read_signature(data: bytes) -> SignedReport:
         SignatureError: the signature inside is not of its form.
     """
     try:
-        values = json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_refuse)
+        values = strict_json(data)
     except (ValueError, RecursionError) as error:
         raise ReportError("the signature file is not JSON", found=printable(str(error))) from error
     if not isinstance(values, dict) or set(values) != _FIELDS:
@@ -145,18 +145,6 @@ def read_signature(data: bytes) -> SignedReport:
 
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers could each take another of two values with the same name.
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a name stands there twice")
-    return values
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 __all__ = [

@@ -33,15 +33,15 @@ from irwm.errors import IrwmError, SignatureError, printable
 from irwm.report import dispute, lab, redrawn, rulings
 from irwm.report.checks import Check, Verification, listed, said
 from irwm.report.consistency import contradictions
-from irwm.report.document import from_json, to_json
+from irwm.report.document import MOST_JSON_BYTES, from_json, to_json
 from irwm.report.examined import check_examination, check_item, check_key, opened
 from irwm.report.signature_file import ENDING, SignedReport, read_signature
 
 __all__ = ["Check", "Verification", "report_name", "verify_report"]
 
-# The largest part of a report, its HTML, has some five megabytes.
-_MOST_BYTES = 256 * 1024 * 1024
-_ENDINGS = (ENDING, ".json", ".html", ".pdf")
+# The largest part of a usual report, its HTML, has some five megabytes.
+_MOST_BYTES = {ENDING: 1 << 20, ".json": MOST_JSON_BYTES, ".html": 64 << 20, ".pdf": 64 << 20}
+_ENDINGS = tuple(_MOST_BYTES)
 _PARTS = (".json", ".html", ".pdf")
 _NOT_AGAIN = (
     "a dispute’s models are not examined again by this command; with the models and both keys at hand "
@@ -174,7 +174,7 @@ def _found(path: Path) -> _Report | Check:
         if not file.exists() and not file.is_symlink():
             continue
         try:
-            parts[ending] = read_small(file, _MOST_BYTES, "report")
+            parts[ending] = read_small(file, _MOST_BYTES[ending], "report")
         except IrwmError as error:
             unread[ending] = said(error)
     return _Report(folder, name, parts, unread)

@@ -21,7 +21,7 @@ from irwm.errors import CheckpointError
 WHOLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
-def without_child(parser: str, path: Path, what: str) -> dict[str, Any]:
+def without_child(parser: str, path: Path, what: str, *_: Any) -> dict[str, Any]:
     """What `run_parser` does, but in this process: starting torch anew takes a second and more."""
     assert parser == "torch_parser"
     answer = confined.answer_of({"parse": torch_parser.parse}, str(path))

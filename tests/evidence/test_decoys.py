@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 from scipy.stats import binom, kstest
 
 import irwm
+from benchmarks.decoys import cases, readings, risks
 from irwm.evidence.decoys import _below, decoys, ranked
+from irwm.evidence.examination import ALIGNED, LEAST_SQUARES
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat
@@ -50,6 +53,22 @@ def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained
     for level in (-1, -2, -3):
         assert (risks <= level).sum() <= binom.ppf(0.9995, NUMBER, 10.0**level)
     assert risks.min() > -6
+
+
+@pytest.mark.slow
+def test_wrong_keys_stay_within_it_on_strangers_and_odd_embeddings_under_every_map(tmp_path: Path) -> None:
+    met = set()
+    for case in cases(tmp_path):
+        for by, read_by in readings(case, "cpu"):
+            found = risks(read_by, NUMBER, first_seed=100)
+            if not found.size:
+                continue  # too few rows are left
+            met.add((case.name, by))
+            for level in (-1, -2, -3):
+                assert (found <= level).sum() <= binom.ppf(1 - 1e-6, NUMBER, 10.0**level), (case.name, by)
+            assert found.min() > -6, (case.name, by)
+    assert len(met) >= 40
+    assert {by for name, by in met if "trained apart" in name} == {ALIGNED, LEAST_SQUARES}
 
 
 @pytest.mark.sweep

@@ -25,8 +25,7 @@ def noisy(source: Path, out: Path, share: float) -> irwm.Checkpoint:
 
 
 def read(suspect: irwm.Checkpoint, model: irwm.Checkpoint) -> irwm.Lineage:
-    alignment = irwm.align(suspect, model)
-    return lineage(alignment, attention(suspect, model, alignment))
+    return irwm.Examination(suspect, model).aligned[0].lineage()
 
 
 @pytest.mark.sweep
@@ -44,6 +43,18 @@ def test_models_trained_apart_are_not_derived(gemma_path: Path, phi3_path: Path)
     kin = read(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path))
     assert kin.status == NOT_DERIVED
     assert kin.similarity < 0.1
+
+
+def test_nobody_is_acquitted_where_no_map_could_be_fitted(demo_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    alignment = irwm.align(model, model)
+    cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
+    unlike = replace(alignment, aligned=False, exhausted=True, cosines=cosines)
+    assert lineage(unlike, fitted=lambda: 0.3).status == NOT_DERIVED
+    assert lineage(unlike, fitted=lambda: 0.7).status == CANNOT_TELL
+    none = lineage(unlike, fitted=lambda: float("nan"))
+    assert none.status == lineage(unlike).status == CANNOT_TELL
+    assert "no affine map could be fitted" in none.reason
 
 
 def test_attention_does_not_depend_on_the_coordinates(phi3_path: Path, tmp_path: Path) -> None:

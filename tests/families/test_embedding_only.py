@@ -15,6 +15,7 @@ import irwm
 from irwm.errors import UnknownFamilyError
 from irwm.families import recognise
 from irwm.families.family import families
+from irwm.release.insertion import marked_rows
 from irwm.scheme.invariant import Layer0
 from tests.families.reference import randomise
 
@@ -96,15 +97,31 @@ def test_a_model_without_scores_is_marked_and_the_mark_found(
     found = irwm.detect(suspect, model, key)
     assert (found.verdict, found.passes) == ("found", True)
     assert found.paper is not None
-    # A model that does not notice a constant per row is read without it, and the mark's own is lost: with rwkv and four
-    # keys the paper's sum, which has no weights for that, counts 47 to 50.
-    assert found.paper.count >= 45
+    assert found.paper.count >= 49
     assert found.lineage.status == "derived"
     assert np.isnan(found.lineage.attention)
     assert irwm.detect(suspect, model, key, statistic="sum", invariant="suspect").verdict == "found"
     assert irwm.detect(model, model, key).verdict == "not found"
     other = irwm.generate_key(model, secret=bytes(32), owner="them")
     assert irwm.detect(suspect, model, other).verdict == "not found"
+
+
+@pytest.mark.parametrize("model_type", ["rwkv", "mamba"])
+def test_a_mark_holds_no_constant_where_a_reader_takes_constants_away(model_type: str, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(write(model_type, tmp_path / "model"))
+    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
+    choices = key.choices()
+    changes = marked_rows(model, key, choices).double() - model.embedding(choices.marked_rows).double()
+    medians = changes.quantile(0.5, dim=1).abs() / changes.std(dim=1)
+    # rwkv's first norm is a LayerNorm, mamba's an RMSNorm, whose rows are changed at the solved entries alone.
+    assert model.layout.drops_row_constants == (model_type == "rwkv")
+    if model_type == "rwkv":
+        assert float(medians.max()) < 1e-5
+    else:
+        basis = key.noise(model, choices).basis
+        changed = np.abs(basis.into(changes.numpy(), choices.marked_rows)) > 1e-5
+        assert (changed.sum(axis=1) <= key.parameters.constraints).all()
+        assert float(medians.max()) > 1e-2
 
 
 @pytest.mark.sweep

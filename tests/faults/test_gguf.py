@@ -316,7 +316,7 @@ def read_all(model: Checkpoint) -> None:
             model.read(ref)
 
 
-def in_process(parser: str, path: Path, what: str) -> dict[str, object]:
+def in_process(parser: str, path: Path, what: str, *_: object) -> dict[str, object]:
     """The child's work without a child, which takes a tenth of a second: its own code for answers and refusals."""
     answer = confined.answer_of({"parse": gguf_parser.parse}, str(path))
     assert "cannot be understood" not in answer  # what it says of errors other than our own

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import shutil
 import socket
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import open_checkpoint, special_token_ids
+from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError
 from irwm.release import publish
 from tests.checkpoint.builders import EMBEDDING, hub_cache, read_index, write_index
@@ -178,3 +185,57 @@ def test_fault_16_a_tensor_in_two_shards_is_named_with_both(sharded: Path) -> No
     assert error.tensor == "model.norm.weight"
     assert home.name in str(error)
     assert other.name in str(error)
+
+
+# Swaps a weights file and the folder that another one is in for links to a model outside, and back, without end.
+SWAPPER = """
+import os, sys
+file, folder, outside = sys.argv[1:]
+while True:
+    for path, target in ((file, outside + "/model.safetensors"), (folder, outside)):
+        os.symlink(target, path + ".link")
+        os.rename(path, path + ".kept")
+        os.rename(path + ".link", path)
+        os.unlink(path)
+        os.rename(path + ".kept", path)
+"""
+
+
+# fault 75
+@pytest.mark.slow
+def test_no_open_reads_outside_while_files_and_folders_are_swapped_for_links(tmp_path: Path) -> None:
+    model, outside = tmp_path / "model", tmp_path / "outside"
+    (model / "part").mkdir(parents=True)
+    outside.mkdir()
+    save_file({"a": torch.zeros(2)}, model / "model.safetensors")
+    save_file({"a": torch.zeros(2)}, model / "part" / "model.safetensors")
+    save_file({"outside": torch.zeros(2)}, outside / "model.safetensors")
+    swapper = subprocess.Popen(
+        [sys.executable, "-c", SWAPPER, model / "model.safetensors", model / "part", outside], stderr=subprocess.PIPE
+    )
+    found: collections.Counter[str] = collections.Counter()
+    try:
+        began = time.monotonic()
+        while time.monotonic() - began < 6:
+            for path in (model / "model.safetensors", model / "part" / "model.safetensors"):
+                try:
+                    found.update(list(read_safetensors(path, Reading(model)).tensors))
+                except CheckpointError as error:
+                    found[type(error).__name__] += 1
+        assert swapper.poll() is None, "nothing was swapped"
+    finally:
+        swapper.kill()
+        swapper.communicate()
+    assert found["a"] > 100, found
+    assert found.total() > found["a"], "no open met a link, so this shows nothing"
+    assert found["outside"] == 0, found
+
+
+# fault 75
+def test_a_child_reads_the_file_that_was_opened_whatever_has_its_name_by_then(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(2)}, tmp_path / "x.bin")
+    torch.save({"outside": torch.zeros(2)}, tmp_path / "y.bin")
+    with Reading(tmp_path).child(tmp_path / "x.bin") as (limits, descriptor):
+        (tmp_path / "y.bin").replace(tmp_path / "x.bin")
+        answer = run_parser("torch_parser", tmp_path / "x.bin", "PyTorch file", limits, descriptor)
+    assert [tensor[0] for tensor in answer["tensors"]] == ["a"]

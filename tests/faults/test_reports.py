@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import shutil
 import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 import irwm
+from irwm.errors import SignatureError
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from irwm.report.signature import Signature, verify
 from irwm.report.signature_file import Signer
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
@@ -216,3 +221,93 @@ def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(ca
     assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
     assert [entry.time[:4] for entry in entries[-3:]] == ["2098", "1970", "2025"]
     assert all(entry.time.endswith("Z") for entry in entries)
+
+
+MIB = 1 << 20
+# Seconds and bytes that garbage may take. Both are of a busy machine; most of either is what the libraries take.
+MOST_SECONDS, MOST_MEMORY = 10.0, 400 * MIB
+COMMAND = """
+import resource, subprocess, sys, time
+began = time.process_time()
+ended = subprocess.run([sys.executable, "-m", "irwm", "verify", *sys.argv[1:]], capture_output=True, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, ended.returncode)
+print(ended.stdout)
+"""
+
+
+def measured(path: Path) -> tuple[float, int, int, str]:
+    """Processor seconds, most bytes of any of its processes, exit code and output of the command on a file."""
+    command = [sys.executable, "-c", COMMAND, str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    first, _, rest = said.partition("\n")
+    seconds, memory, code = first.split()
+    return float(seconds), int(memory), int(code), rest
+
+
+# Fault 67
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.json", lambda: b"[" + b"[]," * (21 * MIB) + b"[]]"),
+        ("r.json", lambda: b"[" + b"[]," * (10 * MIB) + b"[]]"),
+        ("r.json", lambda: b"[" * (31 * MIB)),
+        ("r.json", lambda: b'"' + b"a" * (31 * MIB) + b'"'),
+        ("r.json", lambda: b"9" * (31 * MIB)),
+        ("r.signature.json", lambda: b'{"a":' * (12 * MIB)),
+        ("r.html", lambda: b"<script" * (9 * MIB)),
+        ("r.pdf", lambda: b"%PDF-1.7 " * (7 * MIB)),
+    ],
+)
+def test_garbage_takes_little_time_and_memory(tmp_path: Path, name: str, content) -> None:
+    (tmp_path / name).write_bytes(content())
+    seconds, memory, code, said = measured(tmp_path / name)
+    assert code in (1, 2), said
+    assert seconds < MOST_SECONDS
+    assert memory < MOST_MEMORY
+
+
+# Fault 66
+@pytest.mark.parametrize(
+    "opened", ["<script", "<script>", '<script type="application/json" id="figure-data">', "<", "</"]
+)
+def test_a_page_of_opened_tags_is_compared_in_no_time(report: Path, opened: str) -> None:
+    (report / "report.html").write_text(opened * 40_000, encoding="utf-8")
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    assert "page" in failed(verify_report(report))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - began < 20.0
+
+
+# Fault 76
+def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report: Path) -> None:
+    first = case["signer"].identity
+    assert verify_report(report, identity=first).exit_code == 0
+    nobody_said = verify_report(report)
+    assert (nobody_said.ok, nobody_said.exit_code) == (True, 2)
+    assert nobody_said.open == ("nobody said whose signature is expected",)
+    assert verify_report(report, identity="ab" * 32).exit_code == 1
+    shutil.copytree(report, report.parent / "unsigned")
+    write_document(report.parent / "plain", case["document"])
+    unsigned = verify_report(report.parent / "plain")
+    assert (unsigned.ok, unsigned.exit_code) == (True, 2)
+    assert unsigned.open == ("it is not signed",)
+
+
+# Fault 76
+@pytest.mark.parametrize("key", [
+    "01" + "00" * 31,
+    "00" * 32,
+    "ec" + "ff" * 30 + "7f",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ed" + "ff" * 30 + "7f",
+    "ee" + "ff" * 30 + "7f",
+    "01" + "00" * 30 + "80",
+])  # fmt: skip
+def test_a_key_of_small_order_signs_nothing(key: str) -> None:
+    """Under the neutral point, and the others of order 8 at most, a signature of zeros fits one message in eight."""
+    for signature in ("01" + "00" * 63, "00" * 64, key + "00" * 32):
+        for message in range(16):
+            with pytest.raises(SignatureError):
+                verify(bytes([message]), Signature(key, signature))

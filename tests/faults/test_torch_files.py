@@ -8,6 +8,7 @@ import os
 import pickle
 import resource
 import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.formats import child, reading
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -287,3 +289,61 @@ def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) 
             open_checkpoint(folder / WHOLE)
         assert type(caught.value) is CheckpointError
     assert open_checkpoint(folder).vocab_size == 600
+
+
+# --- 74: what one checkpoint may take of the machine, in all its files
+
+
+# fault 74
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_that_makes_gigabytes_out_of_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
+    """By name where torch would make them, and by torch where it does not know the spelling."""
+
+    class Buffer:
+        def __reduce__(self) -> Any:
+            return bytearray, (2**31,)
+
+    path = tmp_path / "x.bin"
+    torch.save({"w": torch.ones(2, 2), "x": Buffer()}, path, pickle_protocol=protocol)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(UnsupportedCheckpointError):
+        open_checkpoint(path)
+    grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert grown <= max(before, 1024**2), "KiB of the largest child, torch included"
+
+
+# fault 74
+def test_the_seconds_of_child_processes_are_counted_for_a_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SECONDS", 1)
+    monkeypatch.setattr(reading, "SECONDS_PER_FILE", 1)
+    one = reading.Reading(folder, files=1)
+    with one.child(folder / WHOLE) as (limits, _):
+        assert limits.seconds == 2
+        time.sleep(1.1)
+    with pytest.raises(CorruptCheckpointError, match="2 seconds for all of them"), one.child(folder / WHOLE):
+        pass
+    with reading.Reading(folder, files=10**6).child(folder / WHOLE) as (limits, _):
+        assert limits.seconds == child.LIMITS.seconds, "no file may have more than any other"
+    assert reading.Reading(folder, files=10**6).seconds < 300
+
+
+# fault 74
+@pytest.mark.slow
+def test_two_hundred_shards_that_keep_their_readers_busy_end_with_the_first(tmp_path: Path) -> None:
+    """A pickle of 60 MB that makes and drops empty dictionaries, in every one of the shards."""
+    busy = b"\x80\x02" + b"}0" * (30 * 1024**2) + b"}."
+    torch.save({"w": torch.ones(2)}, tmp_path / "x")
+    rezipped(tmp_path / "x", lambda entries: {n: busy if n.endswith(".pkl") else c for n, c in entries.items()})
+    first = tmp_path / "model" / "pytorch_model-00001-of-00200.bin"
+    first.parent.mkdir()
+    (tmp_path / "x").rename(first)
+    for number in range(2, 201):
+        with first.with_name(f"pytorch_model-{number:05}-of-00200.bin").open("wb") as file:
+            file.write(first.read_bytes()[:64])
+            file.truncate(first.stat().st_size)
+    began = time.monotonic()
+    with pytest.raises(CheckpointError):
+        open_checkpoint(first.parent)
+    assert time.monotonic() - began < 2 * child.LIMITS.seconds

@@ -81,8 +81,13 @@ def client(app: RunningApp) -> Iterator[httpx.Client]:
 
 
 def unlock(client: httpx.Client) -> None:
+    """Opens the vault, which keeps everybody waiting where the test before entered wrong passphrases."""
+    until(lambda: opens(client), "the vault to open")
+
+
+def opens(client: httpx.Client) -> bool:
     call(client, "do_unlock", [PASSPHRASE, 0])
-    assert is_open(client)
+    return is_open(client)
 
 
 def request(app: RunningApp, name: str, **changes: Any) -> dict[str, Any]:
@@ -121,11 +126,14 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
         for each in guesses:
             each.result()
     assert len(answers) == 100
-    assert len(set(answers)) == 1
-    assert "does not open the vault" in answers[0]
+    wrong = [answer for answer in answers if "does not open the vault" in answer]
+    early = [answer for answer in answers if "oo many wrong passphrases" in answer]
+    assert len(set(wrong)) == 1
+    assert len(wrong) >= 3
+    assert len(wrong) + len(early) == 100, "each guess is looked at, or told to wait; all browsers are counted together"
     assert still_guessing[0], "the page was answered while guesses were still being checked"
     unlock(client)
-    assert vault.audit_log()[-1].details == {"failed tries before": 100}
+    assert vault.audit_log()[-1].details["failed tries before"] == len(wrong)
 
 
 @pytest.mark.parametrize(
@@ -602,8 +610,10 @@ def test_fault_54_another_browser_is_locked_and_cannot_replay_the_first_ones_ses
     assert is_open(client, session)
     with app.client() as other:
         other.get("/")
-        assert not is_open(other, session), "the same session hash from another browser"
-        assert not is_open(other, f"cookie:{client.cookies.get(f'irwm_session_{app.port}')}")
+        for taken in (session, f"cookie:{client.cookies.get(f'irwm_session_{app.port}')}"):
+            body = {"data": [False], "fn_index": handler(other, "arrive"), "session_hash": taken}
+            assert other.post("/gradio_api/queue/join", json=body).status_code == 403, "another browser's session"
+        assert not is_open(other)
     with app.client() as stolen:  # a cookie that was planted before the passphrase was typed is thrown away
         stolen.cookies.set(f"irwm_session_{app.port}", "planted")
         assert "planted" not in stolen.get("/").headers["set-cookie"]

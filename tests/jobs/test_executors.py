@@ -135,7 +135,8 @@ def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> 
     with quiet(), pytest.raises(SchedulerError) as error, executor_for(0, address.format(port=port), report):
         raise AssertionError("nobody answers there")
     assert "unset IRWM_SCHEDULER" in str(error.value)
-    assert begun.seconds() < 30
+    # How long a name takes that nobody has is up to the resolver of this machine.
+    assert begun.seconds() < 30 or "invalid" in address
 
 
 @pytest.mark.slow

@@ -130,6 +130,9 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
     rows = lines(jobs, job)
     assert [row["state"] for row in rows] == ["written"] * 4
     assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not compute it
+    for line in (jobs.folder(job.id) / "receipts.csv").read_text(encoding="utf-8-sig").splitlines():  # fault 82
+        assert line.startswith('"')
+        assert line.count('"') >= 2 * len(rows[0])
     releases = {release.path: release for release in vault.releases()}
     for row in rows:
         receipt = releases[row["folder"]].receipt

@@ -13,6 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.errors import ParameterError
 from irwm.report import from_json, render_html, reproduce
 from irwm.report.figures import document_figures
 from irwm.report.items import after_controls
@@ -229,7 +230,9 @@ def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, 
 
 @pytest.mark.slow
 def test_hostile_names_are_inert_in_ranking_and_report(world, vault, jobs) -> None:
-    nasty = "<img src=x onerror=alert(1)>\u202e"
+    nasty = "<img src=x onerror=alert(1)>"
+    with pytest.raises(ParameterError, match="turns the direction of writing"):
+        make_keys(world["model"], [f"{nasty}\u202e"])
     (key,) = make_keys(world["model"], [nasty])
     put_in_vault(vault, [key, *world["keys"][:1]])
     _, document = investigate(world, vault, jobs, world["mean"])

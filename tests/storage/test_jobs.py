@@ -258,3 +258,11 @@ def test_of_two_first_users_both_get_the_list(home: Path, spawn: Spawn, answer: 
         child.stdin.write("\n")
         child.stdin.flush()
     assert sorted(answer(child) for child in children) == [1, 2]
+
+
+# fault 81
+def test_a_name_of_a_stranger_stays_one_line_of_plain_text_in_the_log(jobs: Jobs) -> None:
+    job = jobs.create("investigate", "t", {})
+    jobs.log(job.id, "Reading model\n12:00:00 found\x1b[2J\u202egnp.exe\u2028x\r\x00 é\n")
+    text = jobs.log_path(job.id).read_text(encoding="utf-8")
+    assert text == "Reading model\\n12:00:00 found\\x1b[2J\\u202egnp.exe\\u2028x\\r\\x00 é\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from storage import (
     session,
 )
 from storage.encryption import wrap
+from storage.errors import TooManyTriesError
+from storage.tries import FREE, LONGEST_WAIT, Tries
 from tools.waiting import Stopwatch
 
 Add = Callable[..., KeyRecord]
@@ -32,7 +35,8 @@ MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 
 @pytest.mark.fault(46)
 def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, passphrase: str) -> None:
-    locked = Vault.open(home)
+    minutes = itertools.count(step=100.0)  # each try waits until it may be made
+    locked = Vault.open(home, monotonic=lambda: next(minutes))
     tries = ["wrong", passphrase + " ", passphrase.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
     messages = set()
     for attempt in tries:
@@ -42,7 +46,7 @@ def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, pass
         assert not locked.is_unlocked
     assert len(messages) == 1
     locked.unlock(passphrase)
-    assert locked.audit_log()[-1].details == {"failed tries before": len(tries)}
+    assert locked.audit_log()[-1].details == {"failed tries before": len(tries), "tries not looked at": 0}
 
 
 @pytest.mark.fault(46)
@@ -54,7 +58,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passph
     def guess(n: int) -> None:
         try:
             locked.unlock(f"guess {n}")
-        except WrongPassphraseError as error:
+        except (WrongPassphraseError, TooManyTriesError) as error:
             errors.append(type(error))
 
     threads = [threading.Thread(target=guess, args=[n]) for n in range(8)]
@@ -69,7 +73,33 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passph
     for thread in threads:
         thread.join()
     assert len(errors) == 8
+    assert errors.count(WrongPassphraseError) >= FREE
     assert longest < 0.5, "a page that asks for the state must not wait for a derivation"
+
+
+# Fault 79
+def test_wrong_passphrases_count_for_the_vault_and_make_the_next_one_wait(home: Path, passphrase: str) -> None:
+    Vault.create(home, passphrase, Cost(memory_kib=8, passes=1, lanes=1))
+    now = 0.0
+    tries = Tries(lambda: now)
+    sessions = [Vault.open(home, tries=tries) for _ in range(12)]
+    for each in sessions[:FREE]:
+        with pytest.raises(WrongPassphraseError):
+            each.unlock("wrong")
+    waits = []
+    for each in sessions[FREE:]:
+        with pytest.raises(TooManyTriesError) as caught:
+            each.unlock(passphrase)  # the right one is not looked at either
+        waits.append(caught.value.seconds)
+        now += caught.value.seconds
+        with pytest.raises(WrongPassphraseError):
+            each.unlock("wrong")
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    now += LONGEST_WAIT
+    sessions[0].unlock(passphrase)
+    assert sessions[0].audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 9}
+    sessions[1].unlock(passphrase)  # counted from the beginning again
+    assert sessions[1].audit_log()[-1].details == {"failed tries before": 0, "tries not looked at": 0}
 
 
 @pytest.mark.fault(47)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,30 @@ def test_another_vault_in_this_ones_place_is_not_written_to(
         vault.add_case("for the old one")
     assert (home / "vault.sqlite3").read_bytes() == before
     assert "Another vault stood here before" in Vault.open(home).warnings[0]
+
+
+# Fault 72
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON audit BEGIN DELETE FROM keys; END",
+        "CREATE VIEW v AS SELECT * FROM keys",
+        "CREATE TABLE g (a, b AS (zeroblob(1000)))",
+        "CREATE INDEX i ON keys (seq) WHERE seq > 1",
+        "CREATE VIRTUAL TABLE f USING fts5(a)",
+    ],
+)
+def test_what_was_planted_in_the_file_is_never_run(
+    home: Path, vault: Vault, add: Add, passphrase: str, planted: str
+) -> None:
+    record = add(vault, "a")
+    vault.lock()
+    with contextlib.closing(sqlite3.connect(vault.path)) as db:
+        db.execute(planted)
+        db.commit()
+    with pytest.raises(DatabaseDamagedError, match="never put there"):
+        Vault.open(home)
+    with pytest.raises(DatabaseDamagedError, match="never put there"):  # nor by who had it open before
+        vault.unlock(passphrase)
+    with contextlib.closing(sqlite3.connect(vault.path)) as db:
+        assert db.execute("SELECT count(*) FROM keys WHERE id = ?", [record.id]).fetchone() == (1,)

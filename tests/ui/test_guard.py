@@ -13,6 +13,7 @@ import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from ui import guard as module
+from ui.budget import Refusal
 from ui.guard import Guard, content_security_policy
 
 HOST = "127.0.0.1:7860"
@@ -157,7 +158,7 @@ def test_large_bodies_are_refused_before_they_are_read(harness: Harness) -> None
 
 def test_a_body_of_unknown_length_is_refused(harness: Harness) -> None:
     scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": [(b"host", HOST.encode())]}
-    with pytest.raises(module.Refusal) as caught:
+    with pytest.raises(Refusal) as caught:
         harness.guard._check(scope)
     assert caught.value.status == 411
 

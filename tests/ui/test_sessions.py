@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from storage.encryption import Cost
-from storage.errors import VaultExistsError, VaultMissingError, WrongPassphraseError
+from storage.errors import TooManyTriesError, VaultExistsError, VaultMissingError, WrongPassphraseError
 from ui import sessions as module
 from ui.sessions import SessionLockedError, Sessions, cookie_name, new_session_id, session_of
 
@@ -89,12 +89,27 @@ def test_there_is_one_vault(sessions: Sessions) -> None:
     assert not sessions.is_open("b")
 
 
-def test_knocking_by_many_locks_nobody_out(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+# Fault 79
+def test_browsers_share_one_count_of_wrong_passphrases(sessions: Sessions, clock: Clock) -> None:
+    sessions.create("a", PASSPHRASE)
+    for n in range(3):
+        with pytest.raises(WrongPassphraseError):
+            sessions.unlock(f"stranger {n}", "wrong")
+    with pytest.raises(TooManyTriesError, match="in 1 second"):
+        sessions.unlock("another", PASSPHRASE)
+    assert sessions.is_open("a")
+    clock.now += 1
+    sessions.unlock("another", PASSPHRASE)
+    assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 1}
+
+
+def test_knocking_by_many_locks_nobody_out(sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 4)
     sessions.create("a", PASSPHRASE)
     for n in range(10):
         with pytest.raises(WrongPassphraseError):
             sessions.unlock(f"stranger {n}", "wrong")
+        clock.now += 70
     assert sessions.is_open("a")
     assert len(sessions._views) == 4
 

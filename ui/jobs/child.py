@@ -81,7 +81,8 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
         reporter.log(without(str(error), secrets))
         return finish(jobs, job_id, reporter, "failed", error=error_parts(error))
     except Exception as error:
-        reporter.log(without(traceback.format_exc(), secrets))
+        for line in without(traceback.format_exc(), secrets).split("\n"):
+            reporter.log(line)
         return finish(jobs, job_id, reporter, "failed", error=unexpected(error, str(jobs.log_path(job_id))))
     return finish(jobs, job_id, reporter, "done", result=result)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -137,7 +137,7 @@ class _Receipts:
     cloned: int = 0
 
     def __post_init__(self) -> None:
-        csv.writer(self.file).writerow(COLUMNS)
+        self._write(COLUMNS)
 
     def add(self, recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str = "") -> None:
         """A recipient's line.
@@ -154,8 +154,12 @@ class _Receipts:
         line = _line(recipient, state, receipt, why)
         if len(self.first) < SHOWN:
             self.first.append(line)
-        csv.writer(self.file).writerow(["" if cell is None else _harmless(cell) for cell in line.values()])
+        self._write(["" if cell is None else _harmless(cell) for cell in line.values()])
         self.file.flush()
+
+    def _write(self, cells: Iterable[Any]) -> None:
+        # Every cell in quotes: a program that separates at semicolons would find a formula behind one.
+        csv.writer(self.file, quoting=csv.QUOTE_ALL).writerow(cells)
 
 
 @dataclass(slots=True)

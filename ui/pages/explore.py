@@ -21,7 +21,7 @@ from ui.components.events import PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
-from ui.components.settings_form import scale_text
+from ui.components.settings_form import positions_for, scale_text
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, MOST_NOISE, ExploreSettings, presets
 from ui.presets import NOISE_CHOICES, USUAL_HIDDEN_SIZE, noise_choice
@@ -46,6 +46,7 @@ SHARE = """
 # Views of a model: name, label.
 VIEWS = (
     ("noise", "Survives noise"),
+    ("positions", "Positions needed"),
     ("entries", "Stored numbers"),
     ("tries", "Condition"),
     ("hiding", "Hiding"),
@@ -61,6 +62,8 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
     Raises:
         IrwmError: the model cannot be used, or not with these settings.
     """
+    if view == "positions":
+        return explore_model_plots.positions_needed(s, dark=dark)
     of, p = data.sample_of(path, s), s.parameters
     mark = data.rehearsal_of(of, s)
     if view == "entries":
@@ -167,6 +170,7 @@ def build(context: Context, tab: gr.Tab) -> None:
                 p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
             )
             noise = _slider(0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise in row deviations", "noise")
+            survive = gr.Button("Take the positions that survive it", elem_id="explore-survive")
             colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
         with gr.Column(scale=7, min_width=480):
             view = gr.Radio(
@@ -251,6 +255,11 @@ def build(context: Context, tab: gr.Tab) -> None:
         found = plan(settings_of(*values).wish)
         return found.range.positions, found.required
 
+    def take_surviving(request: gr.Request, *values: Any) -> Any:
+        context.require(request)
+        s = settings_of(*values)
+        return *positions_for(s.noise, s.parameters, s.recipients), "positions"
+
     @guarded
     def read_json(text: str | None, request: gr.Request) -> Any:
         context.require(request)
@@ -278,6 +287,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     now.change(write_json, now, shared, **LAST)
     shared.input(lambda: "", None, loaded, **PRIVATE)
     take.click(guarded(take_over), controls, [positions, required], **PRIVATE)
+    survive.click(guarded(take_surviving), controls, [positions, required, view], **PRIVATE)
     load.click(read_json, shared, [*controls, loaded], **PRIVATE)
     if context.settings_form is not None:
         sent = send.click(guarded(to_protect), controls, list(context.settings_form.inputs), **PRIVATE)

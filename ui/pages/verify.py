@@ -12,7 +12,8 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
-from irwm.report.verify import report_name, verify_report
+from irwm.report.judged import judge_report
+from irwm.report.verify import report_name
 from ui.components import notices
 from ui.components.checks import checks_html
 from ui.components.events import PRIVATE, in_turn
@@ -193,7 +194,7 @@ def look_at(files: Sequence[str] | None, path: Path | None, identity: str | None
 
 def checks_of(path: Path, identity: str | None) -> str:
     """The checks of a report on disk, without models."""
-    found = verify_report(path, identity=(identity or "").strip() or None)
+    found = judge_report(path, (identity or "").strip() or None)
     return checks_html((check.name, check.ok, check.said) for check in found.checks)
 
 

@@ -6,6 +6,7 @@
     gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process
     gguf_translation   GGUF's names and settings as those of transformers, so that families need only one spelling
     child              a parser run in a process of its own, under limits of time, memory and output
+    reading            what reading one checkpoint may touch and take in all
     confined           what that process runs: first the limits, then torch_parser or gguf_parser
 
 A file's format follows from its name's suffix, and its first bytes must agree.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from irwm.checkpoint.formats.content import Content
 from irwm.checkpoint.formats.gguf_file import read_gguf
+from irwm.checkpoint.formats.reading import Reading
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.formats.torch_file import read_torch
 
@@ -30,14 +32,14 @@ class Format:
         suffixes: of its files' names, in lower case.
         whole: the usual name of a model's only file; None without one.
         index: the name of the file that says which tensor is in which shard, None where the format has none.
-        read: reads and checks a file's header.
+        read: reads and checks a file's header, as part of one `Reading`.
     """
 
     name: str
     suffixes: tuple[str, ...]
     whole: str | None
     index: str | None
-    read: Callable[[Path], Content]
+    read: Callable[[Path, Reading], Content]
 
     def owns(self, name: str) -> bool:
         """Whether a file of this name is one of the format's."""
@@ -52,4 +54,4 @@ GGUF = Format("GGUF", (".gguf",), None, None, read_gguf)
 # In the order in which a folder's weights are looked for, which is transformers' own.
 FORMATS = (SAFETENSORS, PYTORCH, GGUF)
 
-__all__ = ["FORMATS", "GGUF", "PYTORCH", "SAFETENSORS", "Content", "Format"]
+__all__ = ["FORMATS", "GGUF", "PYTORCH", "SAFETENSORS", "Content", "Format", "Reading"]

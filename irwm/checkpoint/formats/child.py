@@ -43,6 +43,8 @@ _SET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": 
 _FLAGS = ("-E", "-P", "-B")
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 _STDERR_BYTES = 2048
+# Opening this opens anew the file that the process has as its standard input. Windows has no such name.
+_STDIN = "/dev/fd/0"
 # Seconds to wait for a process that was killed, or has given its answer, to end.
 _PARTING = 5
 _KINDS: dict[str, type[CheckpointError]] = {
@@ -59,13 +61,13 @@ class Limits:
     Attributes:
         seconds: by the clock. Loading torch takes one or two, and a dozen from a cold, slow disk.
         cpu_seconds: of computing; a PyTorch file's 100 000 tensors take 11.
-        memory: bytes beyond what its libraries take; a PyTorch file's 100 000 tensors need some 0.45 GB.
+        memory: bytes beyond what its libraries take; a PyTorch file's 200 000 tensors need some 0.9 GB.
         output: bytes of its answer; 200 000 tensors take 30 MB.
     """
 
     seconds: int = 60
     cpu_seconds: int = 60
-    memory: int = 2 * 1024**3
+    memory: int = 1024**3
     output: int = 64 * 1024**2
 
 
@@ -94,13 +96,16 @@ class _Drain(Thread):
                     del self.content[: -self._most]
 
 
-def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> dict[str, Any]:
+def run_parser(
+    parser: str, path: Path, what: str, limits: Limits = LIMITS, descriptor: int | None = None
+) -> dict[str, Any]:
     """The answer of one of our parsers about a file.
 
     Args:
         parser: the module's name: "torch_parser", "gguf_parser".
         path: the file.
         what: the kind of file for messages, such as "GGUF file".
+        descriptor: the opened file, which is then read whatever has `path` by now.
 
     Raises:
         CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: as the parser says.
@@ -109,10 +114,11 @@ def run_parser(parser: str, path: Path, what: str, limits: Limits = LIMITS) -> d
     """
     command = [sys.executable, *_FLAGS, str(_CONFINED)]
     command += [f"{limits.seconds},{limits.cpu_seconds},{limits.memory}", str(FOLDER / f"{parser}.py")]
+    by_descriptor = descriptor is not None and os.path.exists(_STDIN)
     try:
         process = subprocess.Popen(
-            [*command, str(path.absolute())],
-            stdin=subprocess.DEVNULL,
+            [*command, _STDIN if by_descriptor else str(path.absolute())],
+            stdin=descriptor if by_descriptor else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=FOLDER,

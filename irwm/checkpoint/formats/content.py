@@ -40,14 +40,14 @@ class Content:
     notes: tuple[str, ...] = ()
 
 
-def first_bytes(path: Path) -> tuple[bytes, FileState]:
-    """The beginning of a file, as much as tells its format, and the file's state.
+def first_bytes(path: Path, folder: Path | None = None) -> tuple[bytes, FileState]:
+    """The beginning of a file, as much as tells its format, and the file's state; see `open_regular`.
 
     Raises:
         NotACheckpointError: missing, unreadable, or not a regular file.
         CheckpointChangedError: it shrank while it was read.
     """
-    with open_regular(path) as (descriptor, seen):
+    with open_regular(path, folder) as (descriptor, seen):
         start = bytearray(min(seen.size, MAGIC_BYTES))
         read_into(descriptor, path, 0, memoryview(start))
     return bytes(start), seen

@@ -26,6 +26,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
+from irwm.checkpoint.formats.reading import Reading
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 
@@ -37,7 +38,7 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
 
 
-def read_gguf(path: Path) -> Content:
+def read_gguf(path: Path, reading: Reading | None = None) -> Content:
     """Which bytes of the file are which tensor, and the file's settings by their GGUF names; no tensor is read.
 
     Raises:
@@ -46,9 +47,11 @@ def read_gguf(path: Path) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it was changed or replaced while it was read.
     """
-    start, seen = first_bytes(path)
+    reading = reading or Reading()
+    start, seen = first_bytes(path, reading.folder)
     _require_plausible(path, start, seen.size)
-    answer = run_parser("gguf_parser", path, "GGUF file")
+    with reading.child(path) as (limits, descriptor):
+        answer = run_parser("gguf_parser", path, "GGUF file", limits, descriptor)
     with open_seen(path, seen):
         pass  # the file the child read is the one whose state was noted
     metadata, listed = answer.get("metadata"), answer.get("tensors")

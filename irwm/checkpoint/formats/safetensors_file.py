@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.dtypes import BITS
-from irwm.checkpoint.files import FileState, open_regular, parse_json, read_into
+from irwm.checkpoint.files import FileState, parse_json, read_into
 from irwm.checkpoint.formats.content import (
     MAX_COUNT,
     MAX_DIMENSIONS,
@@ -29,6 +29,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
+from irwm.checkpoint.formats.reading import Reading
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN, MAGIC_BYTES, recognise_magic
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
@@ -39,7 +40,7 @@ _LENGTH_BYTES = 8
 _ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
 
 
-def read_safetensors(path: Path) -> Content:
+def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
     """Which bytes of the file are which tensor, in the order of their bytes, and the header's metadata. No tensor is
     read.
 
@@ -49,7 +50,7 @@ def read_safetensors(path: Path) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it shrank while it was read.
     """
-    with open_regular(path) as (descriptor, seen):
+    with (reading or Reading()).opened(path) as (descriptor, seen):
         start = bytearray(min(seen.size, MAGIC_BYTES))
         read_into(descriptor, path, 0, memoryview(start))
         length = _header_length(path, seen.size, bytes(start))

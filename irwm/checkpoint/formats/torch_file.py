@@ -28,6 +28,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
+from irwm.checkpoint.formats.reading import Reading
 from irwm.checkpoint.formats.safetensors_file import MAX_HEADER_BYTES
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN, recognise_magic
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
@@ -42,7 +43,7 @@ from irwm.errors import (
 _ARCHIVE = b"PK\x03\x04"
 
 
-def read_torch(path: Path) -> Content:
+def read_torch(path: Path, reading: Reading | None = None) -> Content:
     """Which bytes of a file that torch.save wrote are which tensor; no weight is read and no code is run.
 
     A tensor saved as a view, such as a transposed one, is a `PackedTensor` of the piece of file that it is in.
@@ -53,11 +54,13 @@ def read_torch(path: Path) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it changed while it was read.
     """
-    start, seen = first_bytes(path)
+    reading = reading or Reading()
+    start, seen = first_bytes(path, reading.folder)
     if not start.startswith(_ARCHIVE):
         raise _no_archive(path, start)
     try:
-        answer = run_parser("torch_parser", path, "PyTorch file")
+        with reading.child(path) as (limits, descriptor):
+            answer = run_parser("torch_parser", path, "PyTorch file", limits, descriptor)
     finally:  # its answer counts only for an unchanged file
         with open_seen(path, seen):
             pass

@@ -41,6 +41,8 @@ _LOCAL_HEADER_BYTES = 30
 _UTF8 = 0x800
 _END_BYTES, _LOCATOR_BYTES, _LARGE_END_BYTES = 22, 20, 56
 _ARCHIVE = "archive"
+# The end of a GLOBAL opcode, the only one that torch's unpickler takes names from.
+_BUFFER = b"\nbytearray\n"
 _NAMES = {dtype: name for name, dtype in TORCH.items()} | {
     torch.uint16: "U16",
     torch.uint32: "U32",
@@ -221,6 +223,14 @@ def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[i
 
 def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
     """What the pickle makes, and the storages' keys by the offsets torch.load leaves with them."""
+    # Of the few calls that torch lets a pickle make, the one that makes memory of a number; weights need none.
+    if _BUFFER in content.pickle:
+        raise UnsupportedCheckpointError(
+            "The file holds other objects than tensors",
+            expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
+            found="bytearray",
+            advice="It was not loaded. " + SAVE_ADVICE,
+        )
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as stand_in:
         stand_in.writestr(f"{_ARCHIVE}/data.pkl", content.pickle)

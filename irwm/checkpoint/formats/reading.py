@@ -1,0 +1,70 @@
+"""What reading one checkpoint may touch and take: one folder, and so many seconds of child processes in all.
+
+Limits that hold for each file alone let a folder of two thousand files take two thousand times as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+from irwm.checkpoint.files import FileState, open_regular
+from irwm.checkpoint.formats.child import LIMITS, Limits
+from irwm.errors import CorruptCheckpointError
+
+# Of child processes, together. Loading torch takes a second or two of each; the largest real models in such a format
+# have some 200 files.
+SECONDS = LIMITS.seconds
+SECONDS_PER_FILE = 3
+MOST_COUNTED_FILES = 200
+
+
+class Reading:
+    """One checkpoint that is being read, by several threads.
+
+    Args:
+        folder: the resolved folder that its files may not lead out of; None for a file that a person named.
+        files: of how many weight files it consists.
+    """
+
+    def __init__(self, folder: Path | None = None, files: int = 1) -> None:
+        self.folder = folder
+        self.seconds = SECONDS + SECONDS_PER_FILE * min(files, MOST_COUNTED_FILES)
+        self._left = float(self.seconds)
+        self._lock = Lock()
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[tuple[int, FileState]]:
+        """As `files.open_regular`, inside the folder."""
+        with open_regular(path, self.folder) as found:
+            yield found
+
+    @contextlib.contextmanager
+    def child(self, path: Path) -> Iterator[tuple[Limits, int]]:
+        """What a child process may take that reads this file, and the opened file; its time is counted meanwhile.
+
+        Raises:
+            CorruptCheckpointError: nothing is left for this checkpoint.
+            NotACheckpointError, CorruptCheckpointError: see `opened`.
+        """
+        with self._lock:
+            left = self._left
+        if left < 1:
+            raise CorruptCheckpointError(
+                "The checkpoint's files kept their readers busy for longer than those of any real model",
+                file=path,
+                expected=f"{self.seconds} seconds for all of them",
+                advice="Close other programs and try again, or convert the model to safetensors first",
+            )
+        # Seconds of the system's clock. On Windows it stands still, and only the limit of each file holds.
+        began = os.times().elapsed
+        try:
+            with self.opened(path) as (descriptor, _):
+                yield replace(LIMITS, seconds=int(min(LIMITS.seconds, left))), descriptor
+        finally:
+            with self._lock:
+                self._left -= os.times().elapsed - began

@@ -1,0 +1,196 @@
+"""What somebody who can reach the port and has no passphrase can make the app hold, store, compute or hand out.
+
+Every attack is on the running app, over real connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from storage import Cost, Vault
+from tests.ui.test_serving import call, handler, is_open
+from tools.running_app import PASSPHRASE, RunningApp, start_app
+from tools.waiting import Stopwatch
+from ui import guard
+from ui.budget import STRANGERS
+
+MIB = 1024**2
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    folder = tmp_path_factory.mktemp("strangers")
+    (folder / "home").mkdir(mode=0o700)
+    Vault.create(folder / "home", PASSPHRASE, CHEAP).lock()
+    with start_app(folder) as app:
+        yield app
+
+
+@pytest.fixture
+def client(app: RunningApp) -> Iterator[httpx.Client]:
+    """A browser with a cookie of its own, and locked."""
+    with app.client() as client:
+        client.get("/")
+        yield client
+
+
+def stored(app: RunningApp) -> int:
+    """Bytes in the app's temporary folder."""
+    return sum(path.stat().st_size for path in (app.home.parent / "tmp").rglob("*") if path.is_file())
+
+
+def answer_to(app: RunningApp, head: str, piece: bytes = b"", most: int = 0) -> tuple[bytes, int]:
+    """What the app answers to a raw request, and how many bytes of `piece` after `piece` it took before."""
+    sent = 0
+    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
+        raw.sendall(head.replace("\n", "\r\n").encode() + b"\r\n")
+        # Ended by the app, which need not read what it refused.
+        with contextlib.suppress(ConnectionError):
+            while sent < most:
+                raw.sendall(piece)
+                sent += len(piece)
+        with contextlib.suppress(ConnectionError):
+            return raw.recv(200), sent
+    return b"", sent
+
+
+# fault 68
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/call/unlock"])
+@pytest.mark.parametrize(
+    "lengths", ["Transfer-Encoding: chunked\nContent-Length: 5", "Content-Length: 5\nTransfer-Encoding: Chunked"]
+)
+def test_content_in_pieces_beside_a_length_is_refused_before_any_of_it_is_kept(
+    app: RunningApp, path: str, lengths: str
+) -> None:
+    before = stored(app)
+    head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: multipart/form-data; boundary=x\n{lengths}\n"
+    part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+    chunk = f"{len(part) + MIB:x}\r\n".encode() + part + bytes(MIB) + b"\r\n"
+    told, _ = answer_to(app, head, chunk, 64 * MIB)
+    assert b" 411 " in told or b" 400 " in told or told == b"", told
+    assert stored(app) == before
+
+
+# fault 68
+def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningApp) -> None:
+    for lengths in ("Transfer-Encoding: chunked", "Content-Length: 5\nContent-Length: 6", "Content-Length: 5, 6"):
+        for path in ("/gradio_api/upload", "/gradio_api/queue/join"):
+            told, _ = answer_to(app, f"POST {path} HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n")
+            assert b" 411 " in told or b" 400 " in told, told
+    told, _ = answer_to(app, "GET / HTTP/1.1\nHost: 127.0.0.1\nTransfer-Encoding: chunked\n")
+    assert b" 411 " in told, "a request for reading has content for nobody"
+
+
+# fault 68
+def test_strangers_store_no_more_than_their_share_and_the_officer_has_room_beside_it(
+    app: RunningApp, client: httpx.Client
+) -> None:
+    (folder,) = (app.home.parent / "tmp").glob("irwm-uploads-*")
+    file = {"files": ("a.txt", b"x")}
+    held = folder / "held"
+    try:
+        with held.open("wb") as stream:
+            stream.truncate(STRANGERS.stored)  # a hole: it takes no room and counts in full
+        refused = client.post("/gradio_api/upload", files=file)
+        assert refused.status_code == 413, refused.text
+        call(client, "do_unlock", [PASSPHRASE, 0])
+        assert is_open(client)
+        assert client.post("/gradio_api/upload", files=file).status_code == 200
+    finally:
+        held.unlink()
+
+
+# fault 69
+@pytest.mark.parametrize("route", ["run", "api"])
+def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.Client, route: str) -> None:
+    for name in ("compare", "do_unlock", "unlock", "jobs"):
+        assert client.post(f"/gradio_api/{route}/{name}", json={"data": []}).status_code == 404
+        assert client.post(f"/gradio_api/{route}/{name}/", json={"data": []}).status_code == 404
+    assert client.post(f"/gradio_api/{route}/predict", json={"data": [], "fn_index": 0}).status_code == 404
+
+
+def dear_backup(folder: Path) -> bytes:
+    """A backup that asks for 512 MiB of memory, eight times over, before its passphrase can be wrong."""
+    Vault.create(folder, PASSPHRASE, CHEAP).lock()
+    copy = folder / "dear.sqlite3"
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "vault.sqlite3")))
+        target = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))
+        source.backup(target)
+        target.execute("PRAGMA journal_mode=DELETE").fetchall()
+        target.execute("UPDATE vault SET memory_kib = 524288, passes = 8, lanes = 1")
+        target.commit()
+    return copy.read_bytes()
+
+
+# fault 69
+def test_backups_that_ask_for_gigabytes_to_try_a_passphrase_are_refused_at_once(
+    app: RunningApp, client: httpx.Client, tmp_path: Path
+) -> None:
+    content = dear_backup(tmp_path / "made")
+    process = psutil.Process(app.process.pid)
+    before, began = process.memory_info().rss, Stopwatch()
+    for _ in range(5):
+        (path,) = client.post("/gradio_api/upload", files={"files": ("b.sqlite3", io.BytesIO(content))}).json()
+        posted = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "b.sqlite3"}
+        told = json.dumps(call(client, "compare", [None, posted, "a passphrase"]))
+        assert "asks for more memory or time" in told, told[:500]
+    assert process.memory_info().rss - before < 200 * MIB
+    assert began.seconds() < 20
+
+
+# fault 78
+def test_a_stream_of_answers_is_for_the_browser_that_began_it_alone(app: RunningApp, client: httpx.Client) -> None:
+    call(client, "do_unlock", [PASSPHRASE, 0])
+    session = uuid.uuid4().hex
+    join = {"data": [False], "fn_index": handler(client, "arrive"), "session_hash": session}
+    assert client.post("/gradio_api/queue/join", json=join).status_code == 200
+    with app.client() as other, app.client() as without:
+        other.get("/")
+        for thief in (other, without):
+            ways = [
+                thief.get("/gradio_api/queue/data", params={"session_hash": session}),
+                thief.get(f"/gradio_api/queue/data?session_hash=x&session_hash={session}"),
+                thief.get(f"/gradio_api/heartbeat/{session}"),
+                thief.post("/gradio_api/queue/join", json=join),
+                thief.post("/gradio_api/cancel", json={"session_hash": session, "fn_index": 0, "event_id": "x"}),
+            ]
+            assert [way.status_code for way in ways] == [403, 400, 403, 403, 403]
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
+        assert any("process_completed" in line for line in stream.iter_lines()), "its own browser reads it"
+
+
+def test_locked_browsers_may_not_ask_for_much_at_once(app: RunningApp, client: httpx.Client) -> None:
+    for data in ["x" * STRANGERS.body, [[]] * STRANGERS.values]:
+        body = {"data": [data], "fn_index": handler(client, "arrive"), "session_hash": uuid.uuid4().hex}
+        assert client.post("/gradio_api/queue/join", json=body).status_code == 413
+    many = b"[" + b"[]," * guard.BODY_VALUES + b"[]]"
+    answer = client.post("/gradio_api/queue/join", content=many, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+@pytest.mark.slow
+def test_connections_that_strangers_keep_open_leave_room_for_the_officer(app: RunningApp, client: httpx.Client) -> None:
+    call(client, "do_unlock", [PASSPHRASE, 0])
+    with contextlib.ExitStack() as stack:
+        statuses = []
+        for _ in range(STRANGERS.answers + 10):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", app.port), timeout=20))
+            raw.sendall(f"GET /gradio_api/heartbeat/{uuid.uuid4().hex} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            statuses.append(raw.recv(20).split(b" ")[1])
+        assert statuses.count(b"503") >= 10
+        began = Stopwatch()
+        assert is_open(client)
+        assert began.seconds() < 2

@@ -1,0 +1,49 @@
+"""The upload folder of a process, and what processes that were killed left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+START = "import sys; from ui import quiet; print(quiet.private_uploads(), flush=True); sys.stdin.read()"
+
+
+def start(temp: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process with an upload folder in which a report lies."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(temp)},
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    (folder / "report.html").write_text("secret")
+    return process, folder
+
+
+# fault 80
+def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_else(tmp_path: Path) -> None:
+    others = tmp_path / "irwm-uploads-link"
+    (tmp_path / "elsewhere").mkdir()
+    others.symlink_to(tmp_path / "elsewhere")
+    killed, gone = start(tmp_path)
+    running, kept = start(tmp_path)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert (gone / "report.html").exists(), "this is what the next start has to remove"
+    third, own = start(tmp_path)
+    try:
+        assert not gone.exists()
+        assert (kept / "report.html").read_text() == "secret", "another running app's"
+        assert (tmp_path / "elsewhere").is_dir()
+        assert own.is_dir()
+    finally:
+        for process in (running, third):
+            process.communicate("")
+    assert not kept.exists(), "an app that ends by itself removes its own"

@@ -1,0 +1,52 @@
+"""Whose a stream of answers is: the browser's that used its `session_hash` first, told by its cookie.
+
+Gradio 6.31.0 hands the answers of a session to whoever names its hash. The hash is no secret: it stands in addresses,
+and so in logs and histories. A program without cookies has nothing but its hash, which is then what it is known by.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ui.budget import Refusal
+
+# A page takes a new hash each time it is loaded.
+REMEMBERED = 4096
+# Of one browser, so that one that is unlocked cannot fill everything.
+REMEMBERED_EACH = 64
+
+
+class Streams:
+    """The owner of each session hash that was seen. Used on the server's event loop alone.
+
+    Args:
+        is_open: whether a session is unlocked, by its identifier; see `ui.sessions.session_of`.
+    """
+
+    def __init__(self, is_open: Callable[[str], bool]) -> None:
+        self._is_open = is_open
+        self._owners: OrderedDict[str, str | None] = OrderedDict()
+
+    def claim(self, stream: str, cookie: str | None) -> None:
+        """Lets the owner of a session hash pass, who is the first to name it.
+
+        Raises:
+            Refusal: 403, it belongs to another browser.
+        """
+        if stream in self._owners:
+            if self._owners[stream] != cookie:
+                raise Refusal(403, "This session belongs to another browser.")
+            self._owners.move_to_end(stream)
+            return
+        self._owners[stream] = cookie
+        own = [name for name, owner in self._owners.items() if owner == cookie] if cookie else []
+        for name in own[:-REMEMBERED_EACH]:
+            del self._owners[name]
+        if len(self._owners) > REMEMBERED:
+            # Never one of an unlocked browser, or a flood of new ones would free its stream for the taking.
+            locked = (name for name, owner in self._owners.items() if not self._unlocked(name, owner))
+            del self._owners[next(locked, stream)]
+
+    def _unlocked(self, stream: str, cookie: str | None) -> bool:
+        return self._is_open(f"cookie:{cookie}" if cookie else f"hash:{stream}")

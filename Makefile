@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 # Tests run side by side, one thread each, module by module: whoever is done takes the next.
 WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --durations 15
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer
 
@@ -26,12 +26,12 @@ rules: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q --noconftest tests/test_imports.py
 
-# Below 8 minutes on two cores: every concept once.
+# At most 6 minutes on two idle cores: every concept once.
 test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier quick
 
-# About half an hour on two cores: all the rest.
+# About half an hour on two idle cores: all the rest. It runs before an issue is called resolved.
 slow: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier slow

@@ -1,4 +1,4 @@
-"""Which tier a test is of, and what happens to a quick one that takes long: each on a small suite of its own."""
+"""Which tier a test is in, on a small suite, and how `tests.kept` keeps a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.kept import kept
-from tests.tiers import Clocks
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = """
@@ -77,45 +76,6 @@ def test_each_test_is_of_just_one_tier(tmp_path: Path, options: tuple[str, ...],
     done = run(tmp_path, SUITE, *options)
     assert done.returncode == 0, done.stdout
     assert passed(done.stdout) == names
-
-
-TAKES_LONG = """
-import time
-import pytest
-
-@pytest.fixture(scope="module")
-def shared(): time.sleep(6)
-
-def test_shared(shared): pass
-
-def test_sleeps(): time.sleep(6)
-
-def test_computes():
-    began = time.process_time()
-    while time.process_time() - began < 5.5: pass
-
-@pytest.mark.quick("nothing smaller shows it")
-def test_may(): time.sleep(6)
-"""
-
-
-@pytest.mark.slow
-def test_a_quick_test_that_takes_long_fails_and_what_it_shares_is_not_counted(tmp_path: Path) -> None:
-    done = run(tmp_path, TAKES_LONG, "--tier", "quick")
-    # Sleeping is told from waiting for a processor only where the machine is not busy all the time.
-    assert {"test_shared", "test_may"} <= passed(done.stdout) <= {"test_shared", "test_may", "test_sleeps"}
-    assert "make it smaller, or mark it slow" in done.stdout
-    assert passed(run(tmp_path, TAKES_LONG).stdout) == {"test_shared", "test_may", "test_sleeps", "test_computes"}
-
-
-def test_a_child_that_an_earlier_test_began_is_not_counted() -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass"]) as child:
-        clocks = Clocks()
-        child.wait()
-    assert clocks.computed() < 1.0
-    clocks = Clocks()
-    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass"], check=True)
-    assert clocks.computed() > 1.0
 
 
 def test_what_is_kept_is_made_once_and_a_half_made_folder_never_counts(

@@ -1,4 +1,4 @@
-"""The tiers of the tests: what `make test` runs, what `make slow` adds, and how long a test of the first may take.
+"""The tiers of the tests: `make test` runs the quick one, `make slow` the slow one.
 
     pytest                  both tiers
     pytest --tier quick     `make test`: every concept once, within minutes
@@ -11,7 +11,7 @@ Four marks decide, and a test without any of them is quick:
     slow            the whole test, or module, is of the slow tier
     browser         so is what drives a real browser; the fixture `chromium` says so as well
     sweep           the first of its parameters is quick, the others are slow
-    quick(reason)   quick in spite of the marks above, and it may take longer than the others
+    quick(reason)   quick despite the marks above
 
 Each tier is the other's complement by construction, so no mark can lose a test.
 
@@ -21,23 +21,16 @@ another end at about the same time. Nothing depends on that file being up to dat
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tools.waiting import Stopwatch
-
 QUICK, SLOW = "quick", "slow"
 DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 60.0
-# Seconds that a quick test may take, its own fixtures included and those that it shares with others left out.
-MOST_SECONDS = 5.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,8 +40,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--tier") == QUICK:
-        config.pluginmanager.register(TimeLimit(), "time-limit")
     if config.getoption("--note-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(config.getoption("--tier") or "both"), "durations")
 
@@ -125,76 +116,3 @@ class Durations:
         longest_first = {name: round(seconds, 1) for name, seconds in self._seconds.most_common()}
         known = known_durations() | {self._tier: longest_first}
         DURATIONS.write_text(json.dumps(known, indent=1, sort_keys=False) + "\n", encoding="utf-8")
-
-
-class TimeLimit:
-    """Fails a quick test that takes too long, on an idle machine or a busy one alike.
-
-    Two clocks run, and the larger one counts: the processor's time of the test and of the children that it waited for,
-    and the wall's time less that in which something on this machine waited for a processor (Linux's pressure stall
-    information). So neither computing nor sleeping goes unseen, and other programs' work is not held against a test.
-    Children's time is known only when they end, and then all of it. So where a child that an earlier test began ends in
-    this one, as happens on a busy machine, children are left out.
-    """
-
-    def __init__(self) -> None:
-        self._shared = 0.0
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-        began = Clocks()
-        try:
-            return (yield)
-        finally:
-            if fixturedef.scope != "function":
-                self._shared += began.seconds()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        self._shared, self._began = 0.0, Clocks()
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        result = yield
-        took = self._began.seconds() - self._shared
-        if took > MOST_SECONDS and not item.get_closest_marker("quick"):
-            pytest.fail(
-                f"this took {took:.1f} s, and a test of `make test` may take {MOST_SECONDS:g}: make it smaller, or "
-                "mark it slow, or quick(reason) if nothing smaller shows the same (see CONTRIBUTING.md)",
-                pytrace=False,
-            )
-        return result
-
-
-class Clocks:
-    """Both clocks of `TimeLimit`, from the moment that this is made."""
-
-    def __init__(self) -> None:
-        self._wall, self._undisturbed, self._earlier = time.monotonic(), Stopwatch(), children()
-        self._self, self._children = used(resource.RUSAGE_SELF), used(resource.RUSAGE_CHILDREN)
-
-    def seconds(self) -> float:
-        return max(self._undisturbed.seconds(), self.computed())
-
-    def computed(self) -> float:
-        computed = used(resource.RUSAGE_SELF) - self._self
-        if self._earlier <= children():
-            computed += used(resource.RUSAGE_CHILDREN) - self._children
-        # Threads of several processors together may compute longer than the wall's clock says.
-        return min(computed, time.monotonic() - self._wall)
-
-
-def used(whose: int) -> float:
-    """Seconds of processors that this process, or those of its children that it has waited for, have used."""
-    usage = resource.getrusage(whose)
-    return usage.ru_utime + usage.ru_stime
-
-
-def children() -> set[str]:
-    """Process ids of the children that this process has not waited for; none where the system does not list them."""
-    found: set[str] = set()
-    for thread in Path("/proc/self/task").glob("*"):
-        with contextlib.suppress(OSError):  # it has ended
-            found.update((thread / "children").read_text(encoding="ascii").split())
-    return found

@@ -214,7 +214,7 @@ def test_a_disk_without_room_is_told_before_the_first_attack(
     assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
 
 
-@pytest.mark.quick("the real child process of a lab")
+@pytest.mark.slow
 def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault: Vault, jobs: Jobs) -> None:
     long = {"attack": "finetune", "value": 100}
     job = runner.start("lab", "Lab", asked(PRUNED, long), secrets_for(vault), jobs)

@@ -24,7 +24,6 @@ from ui.pages.verify import About
 __all__ = ["pages"]
 NOTHING = (None, None, None)
 # Its limits need a real process, which loads the libraries and sets the PDF again: some two seconds each time.
-in_children = pytest.mark.quick("each report is verified in a process of its own")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def posted(folder: Path) -> list[str]:
     return paths
 
 
-@in_children
+@pytest.mark.quick("a report is verified in a child process")
 def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path) -> None:
     on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
@@ -72,7 +71,7 @@ def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path)
     assert uploaded == on_disk
 
 
-@in_children
+@pytest.mark.slow
 def test_a_changed_byte_of_the_numbers_is_named(pages: Pages, report: Path) -> None:
     report.write_bytes(report.read_bytes().replace(b"Leak of January", b"Leak of January!", 1))
     said = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
@@ -80,7 +79,7 @@ def test_a_changed_byte_of_the_numbers_is_named(pages: Pages, report: Path) -> N
     assert "report.json was changed after it was signed" in said
 
 
-@in_children
+@pytest.mark.slow
 def test_another_signer_than_the_expected_one_is_named(pages: Pages, report: Path) -> None:
     known = pages.vault.identity().first_public_key
     assert "as expected" in pages.call("start-verify", "click", str(report), None, known, *NOTHING)["verified"]
@@ -130,7 +129,7 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
     assert "none of these files is a report" in said.lower()
 
 
-@in_children
+@pytest.mark.slow
 def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, report: Path) -> None:
     """The page learns which path was pasted only after Verify has answered, where both were asked for at once."""
     told = told_by(pages.call("start-verify", "click", str(report), None, "", *NOTHING))

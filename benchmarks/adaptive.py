@@ -1,13 +1,19 @@
 """A thief who has read the manual, on releases with the default settings: what he leaves of the mark and of the model.
 
-    python -m benchmarks.adaptive [--models demo gemma phi3] [--presets one many] [--compositions 20] [--write]
+    python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many] [--groups listed tuned]
+                                  [--compositions 20] [--write]
 
-Every attack of the catalogue's group "By somebody who has read the manual" at every strength, then random compositions
-of two or three attacks with disguises. He has the release and this repository; he lacks key and original. One preset is
-`irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's recipient was named,
-and nobody else, of three. Perplexity is measured on the bundled text. --write puts the table into docs/adaptive.md,
-misses first. With --saved, outcomes are kept in a file as they come, and those that it holds are not computed again;
-several runs may share it.
+"listed": every attack of the catalogue's group "By somebody who has read the manual" at every strength, then random
+compositions of two or three attacks with disguises; in models whose output head is a matrix of its own also attacks
+that spare the head, where they cost most. He has the release and this repository; he lacks key and original.
+One preset is `irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's
+recipient was named, and nobody else, of three. Perplexity is measured on the bundled text.
+
+"tuned": he marks the release with keys of his own, raises each attack's strength until none of his own marks is found
+any more, and does that to the release.
+
+--write puts the tables into docs/adaptive.md, misses first. With --saved, outcomes are kept in a file as they come, and
+those that it holds are not computed again; several runs may share it.
 """
 
 from __future__ import annotations
@@ -15,25 +21,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+from safetensors.torch import load_file, save_file
 
 import irwm
-from benchmarks.reproduce.models import default_models
+from benchmarks.reproduce.models import CAUSAL, default_models
 from benchmarks.written import write_table
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
+from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.running import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
 
-MODELS = ("demo", "gemma", "phi3")
 PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
 TOKENS = 8192
 # What a composition draws from: attacks that change the model, at most three, and disguises that do not, at most two.
@@ -42,14 +50,37 @@ DAMAGES = (
     ("outliers", 0.002), ("outliers", 0.01), ("round", 4), ("prune", 0.3), ("noise", 0.1),
 )  # fmt: skip
 DISGUISES = ("rescale", "permute-residual", "rotate", "map-qk", "reorder-heads", "reorder-tokens")
+LAYER_NORM_DISGUISES = ("shift-rows", "shift-tables")
+# An attack with one strength in the embedding and a milder one in an output head of its own, which costs him more.
+UNEVEN = (
+    ("components", 0.1, 0.75), ("components", 0.1, 0.5), ("components", 0.25, 0.5), ("components", 0.15, 0.35),
+    ("components", 0.1, 0.25), ("seldom-rows", 1.0, 0.5), ("seldom-rows", 0.95, 0.25), ("noise", 1.0, 0.3),
+    ("outliers", 0.5, 0.1), ("prune", 0.9, 0.5),
+)  # fmt: skip
+# What a thief tunes, weakest first; each attack that changes the model and has a strength to turn up.
+LADDERS: dict[str, tuple[float, ...]] = {
+    "components": (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05),
+    "seldom-rows": (0.5, 0.75, 0.85, 0.95, 1.0),
+    "small-entries": (0.05, 0.2, 0.5, 1.0),
+    "outliers": (0.01, 0.03, 0.1, 0.2, 0.3, 0.5),
+    "noise": (0.1, 0.3, 0.5, 1.0, 2.0, 3.0),
+    "prune": (0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
+    "round": (4, 3, 2),
+}
+# Marks of his own that he tunes each attack on.
+OWN_MARKS = 2
+GROUPS = ("listed", "tuned")
 # Changes of perplexity that a thief accepts.
 FREE, DEAR = 0.05, 0.25
+# From here on the perplexity is told as a multiple.
+RUINED = 9.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and log10 odds, of
-    all evidence and of the mark by itself."""
+    all evidence and of the mark by itself; in the tuned group `own`, the log10 odds of the thief's own marks after the
+    same attack, the best of them."""
 
     model: str
     preset: str
@@ -61,45 +92,115 @@ class Outcome:
     mark: float
     lineage: str
     named: bool | None
+    own: float | None = None
 
     @property
     def line(self) -> str:
-        cost = "does not run by itself" if np.isnan(self.change) else f"{100 * self.change:+.1f} %"
+        cost = f"× {1 + self.change:.2g}" if self.change >= RUINED else f"{100 * self.change:+.1f} %"
+        cost = "does not run by itself" if np.isnan(self.change) else cost
         leak = "" if self.named is None else "named" if self.named else "not named"
+        own = "" if self.own is None else f" {self.own:.0f} |"
         return (
-            f"| {self.model}, {self.preset} | {self.attack} | {cost} | {self.verdict} | {self.log10_risk:.0f} "
+            f"| {self.model}, {self.preset} | {self.attack} |{own} {cost} | {self.verdict} | {self.log10_risk:.0f} "
             f"| {self.mark:.0f} | {self.by} | {self.lineage} | {leak} |"
         )
 
 
 class Thief:
-    """One release of one model, and what is done to it."""
+    """One release of one model, and what is done to it.
 
-    def __init__(self, name: str, path: Path, preset: str, scratch: Path) -> None:
-        self.name, self.preset, self.scratch = name, preset, scratch
+    Args:
+        name, path: of the original.
+        preset: of `PRESETS`.
+        scratch: an existing folder.
+        text: what perplexity is measured on, `tokens` of it; the bundled one by default.
+    """
+
+    def __init__(
+        self, name: str, path: Path, preset: str, scratch: Path, text: str | None = None, tokens: int = TOKENS
+    ) -> None:
+        self.name, self.preset, self.scratch, self.tokens = name, preset, scratch, tokens
         self.original = irwm.open_checkpoint(path)
         params = PRESETS[preset](self.original.hidden_size)
         recipients = ("ann", "bob", "cid") if preset == "many" else ("",)
         secret = bytes(range(32))
         self.keys = [irwm.generate_key(self.original, params, secret, "us", name) for name in recipients]
         self.release = irwm.insert(self.original, self.keys[0], scratch / "release").path
-        self.text = default_text()
+        self.text = default_text() if text is None else text
 
     @cached_property
     def outputs(self) -> Reference:
-        return reference(self.release, self.text, TOKENS)
+        return reference(self.release, self.text, self.tokens)
+
+    @cached_property
+    def own_marks(self) -> list[tuple[irwm.Key, Path]]:
+        """Copies of the release with marks of his own, by the same preset; what he has is an original to him."""
+        mine = irwm.open_checkpoint(self.release)
+        found = []
+        for number in range(OWN_MARKS):
+            secret = bytes([200 + number]) * 32
+            key = irwm.generate_key(mine, self.keys[0].parameters, secret, "thief", self.keys[0].recipient)
+            found.append((key, irwm.insert(mine, key, self.scratch / f"own-{number}").path))
+        return found
+
+    @property
+    def disguises(self) -> tuple[str, ...]:
+        """What he may disguise this model with."""
+        return DISGUISES + (LAYER_NORM_DISGUISES if self.original.layout.drops_row_constants else ())
 
     @contextmanager
-    def copy(self, steps: Steps, seed: int) -> Iterator[tuple[Path, bool]]:
-        """The release after these steps, each on what the last one left, and whether it runs as it is."""
+    def copy(self, steps: Steps, seed: int, source: Path | None = None) -> Iterator[tuple[Path, bool]]:
+        """The release, or `source`, after these steps, each on what the last one left, and whether it runs as it is."""
         with tempfile.TemporaryDirectory(dir=self.scratch) as room:
-            setup = Setup(self.original.path, self.release, self.keys[0], self.text, Path(room), seed)
+            setup = Setup(self.original.path, source or self.release, self.keys[0], self.text, Path(room), seed)
             attacked = composed(setup, steps, Path(room) / "out")
             yield attacked.path, attacked.runnable is None
+
+    def tuned(self, name: str, seed: int) -> Outcome:
+        """What is left of the release at the least strength of this attack at which none of his own marks is found.
+
+        He halves the ladder: the next weaker strength leaves one of his marks to be found. Where one is found at every
+        strength he takes the greatest.
+        """
+        ladder = LADDERS[name]
+        low, high = -1, len(ladder) - 1
+        odds = self._own_after(name, ladder[high], seed)
+        while odds > FOUND_LOG10_RISK and high - low > 1:
+            middle = (low + high) // 2
+            weaker = self._own_after(name, ladder[middle], seed)
+            if weaker > FOUND_LOG10_RISK:
+                high, odds = middle, weaker
+            else:
+                low = middle
+        chosen = ladder[high]
+        return replace(self.carry_out(f"{name} {chosen:g}", [(name, chosen)], seed), own=odds)
+
+    def _own_after(self, name: str, strength: float, seed: int) -> float:
+        """The least log10 odds of his own marks after this attack."""
+        mine, odds = irwm.open_checkpoint(self.release), []
+        for key, path in self.own_marks:
+            with self.copy([(name, strength)], seed, path) as (folder, _):
+                odds.append(irwm.detect(irwm.open_checkpoint(folder), mine, key).log10_risk)
+        return min(odds)
+
+    def keep(self, steps: Steps, seed: int, out: Path) -> Path:
+        """The release after these steps, in a folder of its own."""
+        with self.copy(steps, seed) as (folder, _):
+            return shutil.copytree(folder, out)
 
     def carry_out(self, label: str, steps: Steps, seed: int) -> Outcome:
         """What is left after these steps."""
         with self.copy(steps, seed) as (folder, runs):
+            return self._examined(label, folder, runs)
+
+    def uneven(self, label: str, name: str, inside: float, head: float, seed: int) -> Outcome:
+        """What is left after an attack of strength `inside`, the output head as strength `head` leaves it."""
+        with self.copy([(name, inside)], seed) as (folder, runs), self.copy([(name, head)], seed) as (milder, _):
+            tensor = self.original.layout.head
+            assert tensor is not None
+            file = folder / "model.safetensors"
+            spared = {tensor.name: load_file(milder / file.name)[tensor.name]}
+            save_file(load_file(file) | spared, file, metadata={"format": "pt"})
             return self._examined(label, folder, runs)
 
     def _examined(self, label: str, folder: Path, runs: bool) -> Outcome:
@@ -126,25 +227,82 @@ class Thief:
         )
 
 
-def planned(compositions: int, seed: int) -> Iterator[tuple[str, Steps]]:
-    """Each attack of the group at each strength, then the compositions."""
+def planned(
+    compositions: int, seed: int, possible: Sequence[str] = DISGUISES, every: bool = True
+) -> Iterator[tuple[str, Steps]]:
+    """Each attack of the group at each strength, or at its first, then compositions with the possible disguises."""
     for attack in ATTACKS.values():
         if attack.group == ADAPTIVE:
-            for strength in attack.strengths:
+            for strength in attack.strengths if every else attack.strengths[:1]:
                 yield f"{attack.label}: {strength.label}", [(attack.name, strength.value)]
     draw = np.random.Generator(np.random.PCG64(seed))
     for _ in range(compositions):
         damages = [DAMAGES[i] for i in draw.choice(len(DAMAGES), int(draw.integers(2, 4)), replace=False)]
-        disguises = [(DISGUISES[i], 1) for i in draw.choice(len(DISGUISES), int(draw.integers(1, 3)), replace=False)]
+        disguises = [(possible[i], 1) for i in draw.choice(len(possible), int(draw.integers(1, 3)), replace=False)]
         steps: Steps = [*damages, *disguises]
         yield " → ".join(f"{name} {value:g}" if value != 1 else name for name, value in steps), steps
 
 
+def carried_out(
+    thief: Thief, groups: Sequence[str], compositions: int, seed: int, saved: Saved | None = None, every: bool = True
+) -> Iterator[Outcome | str]:
+    """Every outcome of these groups as it comes, or a sentence where this family does not allow an attack.
+
+    Args:
+        every: whether all strengths are tried and all attacks tuned, or the first of each alone.
+    """
+    tasks: list[tuple[str, str, Callable[[], Outcome]]] = []
+    if "listed" in groups:
+        for number, (label, steps) in enumerate(planned(compositions, seed, thief.disguises, every)):
+            tasks.append(("listed", label, partial(thief.carry_out, label, steps, number)))
+        if every and thief.original.output_head is not None:
+            for name, inside, head in UNEVEN:
+                label = f"{name} {inside:g}, in the head {head:g}"
+                tasks.append(("listed", label, partial(thief.uneven, label, name, inside, head, seed)))
+    if "tuned" in groups:
+        tasks += [("tuned", name, partial(thief.tuned, name, seed)) for name in list(LADDERS)[: None if every else 1]]
+    for group, label, carry_out in tasks:
+        known = saved.get(thief.name, thief.preset, label, group) if saved is not None else None
+        try:
+            outcome = known or carry_out()
+        except IrwmError as error:
+            yield f"{thief.name}, {thief.preset}, {label}: {error.problem}"
+            continue
+        if known is None and saved is not None:
+            saved.add(outcome)
+        yield outcome
+
+
+HEAD = ("release", "attack", "perplexity", "verdict", "log10 odds", "mark alone", "read", "lineage", "leak")
+TUNED_HEAD = (*HEAD[:2], "his own marks, log10 odds", *HEAD[2:])
+
+
 def table(outcomes: Sequence[Outcome]) -> str:
-    lines = ["| release | attack | perplexity | verdict | log10 odds | mark alone | read | lineage | leak |"]
-    lines.append("|" + "---|" * 9)
+    """The listed attacks' table, misses first."""
+    lines = _rows(HEAD, outcomes)
+    lines += _summary(outcomes)
+    lines.append(f'\nCalled "not derived": {sum(each.lineage == "not derived" for each in outcomes)}.')
+    return "\n".join(lines)
+
+
+def tuned_table(outcomes: Sequence[Outcome]) -> str:
+    """The tuned attacks' table, misses first."""
+    blind = [each for each in outcomes if each.own is not None and each.own > FOUND_LOG10_RISK]
+    surprised = sum(each.verdict == "found" for each in blind)
+    said = (
+        f"\nOf {len(outcomes)} attacks that he tuned, {len(blind)} left none of his own marks to be found; after "
+        f"{surprised} of these {len(blind)} ours is found."
+    )
+    return "\n".join([*_rows(TUNED_HEAD, outcomes), said, *_summary(outcomes)])
+
+
+def _rows(head: Sequence[str], outcomes: Sequence[Outcome]) -> list[str]:
     order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.named is not False, -each.log10_risk))
-    lines += [each.line for each in order]
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(each.line for each in order)]
+
+
+def _summary(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = []
     for bound, what in ((FREE, "free"), (DEAR, "dear")):
         kept = [each for each in outcomes if np.isnan(each.change) or each.change <= bound]
         missed = [each for each in kept if each.verdict != "found"]
@@ -152,8 +310,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         copies = sum(each.named is not None for each in kept)
         said = f"At most {100 * bound:.0f} % of perplexity ({what}): {len(kept)} copies, {len(missed)} not found; "
         lines.append(f"\n{said}of the {copies} for one of three recipients, {len(unnamed)} not named.")
-    lines.append(f'\nCalled "not derived": {sum(each.lineage == "not derived" for each in outcomes)}.')
-    return "\n".join(lines)
+    return lines
 
 
 class Saved:
@@ -164,9 +321,14 @@ class Saved:
         lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
         self._known = [Outcome(**json.loads(line)) for line in lines]
 
-    def get(self, model: str, preset: str, attack: str) -> Outcome | None:
-        asked = model, preset, attack
-        return next((each for each in self._known if (each.model, each.preset, each.attack) == asked), None)
+    def get(self, model: str, preset: str, attack: str, group: str) -> Outcome | None:
+        """What is known of an attack; of a tuned one by its name alone, since its strength is the outcome."""
+        for each in self._known:
+            tuned = each.own is not None
+            name = each.attack.split()[0] if tuned else each.attack
+            if (each.model, each.preset, name, "tuned" if tuned else "listed") == (model, preset, attack, group):
+                return each
+        return None
 
     def add(self, outcome: Outcome) -> Outcome:
         if self._path is not None:
@@ -177,8 +339,9 @@ class Saved:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=CAUSAL, default=list(CAUSAL))
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--compositions", type=int, default=20)
     parser.add_argument("--saved", type=Path, help="file that keeps the outcomes")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/adaptive.md")
@@ -191,18 +354,19 @@ def main() -> None:
         for preset in options.presets:
             with tempfile.TemporaryDirectory() as folder:
                 thief = Thief(name, path, preset, Path(folder))
-                for number, (label, steps) in enumerate(planned(options.compositions, seed)):
-                    try:
-                        known = saved.get(name, preset, label)
-                        outcomes.append(known or saved.add(thief.carry_out(label, steps, seed=number)))
-                    except IrwmError as error:  # a disguise that this family does not allow
-                        print(f"| {name}, {preset} | {label} | not possible: {error.problem} |", flush=True)
-                        continue
-                    print(outcomes[-1].line, flush=True)
-    text = table(outcomes)
-    print(f"\n{text}")
-    if options.write:
-        write_table("adaptive.md", "measured", text)
+                for outcome in carried_out(thief, options.groups, options.compositions, seed, saved):
+                    if isinstance(outcome, str):
+                        print(f"not possible: {outcome}", flush=True)
+                    else:
+                        outcomes.append(outcome)
+                        print(outcome.line, flush=True)
+    listed = [each for each in outcomes if each.own is None]
+    tuned = [each for each in outcomes if each.own is not None]
+    for name, text in (("measured", table(listed) if listed else ""), ("tuned", tuned_table(tuned) if tuned else "")):
+        if text:
+            print(f"\n{text}")
+            if options.write:
+                write_table("adaptive.md", name, text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Recipients who put their copies together: who is named, and what the paper's rank rule would have said.
 
     python -m benchmarks.collusion [--parts mean strategies demo large files finetuned vaults curve]
-                                   [--rows 16000] [--columns 512]
+                                   [--rows 16000] [--columns 512] [--write]
 
 The checkpoint is a Llama of one layer with random weights in bfloat16, written by transformers; fine-tuning uses the
 bundled demo model. Every copy is made by the code that writes releases; where 64 folders would be written only to be
@@ -12,7 +12,7 @@ except in the paper's curve.
 mean: the mean of 32 copies with noise of 0.3 deviations, 10 000 decoys. strategies: 16 copies by every strategy, each
 then damaged, 1 000 decoys; demo: the same on the bundled model, with noise. large: an 8B model's geometry by theory and
 by copies of some of its rows. vaults: 1 000 vaults of 300 recipients against copies of other vaults' customers. curve:
-the paper's collusion figure, with `docs/images/collusion-*.png`.
+the paper's collusion figure, with `docs/images/collusion-*.png`. --write puts the tables into docs/collusion.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from playwright.sync_api import sync_playwright
 from scipy.stats import kstest, norm
 
 import irwm
+from benchmarks.written import printed_table
 from irwm.attacks.collusion import strategy
 from irwm.evidence.differences import Differences
 from irwm.evidence.examination import MAPS
@@ -343,6 +344,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--rows", type=int, default=16_000)
     parser.add_argument("--columns", type=int, default=512)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/collusion.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -350,7 +352,8 @@ def main() -> None:
         model = write_original(root / "original", options.rows, options.columns)
         for part in options.parts:
             print(f"\n## {part}\n", flush=True)
-            globals()[part](model, root)
+            with printed_table("collusion.md", part, write=options.write):
+                globals()[part](model, root)
 
 
 if __name__ == "__main__":

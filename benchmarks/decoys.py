@@ -47,6 +47,10 @@ class Case:
     original: Path
     params: irwm.Parameters
 
+    def readings(self, device: str) -> Iterator[tuple[str, Callable[[int, int], NDArray[np.float64] | None]]]:
+        """See the function."""
+        return readings(irwm.open_checkpoint(self.suspect), irwm.open_checkpoint(self.original), self.params, device)
+
 
 def odd(rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Embeddings (s, d) as no training makes them."""
@@ -86,14 +90,19 @@ def cases(scratch: Path) -> Iterator[Case]:
         yield Case(f"demo's size: {how}", write_embedding(demo, rows, scratch / how).path, demo.path, params["demo"])
 
 
-def readings(case: Case, device: str) -> Iterator[tuple[str, Callable[[int, int], NDArray[np.float64] | None]]]:
-    """For every map that can be made of the suspect: log10 risks (number,) of wrong keys of a seed."""
-    suspect, original = irwm.open_checkpoint(case.suspect), irwm.open_checkpoint(case.original)
-    key = irwm.generate_key(original, case.params, secret=bytes(32))
-    choices = key.choices()
-    noise = key.noise(original, choices)
+def readings(
+    suspect: irwm.Checkpoint, original: irwm.Checkpoint, params: irwm.Parameters, device: str
+) -> Iterator[tuple[str, Callable[[int, int], NDArray[np.float64] | None]]]:
+    """For every map that can be made of the suspect: log10 risks (number,) of wrong keys of a seed, which read the
+    first place that the two have in common."""
+    whole = irwm.generate_key(original, params, secret=bytes(32))
     examination = irwm.Examination(suspect, original, device)
-    a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(original))
+    place = examination.places[0]
+    examination, key = examination.at(place), whole.at(place) or whole
+    choices = key.choices()
+    noise = key.noise(examination.original, choices)
+    added = noise.added(examination.original)
+    a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, added)
     drawn = np.random.default_rng(0).permutation(np.setdiff1d(key.pool.usable(), choices.marked_rows))
     tokens = np.sort(drawn[:BANK_ROWS])
     aligned, samples = examination.aligned[0], key.derivation.sample_key()
@@ -103,9 +112,7 @@ def readings(case: Case, device: str) -> Iterator[tuple[str, Callable[[int, int]
         rows, _ = aligned.rows(tokens, by, samples)
 
         def read(number: int, seed: int, rows: NDArray[np.float64] = rows) -> NDArray[np.float64] | None:
-            found = ranked(
-                rows, tokens, a_m, case.params, key.scale, noise.basis, number, seed, device, per_map=PER_MAP
-            )  # fmt: skip
+            found = ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, per_map=PER_MAP)
             return None if found is None else found.log10_risk
 
         yield by, read
@@ -142,7 +149,7 @@ def main() -> None:
     ]
     everything = []
     with tempfile.TemporaryDirectory() as folder:
-        listed = [(case.name, *each) for case in cases(Path(folder)) for each in readings(case, arguments.device)]
+        listed = [(case.name, *each) for case in cases(Path(folder)) for each in case.readings(arguments.device)]
         share = -(-arguments.decoys // len(listed))
         seeds = count(step=-(-share // BLOCK))
         for name, by, read in listed:

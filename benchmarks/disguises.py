@@ -1,6 +1,6 @@
-"""What alignment undoes: the mark and the lineage under every function-preserving disguise, on four trained models.
+"""What alignment undoes: the mark and the lineage under every function-preserving disguise, on the trained models.
 
-    python -m benchmarks.disguises [demo gemma phi3 MiniLM] [--write]
+    python -m benchmarks.disguises [demo MiniLM gemma phi3 gpt2] [--write]
 
 One mark (l = 50, t = 10, scale 1000) per model. "All" is every disguise that the family allows, one after another:
 columns, signs, rotation, scale, gains, q/k and v/o maps, heads, neurons, row constants, token ids, with no tokenizer
@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import irwm
-from benchmarks import calibration
 from benchmarks.peers.rows import DROPPED, KEPT, WEIGHTS, Row, Step, halved, noisy, quantised, tuned
+from benchmarks.reproduce.models import default_models
 from benchmarks.written import write_table
 from irwm.attacks.equivalence import applicable
 
-ROOT = Path(__file__).resolve().parents[1]
 TRIMMED: Step = ("trim_tokens", {"fraction": 0.4, "tokenizer": "drop"})
 RENAMED: Step = ("rename_tensors", {"scheme": "scrambled"})
 LAYER_NORM: tuple[Step, ...] = ("shift_key_bias", "shift_rows", "shift_tables")
@@ -54,9 +53,8 @@ SINGLE: tuple[tuple[str, Step], ...] = (
 
 
 def models() -> dict[str, Path]:
-    """The four trained models of this repository and its development requirements."""
-    small = ROOT / "tests" / "models"
-    return calibration.models() | {"gemma": small / "gemma", "phi3": small / "phi3"}
+    """The trained models of this repository and its development requirements."""
+    return dict(default_models())
 
 
 def everything(model_dir: Path) -> tuple[Step, ...]:

@@ -1,6 +1,6 @@
 """Disputes with a thief who has read the manual: whether he wins any with what he calls his original.
 
-    python -m benchmarks.disputes [--models demo gemma phi3] [--disputes 50] [--write]
+    python -m benchmarks.disputes [--models demo gemma phi3 gpt2] [--disputes 50] [--write]
 
 He takes the owner's release, attacks and disguises it as in `benchmarks.adaptive`, or spoils it so that every
 comparison with it should fail (a row of NaN or of absurd length, rows all alike, nine more tensors that might be the
@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from benchmarks.adaptive import PRESETS, Thief, planned
-from benchmarks.reproduce.models import default_models
+from benchmarks.reproduce.models import CAUSAL, default_models
 from benchmarks.written import write_table
 from irwm.attacks.catalogue import Steps
 from irwm.attacks.equivalence import disguise
@@ -33,7 +33,6 @@ from irwm.errors import CheckpointError, IrwmError
 from irwm.ownership import Claim, Outcome, decide, resolve
 from tools.copies import with_noise, write_embedding
 
-MODELS = ("demo", "gemma", "phi3")
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "thief's date alone": (None, EARLY)}
 SPOILT = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
@@ -124,10 +123,10 @@ def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, thief: 
     return decide([replace(each, committed_utc=dates[each.claimant]) for each in claims], outcome.tests)
 
 
-def originals(number: int, seed: int) -> list[tuple[str, str | Steps]]:
+def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, str | Steps]]:
     """`number` things that the thief calls his original: spoilt ones, every attack, then compositions."""
     found: list[tuple[str, str | Steps]] = [(how, how) for how in SPOILT]
-    found += planned(number, seed)
+    found += planned(number, seed, possible)
     return found[:number]
 
 
@@ -153,7 +152,7 @@ def table(cases: Sequence[Case]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=CAUSAL, default=list(CAUSAL))
     parser.add_argument("--preset", choices=PRESETS, default="one")
     parser.add_argument("--disputes", type=int, default=50, help="over all models")
     parser.add_argument("--write", action="store_true", help="put the table into docs/ownership.md")
@@ -164,7 +163,7 @@ def main() -> None:
         share = options.disputes // len(chosen) + (seed < options.disputes % len(chosen))
         with tempfile.TemporaryDirectory() as folder:
             thief = Thief(name, path, options.preset, Path(folder))
-            for number, (label, what) in enumerate(originals(share, 100 + seed)):
+            for number, (label, what) in enumerate(originals(share, 100 + seed, thief.disguises)):
                 cases.append(dispute(thief, label, what, number))
                 print(cases[-1], flush=True)
     text = table(cases)

@@ -23,6 +23,7 @@ import ui  # noqa: F401  # isort: skip  # before Gradio
 
 import gradio as gr
 
+from benchmarks.written import printed_table
 from storage.encryption import Cost
 from storage.jobs import Jobs
 from ui.components.explore_values import values_of
@@ -75,7 +76,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--model", type=Path, default=DEMO)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/explore.md")
     options = parser.parse_args()
+    with printed_table("explore.md", "speed", write=options.write):
+        print_table(options)
+
+
+def print_table(options: argparse.Namespace) -> None:
     values = [values_of(s) for s in presets(256).values()]
     print("| what | median ms | slowest ms | median ms of processor | below 200 |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

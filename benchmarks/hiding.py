@@ -1,6 +1,6 @@
 """What an observer with several copies sees of the marks, and what hiding them costs.
 
-    python -m benchmarks.hiding [--parts observer dictionary price]
+    python -m benchmarks.hiding [--parts observer dictionary price] [--write]
 
 observer: a classifier is trained on some pairs of copies of the demo model, whose marked rows it is told, and says of
 other pairs which rows are marked (area under the curve; .5 is blindness). What it sees of a row is all that does not
@@ -11,7 +11,7 @@ dictionary: with one basis for all rows, as in the paper, differences of copies 
 learned from them (complete dictionary learning by maximising fourth powers, Zhai et al., JMLR 21, 2020). In it noise
 shows as entries of one size, and a marked row by having none. The same attack on our bases, one for every row.
 
-price: perplexity of the demo model on its held-out text.
+price: perplexity of the demo model on its held-out text. --write puts the tables into docs/collusion.md.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 import irwm
+from benchmarks.written import printed_table
 from irwm.running import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import many_recipients
@@ -215,13 +216,15 @@ def price(model: irwm.Checkpoint, root: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/collusion.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = irwm.open_checkpoint(ROOT / "assets" / "demo")
     with tempfile.TemporaryDirectory() as folder:
         for part in options.parts:
             print(f"\n## {part}\n", flush=True)
-            globals()[part](model, Path(folder))
+            with printed_table("collusion.md", part, write=options.write):
+                globals()[part](model, Path(folder))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.alignment_scale import BLOCK, peak, synthetic, write
+from benchmarks.written import printed_table
 
 SECRET = bytes(range(32))
 SUSPECTS = ("release", "noise of 0.3 deviations", "columns reordered", "rotated")
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--suspects", nargs="*", help=f"of {', '.join(SUSPECTS)}; all where none is given")
     parser.add_argument("--folder", type=Path, help="keep the models there, or use those that are there")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/formats.md")
     parser.add_argument("--investigate", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.investigate:
@@ -82,19 +84,24 @@ def main() -> None:
         if not (folder / SUSPECTS[-1]).exists():
             folder.mkdir(exist_ok=True)
             make(folder, options.rows, options.columns)
-        print(f"{options.rows} × {options.columns}, bfloat16, {options.device}, {torch.get_num_threads()} threads\n")
-        print("| suspect | verdict | positions | lineage | seconds | peak GiB |")
-        print("|---|---|---|---|---|---|", flush=True)
-        for suspect in options.suspects or SUSPECTS:
-            command = [sys.executable, "-m", "benchmarks.investigation_memory", "--investigate", suspect]
-            command += ["--folder", str(folder), "--device", options.device]
-            run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            said = json.loads(run.stdout)
-            print(
-                f"| {suspect} | {said['verdict']} | {said['count']} | {said['lineage']} | {said['seconds']:.0f} |"
-                f" {said['peak'] / 2**30:.2f} |",
-                flush=True,
-            )
+        with printed_table("formats.md", "memory", write=options.write):
+            print_table(folder, options)
+
+
+def print_table(folder: Path, options: argparse.Namespace) -> None:
+    print(f"{options.rows} × {options.columns}, bfloat16, {options.device}, {torch.get_num_threads()} threads\n")
+    print("| suspect | verdict | positions | lineage | seconds | peak GiB |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for suspect in options.suspects or SUSPECTS:
+        command = [sys.executable, "-m", "benchmarks.investigation_memory", "--investigate", suspect]
+        command += ["--folder", str(folder), "--device", options.device]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        said = json.loads(run.stdout)
+        print(
+            f"| {suspect} | {said['verdict']} | {said['count']} | {said['lineage']} | {said['seconds']:.0f} |"
+            f" {said['peak'] / 2**30:.2f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

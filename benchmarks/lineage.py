@@ -1,143 +1,377 @@
-"""False positives of alignment, lineage and mark: models of the original's own config that are not its descendants.
+"""What lineage says of models trained apart, of relatives and of descendants, and the values that its p-value rests on.
 
-    python -m benchmarks.lineage [--random 100] [--strangers DIR ...] [--siblings DIR ...]
+    python -m benchmarks.strangers DIR
+    python -m benchmarks.lineage --models DIR [--random 8] [--compositions 20] [--saved FILE] [--write]
 
-Strangers are models trained separately (`python -m tools.train_small gemma --seed 1 2 3 --steps 250 --out DIR/gemma`);
-siblings were trained from the original's own random start (`--data-seed`). Each is compared with the original of its
-config, with our mark's key. "Similarity" is what lineage reads, "leading" the plain cosine of held-out rows after the
-best rotation, which is what a test that does not look at minor components would read; "attention" likewise the
-agreement of layer 0 in minor components and, in brackets, in all; "fitted" the cosine that a quarter of the rows reach
-under an affine map. The last rows are descendants under noise, and with half of their rows drawn anew, for comparison.
+The originals are the bundled models with one tokenizer: demo, gemma and phi3. Strangers are the models of DIR that were
+trained apart, and each original to the others. Every one is compared with gemma, which strangers resemble most, and
+every third with another original too; it counts with the one that it resembles more. Relatives grew from an original's
+own random start. Made-up embeddings are random or degenerate; they are compared and not counted. Descendants are the
+release of each original under every attack of docs/adaptive.md and under compositions of them, under noise, and with
+half of the rows drawn anew. --saved keeps what was compared in a file as it comes. --write puts the values into
+irwm/evidence/data/strangers.json and the table into docs/method.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import permutations
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 
 import irwm
+from benchmarks.adaptive import Thief, planned
 from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise
-from irwm.alignment.rotation import procrustes
-from irwm.alignment.rows import Rows
-from irwm.alignment.sample import centred, row_cosines, sample_pairs
+from benchmarks.strangers import APART, WORD_VECTORS, recipe_of
+from benchmarks.written import write_table
+from irwm.attacks.rewrite import rewrite
+from irwm.errors import IrwmError
 from irwm.evidence.attention import attention
-from irwm.scheme.invariant import invariant
-from tools.copies import write_embedding
+from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
+from irwm.evidence.strangers import DESCENDANT, STRANGER, Kept, agreement_of
+
+ORIGINALS = ("demo", "gemma", "phi3")
+# Strangers resemble this one most: its embedding is its output head too.
+MOST_LIKE, OTHERS = "gemma", ("demo", "phi3")
+# Every so many are compared with one of the others too, since each comparison takes seconds.
+OTHER_EVERY = 3
+RELATIVE, MADE = "relative", "made"
+DATA = Path(irwm.__file__).parent / "evidence" / "data" / "strangers.json"
+# The status by the thresholds alone, with the affine map always fitted: among models of which one agrees best.
+NO_TABLE = Kept((math.inf,), (), "")
+MARK_SECRET = bytes(range(32))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One model against one original."""
+class Compared:
+    """One model against one original.
 
-    verdict: str
+    Attributes:
+        model: name of the model, of a descendant what was done to it.
+        kind: STRANGER, RELATIVE, MADE or DESCENDANT.
+        group: the line of the table.
+        original: name of the original.
+        status: of lineage, by the thresholds alone.
+        verdict: of our mark's key, "" for descendants, whose key is another.
+        aligned, similarity, needed, attention, attention_decoy, whole, fitted: what lineage reads; null where it does
+            not. Where the suspect is not aligned lineage leaves attention out, and so does `agreement_of`.
+        recipe: what a trained model was made by.
+    """
+
+    model: str
+    kind: str
+    group: str
+    original: str
     status: str
-    similarity: float
-    leading: float
-    attention: float
-    whole_attention: float
-    fitted: float
+    verdict: str
+    aligned: bool
+    similarity: float | None
+    needed: float
+    attention: float | None
+    attention_decoy: float | None
+    whole: float
+    fitted: float | None
+    recipe: dict[str, Any] | None = None
 
 
-def outcome(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key) -> Outcome:
-    """What detection says, and what weaker readings of the same two models would have said."""
-    found = irwm.detect(suspect, model, key)
-    leading = math.nan
-    if suspect.hidden_size == model.hidden_size:
-        sample = sample_pairs(Rows.of(suspect), Rows.of(model), np.arange(model.vocab_size))
-        a, b = centred(sample.theirs), centred(sample.ours)
-        leading = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])[0]))
-    fit = irwm.Examination(suspect, model).aligned[0].least_squares(key.derivation.sample_key())
-    agreement = attention(suspect, model, found.alignment)
-    tokens = np.random.default_rng(0).permutation(np.arange(300, model.vocab_size))[: 64 + 512]
-    scores = [invariant(m, tokens[:64], tokens[64:]).numpy() for m in (suspect, model)]
-    return Outcome(
-        found.verdict,
-        found.lineage.status,
-        found.alignment.similarity,
-        leading,
-        agreement.agreement if agreement else float("nan"),
-        float((scores[0] * scores[1]).mean()),
-        math.nan if fit is None else fit.agreement,
+class Comparison:
+    """The originals, and the comparison of a model with one of them."""
+
+    def __init__(self) -> None:
+        paths = models()
+        self.originals = {name: irwm.open_checkpoint(paths[name]) for name in ORIGINALS}
+        keys = {name: irwm.generate_key(model, secret=MARK_SECRET) for name, model in self.originals.items()}
+        self._keys = keys
+
+    def of(self, path: Path, original: str, model: str, kind: str, group: str) -> Compared:
+        suspect, ours = irwm.open_checkpoint(path), self.originals[original]
+        key = self._keys[original]
+        examination = irwm.Examination(suspect, ours)
+        (finding,) = irwm.detect_each(examination, [key]) if kind != DESCENDANT else (None,)
+        found = examination.aligned[0]
+        fit = found.least_squares(key.derivation.sample_key())
+        fitted = math.nan if fit is None else fit.agreement
+        agreed = attention(suspect, ours, found.alignment)
+        kin = lineage(found.alignment, agreed if found.alignment.aligned else None, lambda: fitted, NO_TABLE)
+        return Compared(
+            model=model,
+            kind=kind,
+            group=group,
+            original=original,
+            status=kin.status,
+            verdict=finding.verdict if finding is not None else "",
+            aligned=found.alignment.aligned,
+            similarity=_number(found.alignment.similarity),
+            needed=found.alignment.needed_similarity,
+            attention=None if agreed is None else _number(agreed.agreement),
+            attention_decoy=None if agreed is None else _number(agreed.largest_decoy),
+            whole=float(found.alignment.whole),
+            fitted=_number(fitted),
+            recipe=asdict(recipe_of(path)) if (path / "recipe.json").exists() else None,
+        )
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+Task = tuple[str, str, str, str, Callable[[], Path]]
+
+
+class Suspects:
+    """What is compared: original, model, kind, group, and how the folder is made."""
+
+    def __init__(self, comparison: Comparison, folder: Path, room: Path) -> None:
+        self.comparison, self.folder, self.room = comparison, folder, room
+
+    def strangers(self) -> Iterator[Task]:
+        originals = self.comparison.originals
+        for name in originals:
+            for other, model in originals.items():
+                if other != name:
+                    yield name, other, STRANGER, "bundled models, each to the others", _there(model.path)
+        for path in sorted(self.folder.iterdir()):
+            recipe = recipe_of(path)
+            if recipe.kind == APART:
+                size = recipe.family + ("" if recipe.family == WORD_VECTORS else f", width {recipe.width}")
+                more = () if recipe.seed % OTHER_EVERY else (OTHERS[recipe.seed // OTHER_EVERY % len(OTHERS)],)
+                for name in (MOST_LIKE, *more):
+                    yield name, recipe.name, STRANGER, size, _there(path)
+            else:
+                yield recipe.family, recipe.name, RELATIVE, recipe.kind, _there(path)
+
+    def made(self, randoms: int) -> Iterator[Task]:
+        for name, model in self.comparison.originals.items():
+            for seed in range(randoms):
+                out = self.room / f"{name}-random-{seed}"
+                make = partial(random_model, model.path, out, seed)
+                yield name, f"random-{name}-{seed}", MADE, "random weights", make
+            for label, change in DEGENERATE.items():
+                yield name, f"{label}-{name}", MADE, "degenerate embeddings", self._changed(name, label, change)
+
+    def descendants(self, compositions: int) -> Iterator[Task]:
+        for seed, (name, model) in enumerate(self.comparison.originals.items()):
+            for strength in (0.3, 1.0):
+                said, out = f"noise of {strength} deviations", self.room / f"{name}-noise-{strength}"
+                yield name, said, DESCENDANT, f"{name}: {said}", partial(noise(strength), model.path, out)
+            drawn = self._changed(name, "half of the rows drawn anew", _half_anew)
+            yield name, "half of the rows drawn anew", DESCENDANT, f"{name}: half of its rows drawn anew", drawn
+            scratch = self.room / f"{name}-thief"
+            scratch.mkdir()
+            thief = Thief(name, model.path, "one", scratch)
+            for number, (label, steps) in enumerate(planned(compositions, seed)):
+                out = self.room / f"{name}-attacked-{number}"
+                group = f"{name}: attacks of adaptive.md"
+                yield name, label, DESCENDANT, group, partial(thief.keep, steps, number, out)
+
+    def _changed(self, name: str, label: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Path]:
+        model = self.comparison.originals[name]
+
+        def make() -> Path:
+            embedding = model.layout.embedding.name
+            out = self.room / f"{name}-{label.replace(' ', '-')}"
+            return rewrite(model.path, out, lambda tensor, x: change(x.float()) if tensor == embedding else x)
+
+        return make
+
+
+def _there(path: Path) -> Callable[[], Path]:
+    return lambda: path
+
+
+def _noise_like(rows: torch.Tensor, seed: int) -> torch.Tensor:
+    return torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed)) * rows.std()
+
+
+def _half_anew(rows: torch.Tensor) -> torch.Tensor:
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[::2]
+    changed = rows.clone()
+    changed[chosen] = _noise_like(rows, 1)[chosen]
+    return changed
+
+
+def _outliers(rows: torch.Tensor) -> torch.Tensor:
+    drawn = _noise_like(rows, 2)
+    drawn[:, :3] *= 50
+    return drawn
+
+
+# Embeddings of nobody that a statistic of rows may take for somebody's; every other tensor is ours.
+DEGENERATE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "random rows": lambda rows: _noise_like(rows, 3),
+    "rows that are nearly one": lambda rows: _noise_like(rows[:1], 4) + 1e-2 * _noise_like(rows, 5),
+    "outlier columns": _outliers,
+    "ternary rows": lambda rows: _noise_like(rows, 6).sign() * (_noise_like(rows, 7).abs() > rows.std()) * rows.std(),
+    "rows of 0": torch.zeros_like,
+}
+
+
+class Saved:
+    """What was compared, in a file, one JSON object a line."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self.known = {(each.original, each.model): each for each in (Compared(**json.loads(line)) for line in lines)}
+
+    def add(self, compared: Compared) -> Compared:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(compared)) + "\n")
+        return compared
+
+
+def compare_all(tasks: Iterable[Task], comparison: Comparison, saved: Saved) -> Iterator[Compared]:
+    for original, model, kind, group, make in tasks:
+        known = saved.known.get((original, model))
+        if known is not None:
+            yield known
+            continue
+        try:
+            found = comparison.of(make(), original, model, kind, group)
+        except IrwmError as error:  # a disguise that this family does not allow
+            print(f"{original}, {model}: not possible: {error.problem}", flush=True)
+            continue
+        print(f"{original}, {model}: {found.status}, {value(found):.3f}", flush=True)
+        yield saved.add(found)
+
+
+def value(compared: Compared) -> float:
+    """The agreement that the p-value ranks."""
+    return agreement_of(_read(compared)).value
+
+
+def _read(compared: Compared) -> dict[str, Any]:
+    recorded = asdict(compared) | {"whole": compared.whole or None}
+    if not compared.aligned:
+        recorded |= {"attention": None, "attention_decoy": None}
+    return recorded
+
+
+def nearest(compared: Sequence[Compared]) -> dict[str, float]:
+    """The agreement of each stranger with the original that it resembles most."""
+    best: dict[str, float] = {}
+    for each in compared:
+        if each.kind == STRANGER:
+            best[each.model] = max(value(each), best.get(each.model, -math.inf))
+    return best
+
+
+def table(compared: Sequence[Compared]) -> str:
+    """One line a group: how often which status, and the extreme values; p where a group is no stranger's."""
+    lines = [
+        "| models | comparisons | carry our mark | derived | cannot tell | not derived | similarity | attention "
+        "| whole | fitted | agreement | p |",
+        "|" + "---|" * 12,
+    ]
+    strangers = nearest(compared)
+    for group in dict.fromkeys(each.group for each in compared):
+        own = [each for each in compared if each.group == group]
+        kind = own[0].kind
+        ends = max if kind != DESCENDANT else min
+        statuses = [sum(each.status == status for each in own) for status in (DERIVED, "cannot tell", NOT_DERIVED)]
+        found = "–" if kind == DESCENDANT else str(sum(each.verdict == "found" for each in own))
+        numbers = []
+        for name in ("similarity", "attention", "whole", "fitted"):
+            read = [number for each in own if (number := getattr(each, name))]  # a whole of 0 was not read
+            numbers.append(f"{ends(read):.3f}" if read else "–")
+        values = sorted(value(each) for each in own if not math.isnan(value(each)))
+        ranked = [_p(each, strangers) for each in own if not math.isnan(value(each))]
+        lines.append(
+            f"| {group} | {len(own)} | {found} | {' | '.join(map(str, statuses))} | {' | '.join(numbers)} "
+            f"| {_range(values, 2)} | {_range(sorted(ranked), 3)} |"
+        )
+    return "\n".join([*lines, "", *summary(compared)])
+
+
+def _p(each: Compared, strangers: dict[str, float]) -> float:
+    """p among the strangers, without the model itself."""
+    others = [number for name, number in strangers.items() if name != each.model]
+    return (1 + sum(number >= value(each) for number in others)) / (1 + len(others))
+
+
+def _range(values: Sequence[float], places: int) -> str:
+    if not values:
+        return "–"
+    low, high = f"{values[0]:.{places}f}", f"{values[-1]:.{places}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def summary(compared: Sequence[Compared]) -> Iterator[str]:
+    """The sentences under the table."""
+    strangers = nearest(compared)
+    yield (
+        f"Strangers: {len(strangers)}, the most alike at {max(strangers.values()):.3f}, so that no p is below "
+        f"{1 / (1 + len(strangers)):.4f}. Called derived: "
+        f"{sum(each.status == DERIVED for each in compared if each.kind == STRANGER)}."
     )
+    children = [each for each in compared if each.kind == DESCENDANT]
+    if children:
+        better = sum(value(each) > max(strangers.values()) for each in children)
+        yield ""
+        yield (
+            f"Descendants: {len(children)}, called not derived: "
+            f"{sum(each.status == NOT_DERIVED for each in children)}; {better} agree better than every stranger, the "
+            f"least alike at {min(map(value, children)):.3f}."
+        )
+    yield ""
+    yield "Strangers of one original ranked among those of the other two alone; share of p at or below:"
+    yield ""
+    yield "| original | strangers | 0.05 | 0.1 | 0.25 | 0.5 |"
+    yield "|---|---|---|---|---|---|"
+    for name in ORIGINALS:
+        own = [value(each) for each in compared if each.kind == STRANGER and each.original == name]
+        rest: dict[str, float] = {}
+        for each in compared:
+            if each.kind == STRANGER and each.original != name:
+                rest[each.model] = max(value(each), rest.get(each.model, -math.inf))
+        ranks = [(1 + sum(other >= mine for other in rest.values())) / (1 + len(rest)) for mine in own]
+        shares = " | ".join(f"{sum(p <= level for p in ranks) / len(ranks):.2f}" for level in (0.05, 0.1, 0.25, 0.5))
+        yield f"| {name} | {len(own)} | {shares} |"
 
 
-def report(label: str, outcomes: Iterable[Outcome]) -> None:
-    results = list(outcomes)
-    if not results:
-        return
-
-    def count(field: str, value: str) -> int:
-        return sum(getattr(o, field) == value for o in results)
-
-    def largest(field: str) -> float:
-        return max((value for o in results if (value := float(getattr(o, field))) == value), default=math.nan)
-
-    print(
-        f"| {label} | {len(results)} | {count('verdict', 'found')} | {count('status', 'derived')} "
-        f"| {count('status', 'cannot tell')} | {count('status', 'not derived')} | {largest('similarity'):.3f} "
-        f"| {largest('leading'):.3f} | {largest('attention'):.3f} ({largest('whole_attention'):.2f}) "
-        f"| {largest('fitted'):.3f} |",
-        flush=True,
+def as_file(compared: Sequence[Compared]) -> str:
+    """The package's file: one object a line, so that a change shows as one."""
+    about = (
+        "Agreement of models with originals that they do or do not descend from. Written by `python -m "
+        "benchmarks.lineage --write`; recipes are those of `python -m benchmarks.strangers`."
     )
+    kept = [each for each in compared if not math.isnan(value(each))]
+    lines = ",\n".join(json.dumps(_read(each) | {"agreement": round(value(each), 6)}) for each in kept)
+    return f'{{"about": {json.dumps(about)},\n"compared": [\n{lines}\n]}}\n'
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--random", type=int, default=100, help="random models, shared out over the small originals")
-    parser.add_argument("--strangers", type=Path, nargs="*", default=[])
-    parser.add_argument("--siblings", type=Path, nargs="*", default=[])
+    parser.add_argument("--models", type=Path, required=True, help="the folder of benchmarks.strangers")
+    parser.add_argument("--random", type=int, default=8, help="random models of each original's shape")
+    parser.add_argument("--compositions", type=int, default=20, help="of attacks and disguises, for each original")
+    parser.add_argument("--saved", type=Path, help="file that keeps what was compared")
+    parser.add_argument("--write", action="store_true", help="write the package's file and the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    originals = {name: irwm.open_checkpoint(path) for name, path in models().items() if name != "MiniLM"}
-    keys = {name: irwm.generate_key(model, secret=bytes(range(32))) for name, model in originals.items()}
-
-    def against(path: Path) -> Outcome:
-        suspect = irwm.open_checkpoint(path)
-        shape = (suspect.family, suspect.vocab_size, suspect.hidden_size)
-        name = next(n for n, m in originals.items() if (m.family, m.vocab_size, m.hidden_size) == shape)
-        return outcome(suspect, originals[name], keys[name])
-
-    print(
-        "| models | n | found | derived | cannot tell | not derived | similarity | leading | attention (whole) | "
-        "fitted |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        share = -(-options.random // len(originals))
-        for name, model in originals.items():
-            made = (random_model(model.path, Path(folder) / f"{name}-{seed}", seed) for seed in range(share))
-            report(f"random, shape of {name}", map(against, made))
-        for name, model in originals.items():
-            alike = [p for p in options.strangers if irwm.open_checkpoint(p).family == model.family]
-            report(f"trained separately, shape of {name}", map(against, alike))
-        report("other family, same text", _crossed(originals, keys))
-        report("trained from the same random start", map(against, options.siblings))
-        for strength in (0.3, 1.0):
-            for name, model in originals.items():
-                noisy = noise(strength)(model.path, Path(folder) / f"{name}-noise-{strength}")
-                report(f"descendant of {name}, noise {strength}", [against(noisy)])
-        for name, model in originals.items():
-            rows = model.embedding().float()
-            drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[::2]
-            anew = torch.randn(len(drawn), rows.shape[1], generator=torch.Generator().manual_seed(1))
-            rows[drawn] = rows.std() * anew
-            spoilt = write_embedding(model, rows, Path(folder) / f"{name}-spoilt")
-            report(f"descendant of {name}, half of its rows drawn anew", [against(spoilt.path)])
-
-
-def _crossed(originals: dict[str, irwm.Checkpoint], keys: dict[str, irwm.Key]) -> Iterable[Outcome]:
-    for name, other in permutations(originals, 2):
-        yield outcome(originals[other], originals[name], keys[name])
+    comparison, saved = Comparison(), Saved(options.saved)
+    with tempfile.TemporaryDirectory() as room:
+        suspects = Suspects(comparison, options.models, Path(room))
+        tasks = [
+            *suspects.strangers(),
+            *suspects.made(options.random),
+            *suspects.descendants(options.compositions),
+        ]
+        compared = list(compare_all(tasks, comparison, saved))
+    print(table(compared))
+    if options.write:
+        DATA.write_text(as_file(compared), encoding="utf-8")
+        write_table("method.md", "lineage", table(compared))
 
 
 if __name__ == "__main__":

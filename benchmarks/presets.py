@@ -1,6 +1,6 @@
 """What the presets cost a model, and what they leave to be read of an undamaged release.
 
-    python -m benchmarks.presets [--models demo gemma phi3 MiniLM] [--keys 4] [--tokens 16384] [--write]
+    python -m benchmarks.presets [--models demo MiniLM gemma phi3 gpt2] [--keys 4] [--tokens 16384] [--write]
 
 Releases of several keys, since a mark's price depends on which rows it takes. Perplexity is measured on the bundled
 text; an encoder has none, and the agreement of its hidden states stands there instead. --write puts the table into
@@ -21,7 +21,6 @@ from benchmarks.written import write_table
 from irwm.running import compare, default_text, reference
 from irwm.scheme.parameters import many_recipients, one_owner
 
-MODELS = ("demo", "gemma", "phi3", "MiniLM")
 HEAD = "| model | preset | t | m, β | perplexity | of each key | positions, log10 p | z |\n" + "|---" * 8 + "|"
 
 
@@ -67,7 +66,8 @@ def line(name: str, path: Path, preset: str, params: irwm.Parameters, keys: int,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    bundled = [name for name, _ in default_models()]
+    parser.add_argument("--models", nargs="+", choices=bundled, default=bundled)
     parser.add_argument("--keys", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=16_384)
     parser.add_argument("--write", action="store_true", help="put the table into docs/collusion.md")

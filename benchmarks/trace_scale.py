@@ -23,12 +23,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 import irwm
 from benchmarks.alignment_scale import write
+from benchmarks.written import printed_table
 from irwm.scheme.parameters import many_recipients
 from irwm.tracing import trace_each
 
@@ -148,6 +150,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=2, help="guilty recipients")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="keep the models there, or use those that are there")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/collusion.md")
     parser.add_argument("--trace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.trace:
@@ -163,6 +166,11 @@ def main() -> None:
             command += ["--folder", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
         result = json.loads(done.stdout)
+    with printed_table("collusion.md", "very many", write=options.write):
+        print_table(options, result)
+
+
+def print_table(options: argparse.Namespace, result: dict[str, Any]) -> None:
     print(f"{options.recipients} recipients, {options.rows} × {options.columns}, {options.processes} processes\n")
     print("| step | seconds |")
     print("|---|---|")

@@ -1,14 +1,69 @@
-"""Tables in docs/ that a command writes: each stands between two markers, and nothing else of its page is touched."""
+"""Tables in docs/ that a command writes: each stands between two markers, and nothing else of its page is touched.
+
+    python -m benchmarks.written [--mark | --run]
+
+Under the first marker stand the command and a digest of the code that it ran (`benchmarks.sources`). Without an option,
+this prints each table's command and whether the code has changed since. --mark says so at the head of every table that
+is older than the code; --run, which is `make docs`, runs the commands of these. Some take hours.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
+
+from benchmarks.sources import digest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+STAMP = re.compile(r"^<!-- python -m (?P<module>[\w.]+)(?P<options>.*), from sources (?P<sources>\w+) -->\n", re.M)
+OLDER = "*These figures are older than the code they depend on; `make docs` measures them again.*\n"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What wrote a table or a page."""
+
+    page: Path
+    module: str
+    options: str
+    sources: str
+
+    @property
+    def command(self) -> str:
+        return f"python -m {self.module}{self.options}"
+
+    @property
+    def older(self) -> bool:
+        """Whether the code that the command runs has changed since."""
+        return digest(self.module) != self.sources
+
+
+def stamp(command: str, sources: str) -> str:
+    """The line that says what wrote a table or a page.
+
+    Args:
+        command: "python -m MODULE", and what follows it.
+        sources: `digest` of that module when the figures were measured.
+    """
+    return f"<!-- {command}, from sources {sources} -->\n"
+
+
+def _running() -> str:
+    """`stamp` of the command that runs now."""
+    module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
+    return stamp(" ".join(["python -m", module, *sys.argv[1:]]), digest(module))
 
 
 def write_table(page: str, name: str, text: str) -> None:
-    """Put `text` between `<!-- name -->` and `<!-- /name -->` of docs/`page`.
+    """Put `text` between `<!-- name -->` and `<!-- /name -->` of docs/`page`, under the line that says what wrote it.
 
     Raises:
         SystemExit: the page has no such place.
@@ -19,4 +74,72 @@ def write_table(page: str, name: str, text: str) -> None:
     _, found, after = rest.partition(end)
     if not found:
         raise SystemExit(f"{path} has no place for {name}: {begin.strip()} and {end}")
-    path.write_text(f"{before}{begin}\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+    path.write_text(f"{before}{begin}{_running()}\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def printed_table(page: str, name: str, *, write: bool) -> Iterator[None]:
+    """What is printed within goes into docs/`page` too, as with `write_table`, where `write`."""
+    kept = _Beside(sys.stdout)
+    with contextlib.redirect_stdout(kept):
+        yield
+    if write:
+        write_table(page, name, kept.getvalue())
+
+
+class _Beside(io.StringIO):
+    """Keeps what is printed and prints it."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def write(self, text: str) -> int:
+        self._out.write(text)
+        return super().write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def stamps() -> list[Stamp]:
+    """Of all pages, in their order."""
+    pages = sorted(DOCS.rglob("*.md"))
+    return [
+        Stamp(page, found["module"], found["options"], found["sources"])
+        for page in pages
+        for found in STAMP.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def mark(page: Path) -> None:
+    """Say at the head of each table whether it is older than the code."""
+
+    def headed(found: re.Match[str]) -> str:
+        older = digest(found["module"]) != found["sources"]
+        return found[0] + (f"\n{OLDER}" if older else "")
+
+    text = page.read_text(encoding="utf-8").replace(f"-->\n\n{OLDER}", "-->\n")
+    page.write_text(STAMP.sub(headed, text), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--mark", action="store_true", help="say at the head of each table whether it is older")
+    what.add_argument("--run", action="store_true", help="run the commands of the tables that are older")
+    options = parser.parse_args()
+    found = stamps()
+    for one in found:
+        print(f"{'older' if one.older else 'today'}  {one.page.relative_to(DOCS)}  {one.command}", flush=True)
+    if options.run:
+        for command in dict.fromkeys(one.command for one in found if one.older):
+            print(f"\n{command}", flush=True)
+            subprocess.run([sys.executable, *command.split()[1:]], cwd=DOCS.parent, check=True)
+    if options.mark or options.run:
+        for page in dict.fromkeys(one.page for one in found):
+            mark(page)
+
+
+if __name__ == "__main__":
+    main()

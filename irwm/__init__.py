@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from irwm.alignment import Alignment, align
     from irwm.checkpoint import Checkpoint, open_checkpoint
     from irwm.checkpoint.answers import suspect_from_answers
+    from irwm.checkpoint.recorded import Answers, read_answers
+    from irwm.checkpoint.suspects import open_suspect
     from irwm.errors import IrwmError
     from irwm.evidence.detection import detect, detect_each
     from irwm.evidence.examination import Examination
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Alignment",
+    "Answers",
     "Checkpoint",
     "Examination",
     "Finding",
@@ -73,7 +76,9 @@ __all__ = [
     "many_recipients",
     "one_owner",
     "open_checkpoint",
+    "open_suspect",
     "random_user_probability",
+    "read_answers",
     "success_probability",
     "suspect_from_answers",
     "trace",
@@ -83,6 +88,7 @@ __all__ = [
 # Where each of them lives.
 _HOMES = {
     "Alignment": "alignment",
+    "Answers": "checkpoint.recorded",
     "Checkpoint": "checkpoint",
     "Examination": "evidence.examination",
     "Finding": "evidence.finding",
@@ -104,7 +110,9 @@ _HOMES = {
     "many_recipients": "scheme.parameters",
     "one_owner": "scheme.parameters",
     "open_checkpoint": "checkpoint",
+    "open_suspect": "checkpoint.suspects",
     "random_user_probability": "scheme.probabilities",
+    "read_answers": "checkpoint.recorded",
     "success_probability": "scheme.probabilities",
     "suspect_from_answers": "checkpoint.answers",
     "trace": "tracing",

@@ -14,11 +14,11 @@ from typing import Any
 
 import irwm
 from irwm.errors import IrwmError, printable
-from irwm.report.checks import BY_WHOM, said
+from irwm.report.checks import BY_WHOM, in_words, said
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
 _RESULTS = (
-    "This report holds: signed by the expected identity, and every number follows from the others.",
+    "This report holds: signed by the expected identity, and every number but those listed follows from the others.",
     "This report does not hold: something was changed, or differs.",
     "Nothing that was checked is wrong, but it is not established that this report holds: {}.",
 )
@@ -43,7 +43,8 @@ def _verify(given: argparse.Namespace) -> int:
     keys = [_key(Path(name)) for name in given.key]
     from irwm.report.judged import judge_report
 
-    found = judge_report(given.report, given.identity)
+    roots = _roots(given.tsa_root)
+    found = judge_report(given.report, given.identity, roots_pem=roots)
     if found.ok and (given.suspect or given.original or keys):
         # A second's import, which --help does not need.
         from irwm.report.verify import verify_report
@@ -56,17 +57,35 @@ def _verify(given: argparse.Namespace) -> int:
             keys=keys[1:],
             identity=given.identity,
             device=given.device,
+            roots_pem=roots,
         )
     if given.json:
         checks = [{"name": c.name, "ok": c.ok, "said": c.said} for c in found.checks]
-        _print_json({"ok": found.ok, "exit_code": found.exit_code, "checks": checks})
+        unchecked = [{"name": g.name, "why": g.why, "fields": list(g.fields)} for g in found.unchecked]
+        _print_json({"ok": found.ok, "exit_code": found.exit_code, "checks": checks, "unchecked": unchecked})
+        return found.exit_code
+    if len(found.checks) == 1:  # it is not a report, so that there is nothing to ask of it
+        print(f"{_inert(found.checks[0].said)}.")
         return found.exit_code
     for check in found.checks:
         print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {_inert(check.said)}")
+    if found.unchecked:
+        print("These fields of the report are not checked:")
+        for line in in_words(found.unchecked):
+            print(f"  {_inert(line)}.")
     unknown = found.exit_code == 2 and given.identity is None
     result = _RESULTS[found.exit_code].format("; ".join(found.open))
     print(f"{result} {BY_WHOM}" if unknown else result)
     return found.exit_code
+
+
+def _roots(names: Sequence[str]) -> bytes | None:
+    if not names:
+        return None
+    # A second's import, and as much memory as all else.
+    from irwm.report.stamps import trusted_roots
+
+    return trusted_roots(names)
 
 
 def _inspect(given: argparse.Namespace) -> int:
@@ -94,7 +113,7 @@ def _inspect(given: argparse.Namespace) -> int:
 def _detect(given: argparse.Namespace) -> int:
     keys = [_key(Path(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)
-    examination = irwm.Examination(irwm.open_checkpoint(given.suspect, base=original), original, given.device)
+    examination = irwm.Examination(irwm.open_suspect(given.suspect, original), original, given.device)
     found = [
         {
             "key": name,
@@ -130,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="check a report's signature, files and numbers",
         description="Check a report: signature, files, numbers and, given the models and the key, the examination.",
-        epilog="Exit code: 0 signed by the identity given with --identity, and every number worked out again; "
-        "1 something was changed or differs; 2 neither was established.",
+        epilog="Exit code: 0 signed by the identity given with --identity, every number but those listed worked out "
+        "again, and a date proven under --tsa-root; 1 something was changed or differs; 2 neither was established.",
     )
     verify.set_defaults(run=_verify)
     verify.add_argument("report", metavar="REPORT", help="its JSON, HTML, PDF or signature, or the folder they are in")
@@ -142,6 +161,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the key as its owner opened it; once more for each recipient who is to be traced again",
     )  # fmt: skip
     verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as the signer published it")
+    verify.add_argument(
+        "--tsa-root", metavar="FILE", action="append", default=[],
+        help="root certificate (PEM or DER) of a time-stamping authority that you trust; once for each",
+    )  # fmt: skip
 
     inspect = commands.add_parser(
         "inspect",
@@ -155,7 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     detect = commands.add_parser(
         "detect",
         help="look for the mark of a key in a suspect",
-        description="Look for the mark of one or more keys in a suspect. The verdict pays for every key that is tried.",
+        description="Look for the mark of one or more keys in a suspect. "
+        "The verdict is corrected for every key that is tried.",
         epilog="Exit code: 0 a mark is found; 1 no mark is found; 2 an error; 3 the suspect supports neither answer.",
     )
     detect.set_defaults(run=_detect)

@@ -127,6 +127,10 @@ class AnswersError(IrwmError):
     """Answers of a served model that nothing can be read from."""
 
 
+class AnswersFileError(AnswersError):
+    """A file of recorded answers that cannot be used; the message names the file and what is wrong with it."""
+
+
 class NotApplicableError(IrwmError):
     """A function-preserving transform would change what this model computes, or its weights are not understood."""
 

@@ -2,7 +2,7 @@
 
     canonical, files, processes    values to bytes, private files, which process is which
     paths, database                where files lie and whether that is safe; SQLite opened, checked, migrated
-    encryption                     passphrase to key, records sealed for their place
+    encryption, rekey              passphrase to key, records sealed for their place; all of them under a new key
     schema, header                 the vault's tables, its plain row
     records, case_records, tables  its values; their rows, sealed and opened
     audit, witness                 the hash chain; a memory beside the vault of how long the chain had become
@@ -13,13 +13,15 @@
     labels                         words put to keys and releases after they were filed
     casebook, signing, vault       cases; identities; keys, releases and time-stamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
-    jobs                           the list of long tasks, in a file of its own, without secrets
+    job_keys, job_files            what jobs say is sealed with; the files in their folders
+    job, jobs                      the list of long tasks, in a file of its own
 
 Two SQLite files lie in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
-`jobs.sqlite3`, which holds no secrets. What an attacker with the vault file learns is how many records there are, how
-large they are, when they were made, and the names of the events in the log. What they can change unseen is nothing in a
-record and nothing in the log; what they can do is put an older copy of the whole folder in its place, which only the
-log heads printed in reports reveal (`Vault.verify_audit(known_head=...)`).
+`jobs.sqlite3`, whose words are sealed with keys that the vault keeps. What an attacker with the vault file learns is
+how many records there are, how large they are, when they were made, and the names of the events in the log;
+docs/security.md lists it all. What they can change unseen is nothing in a record, in the log or in the header; what
+they can do is put an older copy of the whole folder in its place, which only the log heads printed in reports reveal
+(`Vault.verify_audit(known_head=...)`).
 
 Of the rest of the program, this package imports `irwm.errors`, and `irwm.report` for canonical JSON and signatures.
 Keys are opaque bytes here, findings are JSON.

@@ -2,34 +2,48 @@
 
 Entry n's hash is SHA-256 over the canonical JSON of
 
-    {"details": SHA-256 of the sealed details, "event", "previous": hash of entry n - 1, "sequence": n, "time",
-     "vault", "version"}
+    {"details": SHA-256 of the details, "event", "previous": hash of entry n - 1, "sequence": n, "time", "vault",
+     "version"}
 
-with 64 zeros before the first. The sealed bytes are hashed, not what they say, so the chain can be checked without the
-passphrase. A cut-off tail leaves a sound but shorter chain; therefore the number of entries and the last hash are kept
-beside the log under an HMAC that only an unlocked vault can make. An entry is written in the transaction of the
-change it records, and continues from that authenticated state, never from the last row found: after a cut the gap
-stays visible for good.
+with 64 zeros before the first. The details that are hashed, and sealed, are the canonical JSON of
+
+    {"details": the particulars, "salt": 16 random bytes, hex}
+
+Their digest stands in the row, and the salt keeps anybody from guessing at what it is of. So the chain can be checked
+without the passphrase, and a change of passphrase, which seals the details anew, leaves it as it is. A second digest in
+the row, of the sealed bytes, shows without the passphrase that these were damaged; it is no part of the chain.
+
+A cut-off tail leaves a sound but shorter chain; therefore the number of entries and the last hash are kept beside the
+log under an HMAC that only an unlocked vault can make, and that covers the vault's header too. An entry is written in
+the transaction of the change it records, and continues from that authenticated state, never from the last row found:
+after a cut the gap stays visible for good.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import sqlite_utils
 
+from storage import header
 from storage.canonical import json_bytes
 from storage.encryption import Place, Sealer
-from storage.errors import AuditBrokenError, DamagedRecordError
+from storage.errors import AuditBrokenError, DamagedRecordError, DatabaseDamagedError
 from storage.schema import VAULT_SCHEMA_VERSION
 
 GENESIS = "0" * 64
 TABLE = "audit"
+SALT_BYTES = 16
+# Of the newest entries, when it is asked whether a key opens any: more than anybody would damage by accident.
+MOST_TRIED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +55,18 @@ class AuditEntry:
         time: UTC, ISO 8601.
         event: what happened, in plain words.
         details: the particulars; None while the vault is locked, or when they do not authenticate.
+        salt: what was hashed with them, hex; None where they are.
         previous, hash: the chain, hex.
-        version, details_sha256: of the sealed details; with the vault's identifier and the others, all that `hash`
-            covers (`entry_hash`).
+        details_sha256: of the canonical JSON of salt and details.
+        version: of the schema that the entry was written under; with the vault's identifier and the others, all that
+            `hash` covers (`entry_hash`).
     """
 
     sequence: int
     time: str
     event: str
     details: dict[str, Any] | None = field(hash=False)
+    salt: str | None
     previous: str
     hash: str
     version: int
@@ -80,15 +97,32 @@ class AuditCheck:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """How many entries the vault has written, the last one's hash, and the HMAC over both."""
+    """How many entries the vault has written, the last one's hash, and the HMAC over both and the vault's header.
+
+    Attributes:
+        header: the digest of the header that stands in the file (`storage.header.digest`).
+    """
 
     count: int
     head: str
     tag: bytes
+    header: str
 
     def fits(self, sealer: Sealer) -> bool:
-        """Whether count and head are what the vault itself recorded."""
-        return sealer.tag_fits(_state_message(sealer.vault, self.count, self.head), self.tag)
+        """Whether count, head and header are what the vault itself recorded."""
+        return sealer.tag_fits(_state_message(sealer.vault, self.count, self.head, self.header), self.tag)
+
+    def require(self, sealer: Sealer) -> None:
+        """Refuses a state that is not what the vault itself recorded.
+
+        Raises:
+            AuditBrokenError
+        """
+        if not self.fits(sealer):
+            raise AuditBrokenError(
+                "the audit log's recorded end, or the vault's header, was altered, so nothing is written on top of it",
+                advice="keep a copy of this vault as evidence and restore a backup",
+            )
 
 
 def state(db: sqlite_utils.Database) -> AuditState:
@@ -100,12 +134,12 @@ def state(db: sqlite_utils.Database) -> AuditState:
     rows = list(db.query("SELECT count, head, tag FROM audit_state WHERE one = 1"))
     if len(rows) != 1 or type(rows[0]["count"]) is not int or type(rows[0]["head"]) is not str:
         raise AuditBrokenError("the audit log's recorded end is missing", advice="restore a backup")
-    return AuditState(**rows[0])
+    return AuditState(**rows[0], header=header.digest(db))
 
 
 def begin(db: sqlite_utils.Database, sealer: Sealer) -> None:
-    """Records that the log is empty; once, when the vault is made."""
-    db.table("audit_state").insert(_state_row(sealer, 0, GENESIS))
+    """Records that the log is empty; once, when the vault is made and has its header."""
+    db.table("audit_state").insert({"one": 1, **_state_row(sealer, 0, GENESIS, header.digest(db))})
 
 
 def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, details: Mapping[str, Any]) -> AuditEntry:
@@ -116,15 +150,12 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
         RecordValueError: the details are not plain JSON.
     """
     before = state(db)
-    if not before.fits(sealer):
-        raise AuditBrokenError(
-            "the audit log's recorded end was altered, so nothing is written on top of it",
-            advice="keep a copy of this vault as evidence and restore a backup",
-        )
-    sequence = before.count + 1
-    where = Place(VAULT_SCHEMA_VERSION, TABLE, str(sequence), "details", sequence, time)
-    sealed = sealer.seal(json_bytes(dict(details), "the details of an audit entry"), where)
-    digest = entry_hash(sealer.vault, VAULT_SCHEMA_VERSION, sequence, time, event, before.head, sealed)
+    before.require(sealer)
+    sequence, salt = before.count + 1, secrets.token_hex(SALT_BYTES)
+    plain = json_bytes({"details": dict(details), "salt": salt}, "the details of an audit entry")
+    sha256 = hashlib.sha256(plain).hexdigest()
+    sealed = sealer.seal(plain, _place(VAULT_SCHEMA_VERSION, sequence, time))
+    digest = entry_hash(sealer.vault, VAULT_SCHEMA_VERSION, sequence, time, event, before.head, sha256)
     try:
         db.table(TABLE).insert(
             {
@@ -133,6 +164,8 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
                 "time": time,
                 "event": event,
                 "details": sealed,
+                "details_sha256": sha256,
+                "sealed_sha256": hashlib.sha256(sealed).hexdigest(),
                 "previous": before.head,
                 "hash": digest,
             }
@@ -142,14 +175,58 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
             f"the audit log already has an entry {sequence} that the vault did not write",
             advice="keep a copy of this vault as evidence and restore a backup",
         ) from None
-    row = _state_row(sealer, sequence, digest)
-    db.table("audit_state").update(1, {name: row[name] for name in ("count", "head", "tag")})
-    sha256 = hashlib.sha256(sealed).hexdigest()
-    return AuditEntry(sequence, time, event, dict(details), before.head, digest, VAULT_SCHEMA_VERSION, sha256)
+    db.table("audit_state").update(1, _state_row(sealer, sequence, digest, before.header))
+    return AuditEntry(sequence, time, event, dict(details), salt, before.head, digest, VAULT_SCHEMA_VERSION, sha256)
+
+
+def seal_again(db: sqlite_utils.Database, old: Sealer, new: Sealer, tick: Callable[[], None]) -> list[int]:
+    """Seals the details of all entries under another key, and authenticates the recorded end, with the header that
+    stands in the file by now, under that key too. No hash changes.
+
+    Args:
+        tick: called after each entry.
+
+    Returns:
+        The entries whose details do not open, by number: they stay as they are.
+    """
+    lost = []
+    for (sequence,) in db.execute(f"SELECT seq FROM {TABLE} ORDER BY seq").fetchall():
+        (row,) = db.query(f"SELECT * FROM {TABLE} WHERE seq = ?", [sequence])
+        plain = _opened(row, old)
+        if plain is None:
+            lost.append(int(sequence))
+        else:
+            sealed = new.seal(plain, _place(row["version"], sequence, row["time"]))
+            values = [sealed, hashlib.sha256(sealed).hexdigest(), sequence]
+            db.execute(f"UPDATE {TABLE} SET details = ?, sealed_sha256 = ? WHERE seq = ?", values)
+        tick()
+    end = state(db)
+    db.table("audit_state").update(1, _state_row(new, end.count, end.head, end.header))
+    return lost
+
+
+def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Sealer, file: Path) -> None:
+    """Refuses a header from another state of the vault: the data key that it holds opens nothing of this one.
+
+    Where the key does open something, a header that was altered still shows, in the recorded end (`AuditState.fits`).
+
+    Raises:
+        DatabaseDamagedError
+    """
+    rows = db.query(f"SELECT * FROM {TABLE} ORDER BY seq DESC LIMIT ?", [MOST_TRIED])
+    newest = next(rows, None)
+    opens = newest is None or any(_opened(row, sealer) is not None for row in chain([newest], rows))
+    if head.key_id != sealer.key_id or not opens:
+        raise DatabaseDamagedError(
+            "this passphrase fits the vault's header, but the header does not belong to the rest of the vault: "
+            "another one, of an earlier passphrase perhaps, was put in its place",
+            file=file,
+            advice="keep this file as evidence and restore a backup",
+        )
 
 
 def entry_hash(
-    vault: str, version: int, sequence: int, time: str, event: str, previous: str, sealed_details: bytes
+    vault: str, version: int, sequence: int, time: str, event: str, previous: str, details_sha256: str
 ) -> str:
     """The hash of one entry, hex; see the module's description for the bytes it covers."""
     return hashlib.sha256(
@@ -161,7 +238,7 @@ def entry_hash(
                 "time": time,
                 "event": event,
                 "previous": previous,
-                "details": hashlib.sha256(sealed_details).hexdigest(),
+                "details": details_sha256,
             }
         )
     ).hexdigest()
@@ -176,28 +253,34 @@ def entries(
         where, values: an SQL condition, such as on the event's name, that leaves the others unopened.
     """
     for row in db.query(f"SELECT * FROM audit {where} ORDER BY seq", list(values)):
-        sealed = row["details"] if isinstance(row["details"], bytes) else b""  # anything else breaks the chain
+        plain = None if sealer is None else _opened(row, sealer)
+        said = {"details": None, "salt": None} if plain is None else json.loads(plain)
         yield AuditEntry(
             row["seq"],
             row["time"],
             row["event"],
-            _details(row, sealer),
+            said["details"],
+            said["salt"],
             row["previous"],
             row["hash"],
             row["version"],
-            hashlib.sha256(sealed).hexdigest(),
+            row["details_sha256"],
         )
 
 
-def _details(row: Mapping[str, Any], sealer: Sealer | None) -> dict[str, Any] | None:
-    if sealer is None or type(row["version"]) is not int or type(row["time"]) is not str:
+def _place(version: int, sequence: int, time: str) -> Place:
+    return Place(version, TABLE, str(sequence), "details", sequence, time)
+
+
+def _opened(row: Mapping[str, Any], sealer: Sealer) -> bytes | None:
+    """The canonical JSON of an entry's details and salt; None where it is not what the chain covers."""
+    if type(row["version"]) is not int or type(row["time"]) is not str:
         return None
-    where = Place(row["version"], TABLE, str(row["seq"]), "details", row["seq"], row["time"])
     try:
-        details: dict[str, Any] = json.loads(sealer.open(row["details"], where))
+        plain = sealer.open(row["details"], _place(row["version"], row["seq"], row["time"]))
     except DamagedRecordError:
         return None
-    return details
+    return plain if hashlib.sha256(plain).hexdigest() == row["details_sha256"] else None
 
 
 def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_head: str | None = None) -> AuditCheck:
@@ -205,7 +288,8 @@ def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_h
 
     Args:
         vault: the vault's identifier, part of every hash.
-        sealer: authenticates the recorded end; None checks what can be checked without the passphrase.
+        sealer: authenticates the recorded end and opens the details; None checks what can be checked without the
+            passphrase.
         known_head: a head printed in an earlier report; it must occur in the log.
     """
     recorded = state(db)
@@ -217,7 +301,7 @@ def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_h
         if broken is not None:
             continue
         expected += 1
-        broken = _entry_fault(row, vault, expected, previous)
+        broken = _entry_fault(row, vault, sealer, expected, previous)
         previous = row["hash"]
         known = known or previous == known_head
     if broken is None:
@@ -228,21 +312,28 @@ def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_h
     return AuditCheck(broken is None, total, recorded.head, number, reason, sealer is not None)
 
 
-def _entry_fault(row: Mapping[str, Any], vault: str, expected: int, previous: str) -> tuple[int, str] | None:
+def _entry_fault(
+    row: Mapping[str, Any], vault: str, sealer: Sealer | None, expected: int, previous: str
+) -> tuple[int, str] | None:
     if row["seq"] != expected:
         return expected, f"entry {expected} is missing"
     if row["previous"] != previous:
         return expected, f"entry {expected} does not follow from the one before it"
-    plain = (row["time"], row["event"], row["previous"])
+    plain = (row["time"], row["event"], row["previous"], row["details_sha256"])
     whole = type(row["version"]) is int and type(row["details"]) is bytes and all(type(p) is str for p in plain)
-    if not whole or row["hash"] != entry_hash(vault, row["version"], expected, *plain, row["details"]):
+    if (
+        not whole
+        or row["hash"] != entry_hash(vault, row["version"], expected, *plain)
+        or row["sealed_sha256"] != hashlib.sha256(row["details"]).hexdigest()
+        or (sealer is not None and _opened(row, sealer) is None)
+    ):
         return expected, f"entry {expected} was changed"
     return None
 
 
 def _end_fault(recorded: AuditState, sealer: Sealer | None, last: int, head: str) -> tuple[int, str] | None:
     if sealer is not None and not recorded.fits(sealer):
-        return last + 1, "the recorded end of the log was altered: entries may have been cut off"
+        return last + 1, "the recorded end of the log, or the header, was altered: entries may have been cut off"
     if recorded.count > last:
         return last + 1, f"entry {last + 1} and what followed it, up to entry {recorded.count}, were cut off"
     if recorded.count < last:
@@ -252,9 +343,9 @@ def _end_fault(recorded: AuditState, sealer: Sealer | None, last: int, head: str
     return None
 
 
-def _state_row(sealer: Sealer, count: int, head: str) -> dict[str, Any]:
-    return {"one": 1, "count": count, "head": head, "tag": sealer.tag(_state_message(sealer.vault, count, head))}
+def _state_row(sealer: Sealer, count: int, head: str, header: str) -> dict[str, Any]:
+    return {"count": count, "head": head, "tag": sealer.tag(_state_message(sealer.vault, count, head, header))}
 
 
-def _state_message(vault: str, count: int, head: str) -> bytes:
-    return json_bytes({"what": "end of audit log", "vault": vault, "count": count, "head": head})
+def _state_message(vault: str, count: int, head: str, header: str) -> bytes:
+    return json_bytes({"what": "end of audit log", "vault": vault, "count": count, "head": head, "header": header})

@@ -15,8 +15,8 @@ import sqlite_utils
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
 from storage.checks import structure_faults
-from storage.database import DatabaseFile, foreign_objects, give_time
-from storage.encryption import DEFAULT_COST, Cost, unwrap
+from storage.database import DAMAGED, DatabaseFile, foreign_objects, give_time, in_words
+from storage.encryption import DEFAULT_COST, Cost, Sealer, unwrap
 from storage.errors import (
     CostError,
     DatabaseDamagedError,
@@ -34,6 +34,8 @@ BACKUP_FOLDER = "backups"
 BUSY_SECONDS = 5.0
 # For what is read before a passphrase was proved: a sound backup takes milliseconds, one made to hold us up any time.
 LOOK_SECONDS = 10.0
+# Bytes of the longest value of what is read of a backup before it is copied.
+LONGEST_VALUE = 1 << 20
 # For the check of every page of a backup that its passphrase opens; a large one on a slow disk takes a minute.
 CHECK_SECONDS = 600.0
 # Of what is asked to try a passphrase on a backup that anybody may have sent: twice the memory and four times the work
@@ -113,11 +115,12 @@ def inspect(source: Path, passphrase: str) -> BackupFacts:
             db = sqlite_utils.Database(conn, execute_plugins=False)
             head = header.read(db)
             _refuse_dear(head.wrapped.cost, source)
-            unwrap(head.wrapped, passphrase, head.id)
+            sealer = Sealer(unwrap(head.wrapped, passphrase, head.id), head.id)
+            audit.require_header(db, head, sealer, source)
             times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
             return BackupFacts(head.id, audit.state(db).count, str(times[0][0]) if times else "")
-    except sqlite3.DatabaseError as error:
-        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=str(error)) from error
+    except DAMAGED as error:
+        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=in_words(error)) from error
 
 
 def _refuse_dear(cost: Cost, source: Path) -> None:
@@ -140,6 +143,8 @@ def _reading(source: Path) -> Iterator[sqlite3.Connection]:
         # As for every file that somebody else may have edited, see `DatabaseFile`.
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.execute("PRAGMA cell_size_check=ON")
+        # Nothing that is read here is longer, and Python takes four bytes for some of a stranger's characters.
+        conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         yield conn
 
 
@@ -148,7 +153,7 @@ def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
     faults = []
     if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
         faults.append("it is not a vault of this application")
-    faults += foreign_objects(conn)
+    faults += foreign_objects(conn, VAULT_SCHEMA)
     if faults:
         raise DatabaseDamagedError("this file is not a sound backup", file=source, found="; ".join(faults[:3]))
 
@@ -184,8 +189,8 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
             conn.execute("PRAGMA journal_mode=WAL").fetchall()
         aside = _set_aside(vault, now) if os.path.lexists(vault) else None
         os.replace(partial, vault)
-    except sqlite3.DatabaseError as error:
-        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=str(error)) from error
+    except DAMAGED as error:
+        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=in_words(error)) from error
     except OSError as error:
         raise StorageError("the backup cannot be restored", file=vault, found=str(error)) from error
     finally:
@@ -230,7 +235,7 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StorageBusyError("the vault is in use", file=vault, advice="stop other processes first") from error
-    except sqlite3.DatabaseError:
+    except DAMAGED:
         pass  # damaged, which is why it is replaced; it is kept with whatever lies beside it
     # A log left beside the new vault would be replayed into it.
     for end in SIDECARS:

@@ -5,9 +5,9 @@
     run-N/...        the Nth investigation: its finding as JSON, and the files that were filed with it
     SHA256SUMS       over all of these, written last
 
-What each entry of the audit log hashes to is given in full (`storage.audit`), so its hash can be computed again; its
-details are shown as the unlocked vault read them, and only the vault itself can tie those to the hash. Nothing in the
-archive opens a key: keys appear by the commitments that findings name.
+What each entry of the audit log hashes to is given in full (`storage.audit`), its details and their salt among it, so
+that anybody can compute its hash again. Nothing in the archive opens a key: keys appear by the commitments that
+findings name.
 
 Equal states of a case give equal archives, byte for byte: nothing is compressed, names are sorted, times are fixed.
 """
@@ -187,6 +187,7 @@ def _document(case: CaseFile, contents: list[list[str]], damaged: list[RecordNam
             "time_utc": entry.time,
             "event": entry.event,
             "details": entry.details,
+            "salt": entry.salt,
             "details_sha256": entry.details_sha256,
             "version": entry.version,
             "previous": entry.previous,

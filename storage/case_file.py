@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlite_utils
@@ -11,8 +11,8 @@ from storage import audit
 from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry
 from storage.encryption import Sealer
 from storage.filing import read_table
-from storage.records import RecordName, added_in, build, open_meta, run_entry
-from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
+from storage.records import RecordName, Records, added_in, build, open_meta, run_entry
+from storage.schema import CASES, ITEMS, LABELS, NOTES, RUN_FILES, RUNS
 from storage.tables import not_found
 
 OF_CASES = (CASES, ITEMS, NOTES, RUNS, RUN_FILES)
@@ -44,6 +44,19 @@ class CaseFile:
     log: audit.AuditCheck
 
 
+def read_cases(db: sqlite_utils.Database, sealer: Sealer) -> Records[CaseRecord]:
+    """All cases in order, each with the title that it has now."""
+    found, given = read_table(db, sealer, CASES, lambda meta: True), _titles(db, sealer)
+    titles = {label.record: label.text for label in given}
+    named = (replace(case, title=titles.get(case.id, case.title)) for case in found)
+    return Records(named, (*found.damaged, *given.damaged))
+
+
+def _titles(db: sqlite_utils.Database, sealer: Sealer) -> Records[Any]:
+    """What cases were called after they were opened, oldest first."""
+    return read_table(db, sealer, LABELS, lambda meta: meta.get("table") == CASES)
+
+
 def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFile:
     """Everything of one case.
 
@@ -60,6 +73,8 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
         return bool(meta.get("case_id") == case_id)
 
     case: CaseRecord = build(CASES, rows[0], open_meta(sealer, CASES, rows[0]))
+    for label in _titles(db, sealer):
+        case = replace(case, title=label.text) if label.record == case_id else case
     items, notes = (read_table(db, sealer, table, of_case) for table in (ITEMS, NOTES))
     runs = read_table(db, sealer, RUNS, of_case, run_entry)
     entries: list[audit.AuditEntry] = []

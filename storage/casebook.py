@@ -16,13 +16,23 @@ import sqlite_utils
 
 from storage import audit
 from storage.canonical import checked_manifest, checked_time, json_bytes, optional_text, required_text, utc_text
-from storage.case_file import CaseFile, read_case
+from storage.case_file import CaseFile, read_case, read_cases
 from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry, RunRecord
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.filing import Filing, read_table
-from storage.records import RecordName, Records, added, build, open_body, open_meta, run_entry, sealed_digest
-from storage.schema import CASES, ITEMS, NOTES, RUN_FILES, RUNS
+from storage.records import (
+    RecordName,
+    Records,
+    added,
+    added_together,
+    build,
+    content_digest,
+    open_body,
+    open_meta,
+    run_entry,
+)
+from storage.schema import CASES, ITEMS, LABELS, NOTES, RUN_FILES, RUNS
 from storage.tables import new_id, next_sequence, not_found, require, sealed_row
 
 # A report with figures is a few MB in each of its forms; a model does not belong here.
@@ -31,6 +41,7 @@ MOST_RUN_FILE_BYTES = 64 * 1024 * 1024
 # A checkpoint of a trillion parameters has some hundred shards.
 MOST_ITEM_FILES = 10_000
 LONGEST_NOTE = 100_000
+LONGEST_TITLE = 200
 # Names that mean the same on every system, also where an archive is unpacked years later.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]|[A-Za-z0-9]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -51,9 +62,25 @@ class CaseFiles(Filing):
         record: CaseRecord = self._add(CASES, "case opened", {"title": title, "note": note})
         return record
 
+    def rename_case(self, case_id: str, title: str) -> None:
+        """Gives a case another title. The earlier ones stay filed, and the log says when it was renamed.
+
+        Raises:
+            RecordNotFoundError: no such case.
+            RecordValueError: the title is empty or too long.
+            VaultLockedError, AuditBrokenError, StorageError
+        """
+        required_text(title=title)
+        if len(title) > LONGEST_TITLE:
+            expected, found = f"at most {LONGEST_TITLE} characters", f"{len(title)} characters"
+            raise RecordValueError("the title is too long", expected=expected, found=found)
+        meta = {"table": CASES, "record": case_id, "text": title}
+        self._add(LABELS, "case renamed", meta, refers_to=(CASES, case_id), noted={"case": case_id})
+
     def cases(self) -> Records[CaseRecord]:
-        """All cases in order; see `Vault.keys`."""
-        return self._all(CASES)
+        """All cases in order, each with the title that it has now; see `Vault.keys`."""
+        with self._reading() as (db, sealer):
+            return read_cases(db, sealer)
 
     def add_item(
         self,
@@ -160,11 +187,11 @@ class CaseFiles(Filing):
                 part = json_bytes({"run_id": id, "name": name, "sha256": digests[name]})
                 sealed = sealed_row(sealer, RUN_FILES, number, created, part, content, file_ids[name])
                 db.table(RUN_FILES).insert(sealed)
-                parts[sealed["id"]] = sealed_digest(sealed)
+                parts[sealed["id"]] = content_digest(part, content)
             noted: dict[str, Any] = {"case": case_id, "finding": hashlib.sha256(body).hexdigest(), "files": digests}
             if parts:
-                noted["with"] = {"table": RUN_FILES, "records": parts}
-            audit.append(db, sealer, created, "investigation filed", {**noted, **added(RUNS, row)})
+                noted["with"] = added_together(RUN_FILES, parts)
+            audit.append(db, sealer, created, "investigation filed", {**noted, **added(RUNS, id, plain, body)})
         record: RunRecord = build(RUNS, row, json.loads(plain), body)
         return record
 
@@ -174,8 +201,7 @@ class CaseFiles(Filing):
         Raises:
             RecordNotFoundError, DamagedRecordError, VaultLockedError, AuditBrokenError, StorageError
         """
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             return read_case(db, sealer, case_id)
 
     def run_finding(self, run_id: str) -> bytes:
@@ -184,8 +210,7 @@ class CaseFiles(Filing):
         Raises:
             RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
         """
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             rows = list(db.query("SELECT seq, id, version, created, body FROM runs WHERE id = ?", [run_id]))
             if not rows:
                 raise not_found(RUNS, run_id)
@@ -193,8 +218,7 @@ class CaseFiles(Filing):
 
     def runs_of(self, case_id: str) -> Records[RunEntry]:
         """The investigations of one case in order, without their findings; see `case_runs`."""
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             return read_table(db, sealer, RUNS, lambda meta: meta.get("case_id") == case_id, run_entry)
 
     def case_runs(self, case_id: str) -> Records[RunRecord]:
@@ -216,9 +240,8 @@ class CaseFiles(Filing):
             DamagedRecordError: the run, or one of its files; one that is gone is one too.
             VaultLockedError, StorageError
         """
-        sealer = self._use()
         found: dict[str, bytes] = {}
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             query = "SELECT seq, id, version, created, meta FROM runs WHERE id = ?"
             rows = list(db.query(query, [run_id]))
             if not rows:

@@ -6,6 +6,7 @@ The audit log knows which records there must be, and the digest of each, also of
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import sqlite_utils
@@ -13,7 +14,7 @@ import sqlite_utils
 from storage import audit
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError
-from storage.records import RecordName, added_in, build, open_body, open_meta, sealed_digest
+from storage.records import RecordName, added_in, build, content_digest, open_part
 from storage.schema import RECORD_TABLES
 
 
@@ -61,8 +62,9 @@ def check_records(db: sqlite_utils.Database, sealer: Sealer) -> VaultCheck:
         for row in db.query(f"SELECT * FROM {table} ORDER BY seq"):
             name = RecordName(table, str(row["id"]))
             try:
-                build(table, row, open_meta(sealer, table, row), open_body(sealer, table, row))
-                digests[name] = sealed_digest(row)
+                meta, body = (open_part(sealer, table, row, part) for part in ("meta", "body"))
+                build(table, row, json.loads(meta), body)
+                digests[name] = content_digest(meta, body)
             except DamagedRecordError:
                 damaged[name] = None
     missing: list[RecordName] = []

@@ -7,6 +7,7 @@ idles, threads share nothing, and the write-ahead log is folded back into the fi
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -32,16 +33,17 @@ from storage.paths import SIDECARS, secure_file
 
 # Long enough for a writer that folds in a large log on a slow disk, short enough for a person to wait.
 BUSY_SECONDS = 10.0
+# What reading a damaged file raises. The second: SQLite's own message quotes the file, and Python decodes it.
+DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 # SQLite's index of the write-ahead log grows by pieces of this size; with less room not even reading is possible.
 INDEX_BYTES = 32 * 1024
 # Of SQLite's virtual machine, between two looks at the clock.
 STEPS = 10_000
 # Three times what a vault has.
 MOST_OBJECTS = 100
-# A table or an index of plain columns, as all of ours are. What SQLite would compute by itself, with no end where
-# somebody wants that, stands in further brackets or after the last one: views, triggers, generated columns, checks,
-# conditions of indexes; and a virtual table is none of the three.
-_PLAIN = re.compile(r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) [^()]*\([^()]*\)", re.ASCII)
+# What stands between the words of a definition: quotes and spaces differ between versions of sqlite-utils.
+_BETWEEN = re.compile(r"[\s\"'`\[\]]+", re.ASCII)
+_LONGEST_DEFINITION = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ class DatabaseFile:
                 found=f"schema {version}",
                 advice="use that newer version; nothing was changed",
             )
-        if faults := foreign_objects(db.conn):
+        if faults := foreign_objects(db.conn, self.schema):
             raise DatabaseDamagedError(
                 f"the {self.schema.what} holds what this application never put there",
                 file=self.path,
@@ -238,6 +240,10 @@ class DatabaseFile:
             yield
         except sqlite3.Error as error:
             raise self._explanation(error) from error
+        except UnicodeDecodeError as error:
+            raise DatabaseDamagedError(
+                f"the {self.schema.what} is damaged", file=self.path, found=in_words(error), advice=self.schema.remedy
+            ) from error
         except FileExistsError:
             raise
         except OSError as error:
@@ -275,17 +281,45 @@ class DatabaseFile:
             return False
 
 
-def foreign_objects(conn: sqlite3.Connection) -> list[str]:
-    """What a file holds besides plain tables and indexes, a sentence part each. To ask a view is to run what it says,
-    and a trigger runs at the next change."""
-    objects = conn.execute("SELECT type, name, sql FROM sqlite_master LIMIT ?", (MOST_OBJECTS + 1,)).fetchall()
+def in_words(error: sqlite3.DatabaseError | UnicodeDecodeError) -> str:
+    """What `DAMAGED` found, in one line."""
+    if isinstance(error, UnicodeDecodeError):
+        return "a table's name or definition is not UTF-8 text"
+    return printable(str(error), 200)
+
+
+def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
+    """What a file holds besides the tables and indexes of a schema, a sentence part each.
+
+    To ask a view is to run what it says, a trigger runs at the next change, and a column may say what becomes of
+    others: so every definition must be, word for word, one that our own migrations write.
+    """
+    asked = "SELECT substr(type, 1, 20), substr(name, 1, 80), substr(sql, 1, ?) FROM sqlite_master LIMIT ?"
+    objects = conn.execute(asked, (_LONGEST_DEFINITION, MOST_OBJECTS + 1)).fetchall()
     faults = ["it has too many tables"] if len(objects) > MOST_OBJECTS else []
+    ours = definitions(schema)
     for kind, name, sql in objects:
         # SQLite makes some indexes itself, without a text.
-        plain = kind in ("table", "index") and (sql is None or _PLAIN.fullmatch(str(sql)))
-        if not plain:
+        if not ((kind == "index" and sql is None) or (kind, _plain(str(sql))) in ours):
             faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of ours")
     return faults
+
+
+@functools.cache
+def definitions(schema: Schema) -> frozenset[tuple[str, str]]:
+    """Kind and text of every table and index that the schema has, or had after one of its earlier migrations."""
+    found: set[tuple[str, str]] = set()
+    with contextlib.closing(sqlite3.connect(":memory:")) as conn:
+        db = sqlite_utils.Database(conn, execute_plugins=False)
+        while pending := schema.migrations.pending(db):
+            later = [migration.name for migration in pending[1:]]
+            schema.migrations.apply(db, stop_before=later)
+            found |= {(kind, _plain(sql)) for kind, sql in db.execute("SELECT type, sql FROM sqlite_master") if sql}
+    return frozenset(found)
+
+
+def _plain(sql: str) -> str:
+    return _BETWEEN.sub(" ", sql).strip().lower()
 
 
 def give_time(conn: sqlite3.Connection, seconds: float) -> None:

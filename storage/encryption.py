@@ -1,10 +1,11 @@
 """Passphrase to key, and records sealed so that no change, exchange or move goes unnoticed.
 
     passphrase --NFC, UTF-8, Argon2id--> wrapping key --ChaCha20-Poly1305--> data key (random, 32 bytes)
-    data key --HKDF-SHA256--> record key, audit key
+    data key --HKDF-SHA256--> record key, audit key, key identifier
 
-A new passphrase re-wraps the data key and leaves the records as they are. Python cannot wipe memory for certain, so
-locking drops every reference to the keys and promises no more than that.
+A new passphrase comes with a new data key, under which every record is sealed again (`storage.rekey`): whoever knew the
+old passphrase and kept an old copy of the file has the old data key, and that one opens nothing of the new file. Python
+cannot wipe memory for certain, so locking drops every reference to the keys and promises no more than that.
 
 A sealed value is `version (1 byte) | nonce (12 bytes) | ciphertext and tag`.
 """
@@ -30,6 +31,8 @@ from storage.errors import CostError, DamagedRecordError, PassphraseError, Stora
 # Nobody types this many; a pasted megabyte is a mistake, and normalising it would take time before any check.
 LONGEST_PASSPHRASE = 1024
 KEY_BYTES = 32
+# Of the data key's public identifier: enough that no two keys have the same one.
+KEY_ID_BYTES = 16
 # RFC 9106, section 3.1, recommends 16 bytes of salt.
 SALT_BYTES = 16
 # ChaCha20-Poly1305's nonce. Random ones collide with probability 2^-33 after 2^32 seals under one key, far more
@@ -223,9 +226,14 @@ class Place:
 
 
 class Sealer:
-    """Seals and opens the records of one unlocked vault. Safe to share between threads."""
+    """Seals and opens the records of one unlocked vault. Safe to share between threads.
 
-    __slots__ = ("_audit_key", "_cipher", "data_key", "vault")
+    Attributes:
+        vault: the vault's identifier.
+        key_id: identifies the data key and tells nothing about it, hex; it stands in the vault's header.
+    """
+
+    __slots__ = ("_audit_key", "_cipher", "data_key", "key_id", "vault")
 
     def __init__(self, data_key: bytes, vault: str) -> None:
         self.vault = vault
@@ -233,6 +241,7 @@ class Sealer:
         self.data_key = data_key
         self._cipher = ChaCha20Poly1305(_subkey(data_key, vault, "records"))
         self._audit_key = _subkey(data_key, vault, "audit")
+        self.key_id = _subkey(data_key, vault, "key identifier")[:KEY_ID_BYTES].hex()
 
     def seal(self, plain: bytes, place: Place) -> bytes:
         """The value sealed for its place, under a fresh random nonce."""
@@ -256,6 +265,11 @@ class Sealer:
     def tag_fits(self, message: bytes, tag: object) -> bool:
         """Whether `tag` is this message's, compared in constant time."""
         return isinstance(tag, bytes) and hmac.compare_digest(self.tag(message), tag)
+
+
+def job_key(secret: bytes, key: str, job: str) -> bytes:
+    """The own key of a job, from the jobs key with the identifier `key`; see `storage.job_keys`."""
+    return _subkey(secret, key, f"job {job}")
 
 
 def _subkey(data_key: bytes, vault: str, purpose: str) -> bytes:

@@ -56,7 +56,17 @@ class VaultLockedError(VaultError):
 
 
 class VaultChangedError(VaultError):
-    """The vault file was exchanged for another vault after it was unlocked; nothing was written."""
+    """The vault was exchanged for another, or its passphrase changed, after it was unlocked; nothing was written."""
+
+
+class JobSealedError(VaultError):
+    """What a job says cannot be read here: the vault is locked, or it is not the vault that the job was sealed for."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"what job {id} says is sealed",
+            advice="unlock the vault; a job of a vault that another one has replaced stays sealed",
+        )
 
 
 class PassphraseError(VaultError, ValueError):

@@ -43,19 +43,18 @@ class Filing(VaultSession):
                 require(db, *refers_to)
             row = sealed_row(sealer, table, next_sequence(db, table), utc_text(self._now()), plain, body)
             db.table(table).insert(row)
-            audit.append(db, sealer, row["created"], event, {**(noted or {}), **added(table, row)})
+            audit.append(db, sealer, row["created"], event, {**(noted or {}), **added(table, row["id"], plain, body)})
         # Read back from the bytes that were sealed: the caller's own dictionaries may change later.
         return build(table, row, json.loads(plain), body)
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[Look]:
-        sealer, stamp = self._use(), self._file.stamp()
-        with self._file.reading() as db:
+        stamp = self._file.stamp()
+        with self._reading() as (db, sealer):
             yield Look(db, sealer, stamp)
 
     def _all(self, table: str, wanted: Callable[[dict[str, Any]], bool] = lambda meta: True) -> Records[Any]:
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             return read_table(db, sealer, table, wanted)
 
 

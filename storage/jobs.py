@@ -1,12 +1,15 @@
 """Long tasks as rows: what was asked, how far it is, how it ended. They survive a reload, a crash and a restart.
 
-No secret belongs here: neither the request nor the log is sealed. Each job has a folder of its own for its log and
-results.
+Kind, state, progress in numbers and times are in clear, so that a locked app can queue, stop and clean up. What a job
+says is sealed with a key that the vault keeps (`storage.job_keys`): its title, what was asked, the step that runs, how
+it ended, its log, and the files in its folder (`storage.job_files`). `Jobs.opened` gives the list as whoever has the
+keys reads it. Keys and the passphrase do not belong here, sealed or not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import re
 import secrets
@@ -14,16 +17,32 @@ import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlite_utils
 
 from irwm.errors import printable
 from storage.canonical import json_bytes, required_text, utc_now, utc_text
 from storage.database import DatabaseFile
-from storage.errors import RecordNotFoundError, RecordValueError, StorageError
+from storage.encryption import Sealer
+from storage.errors import JobSealedError, RecordNotFoundError, RecordValueError, StorageError
 from storage.files import append_private, private_folder, sweep
-from storage.job import ENDED, JOBS_SCHEMA, QUEUED, RUNNING, Ahead, Job, is_dead, job_of
+from storage.job import (
+    ENDED,
+    INTERRUPTED,
+    JOBS_SCHEMA,
+    QUEUED,
+    RUNNING,
+    Ahead,
+    Job,
+    JobLine,
+    is_dead,
+    job_of,
+    place,
+    sealed_words,
+)
+from storage.job_files import MARK, UNREADABLE, JobFiles, opened_line, sealed_line
+from storage.job_keys import JobKey, OpensJobs
 from storage.paths import JOBS_NAME
 from storage.processes import process_mark
 
@@ -33,6 +52,9 @@ LONGEST_LINE = 20_000
 SCRATCH_NAME = "scratch"
 # The end of a log that a page shows; a whole one may be long.
 LOG_TAIL_BYTES = 16 * 1024
+# A line is sealed by itself, which makes short ones several times as long.
+_SEALED_TIMES = 8
+_FIXED = "seq, id, kind, created, key"
 _ID = re.compile("[0-9a-f]{16}")
 
 
@@ -46,6 +68,9 @@ class Jobs:
     def __init__(self, home: Path, *, now: Callable[[], datetime] = utc_now) -> None:
         self.home = Path(home)
         self._now = now
+        self._keys: OpensJobs | None = None
+        # What never changes of a row: a line of a log must not need the list, which may be busy or damaged.
+        self._fixed: dict[str, Mapping[str, Any]] = {}
         self._file = DatabaseFile(self.home / JOBS_NAME, JOBS_SCHEMA)
         private_folder(self.home)
         sweep(self.home)
@@ -55,40 +80,62 @@ class Jobs:
                 self._file.create()
         self._file.prepare()
 
+    def opened(self, keys: OpensJobs) -> Self:
+        """The same list, in which the jobs of these keys can be read and written."""
+        other = copy.copy(self)
+        other._keys = keys
+        return other
+
+    def key_of(self, id: str) -> JobKey:
+        """The job's own key, for the process that runs it.
+
+        Raises:
+            RecordNotFoundError: no such job.
+            JobSealedError: it cannot be opened here.
+            StorageError
+        """
+        return self._key(self._fixed_row(id))
+
     def create(self, kind: str, title: str, request: Mapping[str, Any], lane: str = "") -> Job:
         """Adds a queued job and makes its folder.
 
         Args:
-            lane: see `Job`.
+            lane: see `JobLine`.
 
         Raises:
             RecordValueError: the request is not plain JSON, or kind or title is missing.
+            JobSealedError: there is no key to seal it with.
             StorageError
         """
         required_text(kind=kind, title=title)
-        plain = json_bytes(dict(request), "the request").decode("ascii")
+        json_bytes(dict(request), "the request")
         id = secrets.token_hex(8)
+        key = None if self._keys is None or self._keys.newest is None else self._keys.of(id, self._keys.newest)
+        if key is None:
+            raise JobSealedError(id)
         self._make_folder(id)
         with self._file.writing() as db:
-            db.table("jobs").insert(
-                {
-                    "id": id,
-                    "kind": kind,
-                    "title": title,
-                    "state": QUEUED,
-                    "request": plain,
-                    "done": 0,
-                    "total": 0,
-                    "what": "",
-                    "created": utc_text(self._now()),
-                    "maker_pid": os.getpid(),
-                    "maker": process_mark(os.getpid()),
-                    "lane": lane,
-                }
-            )
-            return self._row(db, id)
+            (last,) = db.execute("SELECT COALESCE(MAX(seq), 0) FROM jobs").fetchone()
+            row = {
+                "seq": last + 1,
+                "id": id,
+                "kind": kind,
+                "state": QUEUED,
+                "done": 0,
+                "total": 0,
+                "created": utc_text(self._now()),
+                "maker_pid": os.getpid(),
+                "maker": process_mark(os.getpid()),
+                "lane": lane,
+                "unswept": 0,
+                "key": key.key,
+            }
+            db.table("jobs").insert(row | sealed_words(key.sealer(), row, title=title, request=dict(request)))
+            job = self._line(_row(db, id))
+            assert isinstance(job, Job)
+            return job
 
-    def start(self, id: str, pid: int) -> Job:
+    def start(self, id: str, pid: int) -> JobLine:
         """A queued job is this process's from now on. It runs at once if its turn has come; see `take_turn`.
 
         Raises:
@@ -99,12 +146,12 @@ class Jobs:
         # A process that is gone already leaves no mark; "" fits none, so the job will be seen as interrupted.
         mark = process_mark(pid) or ("" if process_mark(os.getpid()) else None)
         with self._file.writing() as db:
-            job = self._row(db, id)
-            if job.state != QUEUED:
-                raise RecordValueError(f"job {id} cannot be started", expected=QUEUED, found=job.state)
-            db.table("jobs").update(job.sequence, {"pid": pid, "process": mark})
+            row = _row(db, id)
+            if row["state"] != QUEUED:
+                raise RecordValueError(f"job {id} cannot be started", expected=QUEUED, found=row["state"])
+            db.table("jobs").update(row["seq"], {"pid": pid, "process": mark})
             self._turn(db, id)
-            return self._row(db, id)
+            return self._line(_row(db, id))
 
     def take_turn(self, id: str) -> str:
         """A job that waits runs from now on if none of its lane runs and none of it waits for longer.
@@ -116,9 +163,9 @@ class Jobs:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            place = _place(db, id)
-            if place["state"] != QUEUED or _ahead(db, place):
-                return str(place["state"])
+            spot = _spot(db, id)
+            if spot["state"] != QUEUED or self._ahead(db, spot):
+                return str(spot["state"])
         # Looked at again under the write lock: another one may have been as fast.
         with self._file.writing() as db:
             return self._turn(db, id)
@@ -130,8 +177,8 @@ class Jobs:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            place = _place(db, id)
-            return _ahead(db, place) if place["state"] == QUEUED else []
+            spot = _spot(db, id)
+            return self._ahead(db, spot) if spot["state"] == QUEUED else []
 
     def waiting(self, lane: str) -> int:
         """How many jobs wait for this lane."""
@@ -140,23 +187,28 @@ class Jobs:
             return int(next(iter(db.query(query, [lane, QUEUED])))["number"]) if lane else 0
 
     def _turn(self, db: sqlite_utils.Database, id: str) -> str:
-        place = _place(db, id)
-        if place["state"] == QUEUED and not _ahead(db, place):
-            db.table("jobs").update(place["seq"], {"state": RUNNING, "started": utc_text(self._now())})
+        spot = _spot(db, id)
+        if spot["state"] == QUEUED and not self._ahead(db, spot):
+            db.table("jobs").update(spot["seq"], {"state": RUNNING, "started": utc_text(self._now())})
             return RUNNING
-        return str(place["state"])
+        return str(spot["state"])
 
-    def progress(self, id: str, done: int, total: int, what: str) -> bool:
+    def progress(self, id: str, done: int, total: int, what: str, memory: int = 0) -> bool:
         """Notes how far a running job is; returns False, and changes nothing, when it is not running any more.
 
+        Args:
+            memory: see `JobLine`; what was noted before stays if it is more.
+
         Raises:
-            RecordNotFoundError, StorageError
+            RecordNotFoundError, JobSealedError, StorageError
         """
         with self._file.writing() as db:
-            job = self._row(db, id)
-            if job.state != RUNNING:
+            row = _row(db, id, f"{_FIXED}, state, memory")
+            if row["state"] != RUNNING:
                 return False
-            db.table("jobs").update(job.sequence, {"done": int(done), "total": int(total), "what": what})
+            words = sealed_words(self._key(row).sealer(), row, what=what)
+            values = {"done": int(done), "total": int(total), "memory": max(int(memory), row["memory"])}
+            db.table("jobs").update(row["seq"], values | words)
             return True
 
     def finish(
@@ -165,7 +217,7 @@ class Jobs:
         state: str,
         result: Mapping[str, Any] | None = None,
         error: Mapping[str, Any] | None = None,
-    ) -> Job:
+    ) -> JobLine:
         """Notes how a job ended, and takes its scratch folder away. The first ending stands: Stop and a natural end may
         meet, so look at the answer.
 
@@ -175,33 +227,46 @@ class Jobs:
         Raises:
             RecordNotFoundError: no such job.
             RecordValueError: another state, or values that are not plain JSON.
+            JobSealedError: there is a result or an error, and no key to seal it with.
             StorageError
         """
         if state not in ENDED:
             raise RecordValueError("a job cannot end in this state", expected=", ".join(ENDED), found=repr(state))
-        values = {
-            "state": state,
-            "result": None if result is None else json_bytes(dict(result), "the result").decode("ascii"),
-            "error": None if error is None else json_bytes(dict(error), "the error").decode("ascii"),
-            "ended": utc_text(self._now()),
-        }
+        words = {name: dict(said) for name, said in (("result", result), ("error", error)) if said is not None}
+        for name, said in words.items():
+            json_bytes(said, f"the {name}")
         # Here and not in the task alone: one that is ended the hard way takes nothing away.
         shutil.rmtree(self.folder(id) / SCRATCH_NAME, ignore_errors=True)
         with self._file.writing() as db:
-            job = self._row(db, id)
-            if job.is_over:
-                return job
-            db.table("jobs").update(job.sequence, values)
-            return self._row(db, id)
+            row = _row(db, id)
+            if row["state"] in ENDED:
+                return self._line(row)
+            sealed = sealed_words(self._key(row).sealer(), row, **words) if words else {}
+            values = {"state": state, "ended": utc_text(self._now()), "unswept": int(state == INTERRUPTED)}
+            db.table("jobs").update(row["seq"], values | sealed)
+            return self._line(_row(db, id))
 
     def get(self, id: str) -> Job:
-        """One job.
+        """One job, opened.
+
+        Raises:
+            RecordNotFoundError: no such job.
+            JobSealedError: it cannot be opened here.
+            StorageError
+        """
+        job = self.line(id)
+        if not isinstance(job, Job):
+            raise JobSealedError(id)
+        return job
+
+    def line(self, id: str) -> JobLine:
+        """One job; a `Job` where it can be opened.
 
         Raises:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            return self._row(db, id)
+            return self._line(_row(db, id))
 
     def is_alive(self, id: str) -> bool:
         """Whether the process that runs a running job is there, as far as the system tells.
@@ -210,26 +275,47 @@ class Jobs:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
-            rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
-        if not rows:
-            raise _unknown(id)
-        return rows[0]["state"] == RUNNING and not is_dead(rows[0])
+            row = _row(db, id)
+        return row["state"] == RUNNING and not is_dead(row)
 
-    def recent(self, limit: int = 50, offset: int = 0) -> list[Job]:
-        """The newest jobs, newest first by sequence; `offset` of them are passed over."""
+    def recent(self, limit: int = 50, offset: int = 0) -> list[JobLine]:
+        """The newest jobs, newest first by sequence; `offset` of them are passed over. Those that can be opened are
+        `Job`s."""
         query = "SELECT * FROM jobs ORDER BY seq DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
-            return [job_of(row) for row in db.query(query, [max(0, limit), max(0, offset)])]
+            return [self._line(row) for row in db.query(query, [max(0, limit), max(0, offset)])]
+
+    def under_way(self) -> list[JobLine]:
+        """The jobs that are not over, newest first; those that can be opened are `Job`s."""
+        with self._file.reading() as db:
+            rows = db.query("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY seq DESC", [QUEUED, RUNNING])
+            return [self._line(row) for row in rows]
+
+    def unswept(self) -> list[Job]:
+        """The jobs that were interrupted and of which nobody has looked since what they left half-written, as far as
+        they can be opened; `swept` notes that one was looked after."""
+        with self._file.reading() as db:
+            jobs = [self._line(row) for row in db.query("SELECT * FROM jobs WHERE unswept = 1 ORDER BY seq")]
+        return [job for job in jobs if isinstance(job, Job)]
+
+    def swept(self, id: str) -> None:
+        """See `unswept`.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.writing() as db:
+            db.table("jobs").update(_row(db, id, "seq")["seq"], {"unswept": 0})
 
     def count(self) -> int:
         """How many jobs the list has."""
         with self._file.reading() as db:
             return int(db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0])
 
-    def interrupt_dead(self) -> list[Job]:
-        """Ends the jobs that nobody runs any more, and returns them; called at start.
+    def interrupt_dead(self) -> list[JobLine]:
+        """Ends the jobs that nobody runs any more, and returns them; called at start, by whoever has no key.
 
-        See `storage.job.is_dead`.
+        See `storage.job.is_dead` and `unswept`.
         """
         with self._file.reading() as db:
             dead = [
@@ -237,8 +323,7 @@ class Jobs:
                 for row in db.query("SELECT * FROM jobs WHERE state IN (?, ?)", [QUEUED, RUNNING])
                 if is_dead(row)
             ]
-        error = {"problem": "the process that worked on this ended without saying how", "advice": "start it again"}
-        return [self.finish(id, "interrupted", error=error) for id in dead]
+        return [self.finish(id, INTERRUPTED) for id in dead]
 
     def folder(self, id: str) -> Path:
         """The job's own folder, for its results.
@@ -250,43 +335,71 @@ class Jobs:
             raise _unknown(id)
         return self.home / "jobs" / id
 
-    def log_path(self, id: str) -> Path:
-        """The job's log file; see `folder`."""
-        return self.folder(id) / LOG_NAME
-
-    def log(self, id: str, text: str) -> None:
-        """Adds one line to the job's log. Names of strangers stand in it, so whatever would end the line, move a
-        terminal's cursor or turn the direction of writing is escaped.
+    def files(self, id: str) -> JobFiles:
+        """The files in the job's folder that people read.
 
         Raises:
             RecordNotFoundError, StorageError
         """
-        line = printable(text.removesuffix("\n"), LONGEST_LINE) + "\n"
+        row = self._fixed_row(id)
+        return JobFiles(id, self.folder(id), self._sealer(row), lambda part: place(row, part))
+
+    def log_path(self, id: str) -> Path:
+        """The job's log file; see `folder`. Besides sealed lines it holds what libraries printed by themselves."""
+        return self.folder(id) / LOG_NAME
+
+    def log(self, id: str, text: str) -> None:
+        """Adds one line to the job's log, sealed. Names of strangers stand in it, so whatever would end the line, move
+        a terminal's cursor or turn the direction of writing is escaped.
+
+        Raises:
+            RecordNotFoundError, JobSealedError, StorageError
+        """
         path = self.log_path(id)
+        row = self._fixed_row(id)
+        words = printable(text.removesuffix("\n"), LONGEST_LINE)
         try:
-            append_private(path, line.encode("utf-8", "backslashreplace"))
+            append_private(path, sealed_line(self._key(row).sealer(), place(row, "log"), words))
         except FileNotFoundError:
             raise _unknown(id) from None
         except OSError as error:
             raise StorageError("the job's log cannot be written", file=path, found=str(error)) from error
 
     def log_tail(self, id: str, limit: int = LOG_TAIL_BYTES) -> str:
-        """The end of the job's log, at most `limit` bytes, beginning with a whole line where it was cut."""
+        """The end of the job's log, at most `limit` bytes of whole lines. Sealed lines are left out where they cannot
+        be opened.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
         path = self.log_path(id)
         try:
             with path.open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                cut = size > limit
+                size, most = stream.seek(0, os.SEEK_END), _SEALED_TIMES * limit
                 # One byte earlier, so that a cut that falls on a line's start keeps that line.
-                stream.seek(max(0, size - limit - 1))
-                data = stream.read(limit + 1)
+                stream.seek(max(0, size - most - 1))
+                data = stream.read(most + 1)
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise StorageError("the job's log cannot be read", file=path, found=str(error)) from error
-        if cut:
+        if size > most:
             data = data.partition(b"\n")[2]
-        return data.decode("utf-8", "replace")
+        row = self._fixed_row(id)
+        lines: list[str] = []
+        sealer, where = self._sealer(row), place(row, "log")
+        for line in reversed(data.splitlines()):
+            if not line.startswith(MARK):
+                text = line.decode("utf-8", "replace")
+            elif sealer is None:
+                continue
+            else:
+                text = opened_line(sealer, where, line) or UNREADABLE
+            limit -= len(text.encode("utf-8")) + 1
+            if limit < 0:
+                break
+            lines.append(text + "\n")
+        return "".join(reversed(lines))
 
     def _make_folder(self, id: str) -> None:
         path = self.folder(id)
@@ -296,31 +409,49 @@ class Jobs:
         except OSError as error:
             raise StorageError("the job's folder cannot be made", file=path, found=str(error)) from error
 
-    def _row(self, db: sqlite_utils.Database, id: str) -> Job:
-        rows = list(db.query("SELECT * FROM jobs WHERE id = ?", [id]))
-        if not rows:
-            raise _unknown(id)
-        return job_of(rows[0])
+    def _fixed_row(self, id: str) -> Mapping[str, Any]:
+        row = self._fixed.get(id)
+        if row is None:
+            with self._file.reading() as db:
+                row = self._fixed[id] = _row(db, id, _FIXED)
+        return row
+
+    def _key(self, row: Mapping[str, Any]) -> JobKey:
+        key = None if self._keys is None else self._keys.of(row["id"], row["key"])
+        if key is None:
+            raise JobSealedError(row["id"])
+        return key
+
+    def _sealer(self, row: Mapping[str, Any]) -> Sealer | None:
+        key = None if self._keys is None else self._keys.of(row["id"], row["key"])
+        return None if key is None else key.sealer()
+
+    def _line(self, row: Mapping[str, Any]) -> JobLine:
+        return job_of(row, self._sealer(row))
+
+    def _ahead(self, db: sqlite_utils.Database, spot: Mapping[str, Any]) -> list[Ahead]:
+        """What runs in a job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
+        if not spot["lane"]:
+            return []
+        query = (
+            "SELECT * FROM jobs WHERE lane = ? AND seq <> ? AND pid IS NOT NULL "
+            "AND (state = ? OR (state = ? AND seq < ?)) ORDER BY seq"
+        )
+        rows = db.query(query, [spot["lane"], spot["seq"], RUNNING, QUEUED, spot["seq"]])
+        before = [self._line(row) for row in rows if not is_dead(row)]
+        return [Ahead(job.id, job.kind, job.title if isinstance(job, Job) else None) for job in before]
 
 
-def _place(db: sqlite_utils.Database, id: str) -> Mapping[str, Any]:
+def _spot(db: sqlite_utils.Database, id: str) -> Mapping[str, Any]:
     """Where a job stands in its lane, without its request, which may be megabytes of names."""
-    rows = list(db.query("SELECT seq, lane, state FROM jobs WHERE id = ?", [id]))
+    return _row(db, id, "seq, lane, state")
+
+
+def _row(db: sqlite_utils.Database, id: str, columns: str = "*") -> Mapping[str, Any]:
+    rows: list[Mapping[str, Any]] = list(db.query(f"SELECT {columns} FROM jobs WHERE id = ?", [id]))
     if not rows:
         raise _unknown(id)
     return rows[0]
-
-
-def _ahead(db: sqlite_utils.Database, place: Mapping[str, Any]) -> list[Ahead]:
-    """What runs in a job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
-    if not place["lane"]:
-        return []
-    query = (
-        "SELECT id, title, pid, process FROM jobs WHERE lane = ? AND seq <> ? AND pid IS NOT NULL "
-        "AND (state = ? OR (state = ? AND seq < ?)) ORDER BY seq"
-    )
-    rows = db.query(query, [place["lane"], place["seq"], RUNNING, QUEUED, place["seq"]])
-    return [Ahead(row["id"], row["title"]) for row in rows if not is_dead(row)]
 
 
 def _unknown(id: object) -> RecordNotFoundError:

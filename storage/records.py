@@ -24,7 +24,19 @@ from storage.case_records import (
 from storage.encryption import Place, Sealer
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.identity import Identity
-from storage.schema import CASES, IDENTITIES, ITEMS, KEYS, LABELS, NOTES, RELEASES, RUN_FILES, RUNS, TIMESTAMPS
+from storage.schema import (
+    CASES,
+    IDENTITIES,
+    ITEMS,
+    JOB_KEYS,
+    KEYS,
+    LABELS,
+    NOTES,
+    RELEASES,
+    RUN_FILES,
+    RUNS,
+    TIMESTAMPS,
+)
 
 T = TypeVar("T")
 
@@ -153,7 +165,9 @@ class TimestampRecord:
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """Words that were put to a key or a release after it was filed. The newest of a record's labels is the one it has.
+    """Words that were put to a key or a release after it was filed, or another title of a case.
+
+    The newest of a record's labels is the one it has.
 
     Attributes:
         table, record: what it is put to; a plain table's name and an identifier in it.
@@ -166,6 +180,20 @@ class LabelRecord:
     table: str
     record: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsKeyRecord:
+    """A key of the job list; its bytes are the record's body.
+
+    Attributes:
+        made_under: HMAC, hex, that tells whether the vault's data key is still the one that it was made under.
+    """
+
+    id: str
+    sequence: int
+    created: str
+    made_under: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +240,7 @@ Record = (
     | TimestampRecord
     | Identity
     | LabelRecord
+    | JobsKeyRecord
 )
 _KINDS: dict[str, type[Record]] = {
     KEYS: KeyRecord,
@@ -224,6 +253,7 @@ _KINDS: dict[str, type[Record]] = {
     TIMESTAMPS: TimestampRecord,
     IDENTITIES: Identity,
     LABELS: LabelRecord,
+    JOB_KEYS: JobsKeyRecord,
 }
 # The body of these is part of the record; that of keys, identities and files of runs is bytes of their own.
 WITH_BODY = frozenset({RUNS, ITEMS, TIMESTAMPS})
@@ -248,7 +278,7 @@ def open_meta(sealer: Sealer, table: str, row: Mapping[str, Any]) -> dict[str, A
     Raises:
         DamagedRecordError
     """
-    meta: dict[str, Any] = json.loads(sealer.open(row["meta"], place(table, row, "meta")))
+    meta: dict[str, Any] = json.loads(open_part(sealer, table, row, "meta"))
     return meta
 
 
@@ -258,7 +288,16 @@ def open_body(sealer: Sealer, table: str, row: Mapping[str, Any]) -> bytes:
     Raises:
         DamagedRecordError
     """
-    return sealer.open(row["body"], place(table, row, "body"))
+    return open_part(sealer, table, row, "body")
+
+
+def open_part(sealer: Sealer, table: str, row: Mapping[str, Any], part: str) -> bytes:
+    """The bytes that were sealed in a row's "meta" or "body".
+
+    Raises:
+        DamagedRecordError
+    """
+    return sealer.open(row[part], place(table, row, part))
 
 
 def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: bytes = b"") -> Any:
@@ -311,26 +350,27 @@ def _fields(table: str, meta: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     return fields
 
 
-def sealed_digest(row: Mapping[str, Any]) -> str:
-    """SHA-256, hex, over the SHA-256 of both sealed parts; the audit log keeps it.
+def content_digest(meta: bytes, body: bytes) -> str:
+    """SHA-256, hex, over the SHA-256 of both parts of a record before they are sealed.
 
-    Raises:
-        DamagedRecordError: a part is missing.
+    The audit log keeps it, sealed like all its details. A change of passphrase, which seals the record anew, leaves it
+    as it is.
     """
-    parts = (row["meta"], row["body"])
-    if not all(isinstance(part, bytes) for part in parts):
-        raise DamagedRecordError("records", str(row["id"]))
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in (meta, body))).hexdigest()
 
 
-def added(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def added(table: str, id: str, meta: bytes, body: bytes) -> dict[str, Any]:
     """What the audit log notes of a record that is added."""
-    return {"table": table, "id": row["id"], "sha256": sealed_digest(row)}
+    return {"table": table, "id": id, "sha256": content_digest(meta, body)}
 
 
-def added_together(table: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the audit log notes of records that are added at once: each one's digest, so that each can be named."""
-    return {"table": table, "records": {row["id"]: sealed_digest(row) for row in rows}}
+def added_together(table: str, digests: Mapping[str, str]) -> dict[str, Any]:
+    """What the audit log notes of records that are added at once: each one's digest, so that each can be named.
+
+    Args:
+        digests: identifier to `content_digest`.
+    """
+    return {"table": table, "records": dict(digests)}
 
 
 def added_in(details: Mapping[str, Any] | None) -> Iterator[tuple[RecordName, str]]:

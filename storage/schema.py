@@ -8,11 +8,11 @@ from sqlite_utils import Migrations
 from storage.database import Schema
 
 # Sealed records name the schema version they were written under, so that a later version still opens them.
-VAULT_SCHEMA_VERSION = 3
+VAULT_SCHEMA_VERSION = 4
 KEYS, RELEASES, CASES, RUNS = "keys", "releases", "cases", "runs"
 IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES = "identities", "timestamps", "items", "notes", "run_files"
-LABELS = "labels"
-RECORD_TABLES = (KEYS, RELEASES, CASES, RUNS, IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES, LABELS)
+LABELS, JOB_KEYS = "labels", "job_keys"
+RECORD_TABLES = (KEYS, RELEASES, CASES, RUNS, IDENTITIES, TIMESTAMPS, ITEMS, NOTES, RUN_FILES, LABELS, JOB_KEYS)
 
 VAULT_MIGRATIONS = Migrations("irwm-studio vault")
 
@@ -24,6 +24,7 @@ def _first(db: sqlite_utils.Database) -> None:
             "one": int,
             "id": str,
             "created": str,
+            "key_id": str,
             "memory_kib": int,
             "passes": int,
             "lanes": int,
@@ -39,7 +40,17 @@ def _first(db: sqlite_utils.Database) -> None:
         table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
         table.create_index(["id"], unique=True)
     db.table("audit").create(
-        {"seq": int, "version": int, "time": str, "event": str, "details": bytes, "previous": str, "hash": str},
+        {
+            "seq": int,
+            "version": int,
+            "time": str,
+            "event": str,
+            "details": bytes,
+            "details_sha256": str,
+            "sealed_sha256": str,
+            "previous": str,
+            "hash": str,
+        },
         pk="seq",
     )
     db.table("audit_state").create({"one": int, "count": int, "head": str, "tag": bytes}, pk="one")

@@ -11,14 +11,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 import sqlite_utils
 
-from storage import audit, header, witness
+from storage import audit, header, rekey, witness
 from storage.backup import back_up, latest_backup
 from storage.canonical import required_text, utc_now, utc_text
 from storage.database import DatabaseFile
@@ -70,6 +70,9 @@ class VaultSession:
         self._now = now
         self._guard = threading.Lock()
         self._sealer: Sealer | None = None
+        # The key that this session is just sealing everything again under; it takes the present one's place once the
+        # file says so.
+        self._successor: Sealer | None = None
         # What was opened and is kept to be looked through again, by table; it goes whenever the sealer goes.
         self._at_hand: dict[str, Any] = {}
         # One thread opens everything and the others wait for it: side by side each would take as long as all together.
@@ -110,10 +113,10 @@ class VaultSession:
         sealer, before = Sealer(data_key, name), witness.read(vault.home)
 
         def fill(db: sqlite_utils.Database) -> None:
-            header.insert(db, header.Header(name, created, wrapped))
+            header.insert(db, header.Header(name, created, sealer.key_id, wrapped))
             audit.begin(db, sealer)
             # A vault that was deleted and begun anew says so in its first line.
-            earlier = asdict(before) if isinstance(before, witness.Witness) else before
+            earlier = before.remembered() if isinstance(before, witness.Witness) else before
             audit.append(db, sealer, created, "vault created", {"vault": name, "stood here before": earlier})
 
         try:
@@ -121,8 +124,9 @@ class VaultSession:
         except FileExistsError:
             raise _exists(vault.path) from None
         with vault._file.reading() as db:
-            vault._remember(name, audit.state(db))
+            vault._remember(sealer, audit.state(db))
         vault._sealer, vault._last_use = sealer, vault._monotonic()
+        vault._tries.succeeded()  # the wrong ones were tried on the vault that lay here before
         return vault
 
     @classmethod
@@ -145,7 +149,7 @@ class VaultSession:
         vault._warnings += vault._file.prepare()
         seen = witness.read(vault.home)
         with vault._file.reading() as db:
-            vault._note(witness.mismatch(seen, db, header.read(db).id))
+            vault._note_doubt(witness.doubt(seen, db, header.read(db)))
         return vault
 
     @property
@@ -168,16 +172,20 @@ class VaultSession:
     def unlock(self, passphrase: str) -> None:
         """Opens the records with the passphrase, and writes that to the audit log.
 
-        Where the log cannot be written, the records open all the same and `warnings` says so.
+        Where the log cannot be written, the records open all the same and `warnings` says so; so it does where the
+        witness beside the vault is missing or not authentic.
 
         Raises:
             PassphraseError: it cannot be a passphrase at all.
             WrongPassphraseError: it is not this vault's. Failed tries are counted into the log with the next success.
             TooManyTriesError: several were wrong before, and the wait is not over.
             CostError: the vault asks for an absurd amount of memory or time.
+            DatabaseDamagedError: the passphrase fits the header, but the header does not belong to the records.
+            VaultChangedError: the passphrase was changed elsewhere in the meantime.
             StorageError: the vault cannot be read.
         """
         passphrase_bytes(passphrase)
+        seen = witness.read(self.home)
         with self._file.reading() as db:
             head = header.read(db)
         with _DERIVING:
@@ -189,9 +197,16 @@ class VaultSession:
                 self._tries.failed()
                 raise
         failed = self._tries.succeeded()
+        sealer = Sealer(data_key, head.id)
+        with self._file.reading() as db:
+            if header.read(db) != head:
+                raise _changed(self.path)
+            audit.require_header(db, head, sealer, self.path)
+            # Here too, for a log that cannot be written cannot take it either.
+            self._note_doubt(witness.doubt(seen, db, head, sealer))
         with self._guard:
             self._drop()
-            self._sealer, self._last_use = Sealer(data_key, head.id), self._monotonic()
+            self._sealer, self._last_use = sealer, self._monotonic()
         try:
             self.log("vault unlocked", {"failed tries before": failed.wrong, "tries not looked at": failed.refused})
         except StorageError as error:
@@ -232,27 +247,55 @@ class VaultSession:
         vault._sealer, vault._last_use = sealer, vault._monotonic()
         return vault
 
-    def change_passphrase(self, old: str, new: str, cost: Cost | None = None) -> None:
-        """Wraps the data key under a new passphrase. Backups made before still open with the old one.
+    def change_passphrase(
+        self, old: str, new: str, cost: Cost | None = None, progress: rekey.Progress | None = None
+    ) -> rekey.Resealed:
+        """Seals everything again under a new data key, and wraps that one under the new passphrase: all of it, or none.
+
+        Backups and copies made before still open with the old passphrase, and with that one only; nothing of what is
+        sealed now or later opens with it. This session goes on. Every other one, and every task that was handed the old
+        key, is told at its next use, and has to be unlocked or started again.
 
         Args:
             cost: the new cost; default the vault's present one.
+            progress: called every so often with what is done and all there is, records and entries of the log.
 
         Raises:
-            PassphraseError, WrongPassphraseError, CostError, StorageError: see `unlock`.
+            PassphraseError, WrongPassphraseError, CostError: see `unlock`.
             VaultChangedError: the passphrase was changed elsewhere in the meantime.
+            AuditBrokenError: the log's end or the header was altered.
+            StorageFullError: there is less room than the vault takes once more.
+            StorageError
         """
         passphrase_bytes(new)
         with self._file.reading() as db:
             head = header.read(db)
         with _DERIVING:
-            data_key = unwrap(head.wrapped, old, head.id)
+            before = Sealer(unwrap(head.wrapped, old, head.id), head.id)
+            data_key = secrets.token_bytes(KEY_BYTES)
             wrapped = wrap(data_key, new, head.id, cost or head.wrapped.cost)
-        with self._writing(Sealer(data_key, head.id)) as (db, sealer):
-            if header.read(db).wrapped != head.wrapped:
-                raise VaultChangedError("the passphrase was changed elsewhere in the meantime", file=self.path)
-            header.replace_wrapped(db, wrapped)
-            audit.append(db, sealer, utc_text(self._now()), "passphrase changed", {})
+        after = Sealer(data_key, head.id)
+        with self._guard:
+            self._successor = after
+        try:
+            with self._writing(before, after) as (db, _):
+                if header.read(db) != head:
+                    raise _changed(self.path)
+                new_head = replace(head, key_id=after.key_id, wrapped=wrapped)
+                done = rekey.seal_again(db, before, after, new_head, progress)
+                details = {
+                    "records sealed again": done.records,
+                    "damaged records": [asdict(name) for name in done.damaged],
+                    "damaged entries": list(done.entries),
+                }
+                audit.append(db, after, utc_text(self._now()), "passphrase changed", details)
+        except BaseException:
+            with self._guard:
+                self._successor = None
+            raise
+        with self._guard:
+            self._succeed(before, after)
+        return done
 
     # Audit log and backup
 
@@ -280,9 +323,8 @@ class VaultSession:
 
     def audit_log(self) -> list[audit.AuditEntry]:
         """All entries in order of sequence; readable while locked, without their details."""
-        sealer = self._peek()
         with self._file.reading() as db:
-            return list(audit.entries(db, sealer))
+            return list(audit.entries(db, self._peek_at(db)))
 
     @property
     def audit_count(self) -> int:
@@ -302,9 +344,8 @@ class VaultSession:
         Args:
             known_head: the head that an earlier report printed; it must occur in the log.
         """
-        sealer = self._peek()
         with self._file.reading() as db:
-            return audit.verify(db, header.read(db).id, sealer, known_head)
+            return audit.verify(db, header.read(db).id, self._peek_at(db), known_head)
 
     def backup(self, target: Path | None = None) -> Path:
         """Copies the vault, sealed as it is, to a new file; see `storage.backup.back_up`."""
@@ -333,8 +374,43 @@ class VaultSession:
             self._drop()
 
     def _drop(self) -> None:
-        self._sealer = None
+        self._sealer = self._successor = None
         self._at_hand = {}
+
+    def _succeed(self, before: Sealer, after: Sealer) -> None:
+        """Goes on with the new key, if this session was unlocked with the old one and nobody locked it meanwhile."""
+        if self._successor is after and self._sealer is not None and self._sealer.key_id == before.key_id:
+            self._drop()
+            self._sealer = after
+        elif self._successor is after:
+            self._successor = None
+
+    def _fitting(self, sealer: Sealer, head: header.Header) -> Sealer:
+        """The key that fits the vault as it lies here.
+
+        Raises:
+            VaultChangedError: it is not this session's, which is locked now.
+        """
+        if head.id != sealer.vault:
+            raise VaultChangedError(
+                "another vault was put in this one's place", file=self.path, advice="lock, then unlock that one"
+            )
+        if head.key_id == sealer.key_id:
+            return sealer
+        with self._guard:
+            after = self._successor
+            if after is not None and after.key_id == head.key_id:
+                self._succeed(sealer, after)
+            if self._sealer is not None:
+                if self._sealer.key_id == head.key_id:
+                    return self._sealer
+                self._drop()
+        raise _changed(self.path)
+
+    def _peek_at(self, db: sqlite_utils.Database) -> Sealer | None:
+        """The key if the session is unlocked and it fits; asking is no use."""
+        sealer = self._peek()
+        return sealer if sealer is not None and header.read(db).key_id == sealer.key_id else None
 
     def _keep(self, sealer: Sealer, name: str, value: Any) -> None:
         """Puts what was opened at hand, unless the vault was locked in the meantime."""
@@ -347,30 +423,61 @@ class VaultSession:
             if warning and warning not in self._warnings:
                 self._warnings.append(warning)
 
-    def _remember(self, vault: str, state: audit.AuditState) -> None:
+    def _note_doubt(self, doubt: witness.Doubt | None) -> None:
+        self._note(None if doubt is None else doubt.warning)
+
+    def _remember(self, sealer: Sealer, state: audit.AuditState, *others: Sealer, doubted: bool = False) -> None:
+        seen = witness.read(self.home)
+        ahead = isinstance(seen, witness.Witness) and seen.vault == sealer.vault and seen.count > state.count
+        if ahead and not doubted:
+            return  # another process committed and wrote it meanwhile
         try:
-            witness.write(self.home, vault, state)
+            witness.write(self.home, sealer.vault, state, sealer, *others)
         except OSError as error:
             # The commit stands; failing here would call a saved record lost.
             self._note(f"The vault's witness could not be written: {error}")
 
     @contextlib.contextmanager
-    def _writing(self, sealer: Sealer | None = None) -> Iterator[tuple[sqlite_utils.Database, Sealer]]:
+    def _reading(self) -> Iterator[tuple[sqlite_utils.Database, Sealer]]:
+        sealer = self._use()
+        with self._file.reading() as db:
+            yield db, self._fitting(sealer, header.read(db))
+
+    @contextlib.contextmanager
+    def _writing(
+        self, sealer: Sealer | None = None, after: Sealer | None = None
+    ) -> Iterator[tuple[sqlite_utils.Database, Sealer]]:
+        """A transaction, and the key for it.
+
+        Args:
+            sealer: default this session's.
+            after: the key that the vault has once the transaction is committed; default the same one.
+        """
         sealer = sealer or self._use()
         seen = witness.read(self.home)
         with self._file.writing() as db:
-            if header.read(db).id != sealer.vault:
-                raise VaultChangedError(
-                    "another vault was put in this one's place", file=self.path, advice="lock, then unlock that one"
-                )
-            warning = witness.mismatch(seen, db, sealer.vault)
-            if warning:
+            head, began = header.read(db), audit.state(db)
+            sealer = self._fitting(sealer, head)
+            doubt = witness.doubt(seen, db, head, sealer)
+            if doubt is not None:
                 # Into the log for good, for after this write the witness agrees again.
-                self._note(warning)
-                audit.append(db, sealer, utc_text(self._now()), "exchange noticed", {"warning": warning})
+                self._note_doubt(doubt)
+                audit.append(db, sealer, utc_text(self._now()), doubt.event, {"warning": doubt.warning})
             yield db, sealer
             state = audit.state(db)
-        self._remember(sealer.vault, state)
+            if after is not None and doubt is None:
+                # Whoever is killed around the commit leaves a witness that either key authenticates.
+                self._remember(sealer, began, after)
+        self._remember(after or sealer, state, doubted=doubt is not None)
+
+
+def _changed(path: Path) -> VaultChangedError:
+    return VaultChangedError(
+        "the vault was sealed under another key in the meantime: its passphrase was changed elsewhere, "
+        "or its file was exchanged",
+        file=path,
+        advice="unlock it with the passphrase that it has now",
+    )
 
 
 def _exists(path: Path) -> VaultExistsError:

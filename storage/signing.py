@@ -55,8 +55,7 @@ class Signing(Filing):
             AuditBrokenError: there is none, and an altered log cannot say whether there was one.
             VaultLockedError, StorageError
         """
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             known = _known(db, sealer)
         if known.number:
             return _present(known)[0]
@@ -66,8 +65,7 @@ class Signing(Filing):
 
     def identities(self) -> Records[Identity]:
         """All signing identities in order; `.damaged` names those that are damaged or gone."""
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             known = _known(db, sealer)
         return Records(known.sound, known.lost)
 
@@ -137,9 +135,10 @@ class Signing(Filing):
             "certificates": [certificate.to_dict() for certificate in certificates],
         }
         plain = json_bytes(meta, "the identity")
-        row = sealed_row(sealer, IDENTITIES, next_sequence(db, IDENTITIES), created, plain, private.private_bytes_raw())
+        body = private.private_bytes_raw()
+        row = sealed_row(sealer, IDENTITIES, next_sequence(db, IDENTITIES), created, plain, body)
         db.table(IDENTITIES).insert(row)
-        audit.append(db, sealer, created, event, {**noted, **added(IDENTITIES, row)})
+        audit.append(db, sealer, created, event, {**noted, **added(IDENTITIES, row["id"], plain, body)})
         identity: Identity = build(IDENTITIES, row, meta)
         return identity, private
 

@@ -31,6 +31,7 @@ from storage.index import (
     own_copy,
     release_index,
 )
+from storage.job_keys import JobKeyring
 from storage.labels import Labelling
 from storage.records import (
     KeyRecord,
@@ -42,6 +43,7 @@ from storage.records import (
     TimestampRecord,
     added_together,
     build,
+    content_digest,
     open_body,
     timestamp_body,
 )
@@ -58,7 +60,7 @@ PAGE_SIZE = 50
 MOST_TIMESTAMP_BYTES = 1024 * 1024
 
 
-class Vault(CaseFiles, Labelling, Signing):
+class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     """One session's view of the vault in a folder; from `Vault.create` or `Vault.open`."""
 
     # Keys and releases
@@ -105,7 +107,8 @@ class Vault(CaseFiles, Labelling, Signing):
                 part = new[start : start + KEYS_PER_ENTRY]
                 rows = [sealed_row(sealer, KEYS, first + start + n, created, *key) for n, key in enumerate(part)]
                 db.table(KEYS).insert_all(rows)
-                audit.append(db, sealer, created, "keys added", added_together(KEYS, rows))
+                digests = {row["id"]: content_digest(*key) for row, key in zip(rows, part, strict=True)}
+                audit.append(db, sealer, created, "keys added", added_together(KEYS, digests))
                 records += [build(KEYS, row, json.loads(plain)) for row, (plain, _) in zip(rows, part, strict=True)]
         return records
 
@@ -200,9 +203,8 @@ class Vault(CaseFiles, Labelling, Signing):
         left = iter(ids)
         # A connection for each part: one that stayed open until the caller is done would hold up the write-ahead log.
         while part := list(itertools.islice(left, KEYS_PER_QUERY)):
-            sealer = self._use()
             places = ",".join("?" * len(part))
-            with self._file.reading() as db:
+            with self._reading() as (db, sealer):
                 query = f"SELECT seq, id, version, created, body FROM keys WHERE id IN ({places})"
                 rows = {row["id"]: row for row in db.query(query, part)}
             for id in part:
@@ -303,8 +305,7 @@ class Vault(CaseFiles, Labelling, Signing):
         Raises:
             VaultLockedError, DatabaseDamagedError, StorageError
         """
-        sealer = self._use()
-        with self._file.reading() as db:
+        with self._reading() as (db, sealer):
             return check_records(db, sealer)
 
     def _keys_at_hand(self, look: Look) -> Index[KeyEntry]:

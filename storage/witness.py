@@ -2,45 +2,92 @@
 
 An old copy of the vault put in the place of the new one is sound in itself; so is a vault whose write-ahead log was
 deleted before it was folded in. Both end earlier than the witness remembers. The witness is written after each commit,
-so it can lag behind the vault (harmless) and never runs ahead of it by itself. Whoever exchanges both files together is
-caught by the heads printed in reports, not here.
+so it can lag behind the vault (harmless) and never runs ahead of it by itself. It carries an HMAC under the vault's
+data key, so a forged one is noticed at the next unlocking, and a missing one is spoken of. Whoever puts an old copy of
+both files in place together is caught by the heads printed in reports, not here.
+
+While the passphrase is changed the witness carries two: a process that is killed then leaves either key's vault.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import sqlite_utils
 
 from storage import audit
 from storage.canonical import json_bytes
+from storage.encryption import Sealer
 from storage.files import replace_private
+from storage.header import Header
 
 WITNESS_NAME = "vault.witness.json"
-# Ours is about 150 bytes; anything larger is not ours and is not read.
+# Ours is about 300 bytes; anything larger is not ours and is not read.
 LARGEST = 4096
+# What the audit log calls the entry about a doubt.
+EXCHANGED, FORGED, MISSING = "exchange noticed", "witness not authentic", "witness missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The vault's identifier, the number of audit entries and the last one's hash."""
+    """How far a vault's audit log had come.
+
+    Attributes:
+        vault: the vault's identifier.
+        count, head: the number of audit entries and the last one's hash.
+        tags: identifier of a data key (`Sealer.key_id`) to the HMAC over the others under it, hex.
+    """
 
     vault: str
     count: int
     head: str
+    tags: dict[str, str] = field(hash=False)
+
+    def signed(self, *sealers: Sealer) -> Witness:
+        """This one, authenticated under these keys and no others."""
+        message = self._message()
+        return Witness(self.vault, self.count, self.head, {each.key_id: each.tag(message).hex() for each in sealers})
+
+    def fits(self, sealer: Sealer) -> bool:
+        """Whether the vault itself wrote it under this key."""
+        # As bytes: text that is not ASCII cannot be compared in constant time.
+        found = self.tags.get(sealer.key_id, "").encode("utf-8", "replace")
+        return hmac.compare_digest(found, sealer.tag(self._message()).hex().encode("ascii"))
+
+    def remembered(self) -> dict[str, str | int]:
+        """What it says, without its authentication codes."""
+        return {"vault": self.vault, "count": self.count, "head": self.head}
+
+    def _message(self) -> bytes:
+        return json_bytes({"what": "witness", **self.remembered()})
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the vault may not be in its latest state.
+
+    Attributes:
+        event: what the audit log calls it.
+        warning: a whole sentence, or two.
+    """
+
+    event: str
+    warning: str
 
 
 def read(home: Path) -> Witness | str | None:
-    """What the witness remembers; a sentence when it cannot be read; None when there is none yet."""
+    """What the witness remembers; a sentence when it cannot be read; None when there is none."""
     path = home / WITNESS_NAME
     try:
         with path.open("rb") as stream:
             values = json.loads(stream.read(LARGEST))
         seen = Witness(**values)
-        if type(seen.vault) is str and type(seen.count) is int and type(seen.head) is str:
+        sound = type(seen.vault) is str and type(seen.count) is int and type(seen.head) is str
+        if sound and type(seen.tags) is dict and all(type(tag) is str for tag in seen.tags.values()):
             return seen
     except FileNotFoundError:
         return None
@@ -49,33 +96,60 @@ def read(home: Path) -> Witness | str | None:
     return f"{path} cannot be read, so an exchange of the vault for an older one would go unnoticed."
 
 
-def write(home: Path, vault: str, state: audit.AuditState) -> None:
-    """Remembers a state that has been committed.
+def write(home: Path, vault: str, state: audit.AuditState, *sealers: Sealer) -> None:
+    """Remembers a state that has been committed, authenticated under these keys.
 
     Raises:
         OSError: the file cannot be written; the commit stands all the same.
     """
-    replace_private(home / WITNESS_NAME, json_bytes(asdict(Witness(vault, state.count, state.head))))
+    seen = Witness(vault, state.count, state.head, {}).signed(*sealers)
+    replace_private(home / WITNESS_NAME, json_bytes(asdict(seen)))
 
 
-def mismatch(seen: Witness | str | None, db: sqlite_utils.Database, vault: str) -> str | None:
-    """What is suspicious, as a sentence, or None.
+def doubt(
+    seen: Witness | str | None, db: sqlite_utils.Database, head: Header, sealer: Sealer | None = None
+) -> Doubt | None:
+    """What is suspicious, or None.
 
     Args:
         seen: from `read`, called before the transaction of `db` began, or a commit in between looks like a gap.
+        head: the vault's header.
+        sealer: authenticates the witness; None while the vault is locked.
     """
-    if seen is None or isinstance(seen, str):
-        return seen
-    if seen.vault != vault:
-        return f"Another vault stood here before: {seen.vault}, with {seen.count} audit entries."
     now = audit.state(db)
+    if seen is None:
+        return Doubt(MISSING, _missing()) if now.count else None
+    if isinstance(seen, str):
+        return Doubt(EXCHANGED, seen)
+    if seen.vault != head.id:
+        return Doubt(EXCHANGED, f"Another vault stood here before: {seen.vault}, with {seen.count} audit entries.")
+    if sealer is not None and sealer.key_id in seen.tags and not seen.fits(sealer):
+        return Doubt(
+            FORGED,
+            f"{WITNESS_NAME} was not written by this vault: its authentication code is wrong. Somebody may have put an "
+            "older copy of the vault here and changed that file to fit.",
+        )
     if seen.count > now.count:
-        return (
+        return Doubt(
+            EXCHANGED,
             f"This is an older state of the vault: its audit log ends at entry {now.count}, "
-            f"but entry {seen.count} had been written ({seen.head[:16]}…)."
+            f"but entry {seen.count} had been written ({seen.head[:16]}…).",
         )
     with contextlib.closing(db.execute("SELECT hash FROM audit WHERE seq = ?", [seen.count])) as rows:
         row = rows.fetchone()
     if seen.count and (row is None or row[0] != seen.head):
-        return f"The audit log's entry {seen.count} is not the one that was written here earlier."
+        return Doubt(EXCHANGED, f"The audit log's entry {seen.count} is not the one that was written here earlier.")
+    if head.key_id not in seen.tags:
+        return Doubt(
+            FORGED,
+            f"{WITNESS_NAME} names another data key than the vault's header: the header of an earlier passphrase was "
+            "put back, or that file is not the one that the vault wrote last.",
+        )
     return None
+
+
+def _missing() -> str:
+    return (
+        f"{WITNESS_NAME} is missing beside the vault, so nothing here shows whether an older copy was put in its "
+        "place. If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
+    )

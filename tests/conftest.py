@@ -28,6 +28,12 @@ class Marked(NamedTuple):
     release: Path
 
 
+@pytest.fixture(scope="session")
+def in_full(request: pytest.FixtureRequest) -> bool:
+    """Whether `make every` asks: what samples within a test leaves nothing out then."""
+    return bool(request.config.getoption("--every"))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Prints the seeds that tests drew, also of those that passed: what a rare failure needs to be repeated."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
@@ -68,11 +74,22 @@ def phi3_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gpt2_path() -> Path:
+    """A small trained GPT-2: LayerNorm, learned positions, tied head (tools/train_small.py)."""
+    return Path(__file__).parent / "models" / "gpt2"
+
+
+@pytest.fixture(scope="session")
 def release_of(
-    request: pytest.FixtureRequest, demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path
+    request: pytest.FixtureRequest,
+    demo_path: Path,
+    minilm_path: Path,
+    gemma_path: Path,
+    phi3_path: Path,
+    gpt2_path: Path,
 ) -> Callable[[str], Marked]:
     """A trained model by name with one owner's mark of the default parameters; written once, so copy what you spoil."""
-    paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path}
+    paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
 
     def release(name: str) -> Marked:
         model = irwm.open_checkpoint(paths[name])

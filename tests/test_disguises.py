@@ -42,26 +42,28 @@ def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Findin
     return found
 
 
-SINGLE = [row.label for row in rows(models()["phi3"]) if len(row.steps) == 1 and row.change is None]
+# The labels of a family follow from its config alone: a release's are its original's.
+SINGLE = [
+    (name, row.label)
+    for name in ("demo", "gemma", "phi3", "gpt2")
+    for row in rows(models()[name])
+    if len(row.steps) == 1 and row.change is None
+]
 
 
 @pytest.mark.sweep
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("label", SINGLE)
-@pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("name", "label"), SINGLE)
 def test_each_disguise_alone(releases: dict[str, Marked], tmp_path: Path, name: str, label: str) -> None:
-    row = next((row for row in rows(releases[name][2]) if row.label == label), None)
-    if row is None:
-        assert label == "as a plain Llama"  # the demo model is one
-        return
-    check(releases[name], row.build(releases[name][2], tmp_path / "x"))
+    row = next(row for row in rows(releases[name].release) if row.label == label)
+    check(releases[name], row.build(releases[name].release, tmp_path / "x"))
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("change", [None, quantised], ids=["as it is", "int4"])
 @pytest.mark.parametrize("trimmed", [False, True], ids=["all rows", "40 % trimmed"])
-@pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3", "gpt2"])
 def test_all_disguises_together(releases: dict[str, Marked], tmp_path: Path, name: str, trimmed: bool, change) -> None:
     model, _, release = releases[name]
     steps = (*((TRIMMED,) if trimmed else ()), *everything(release), RENAMED)
@@ -108,9 +110,9 @@ STEPS = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(15))
-@pytest.mark.parametrize("name", ["gemma", "phi3"])
+@pytest.mark.parametrize("name", ["gemma", "phi3", "gpt2"])
 def test_random_compositions(releases: dict[str, Marked], tmp_path: Path, name: str, seed: int) -> None:
     marked, draw = releases[name], np.random.default_rng(seed)
     steps = [STEPS[i] for i in draw.integers(len(STEPS), size=draw.integers(1, 7))]
@@ -128,9 +130,9 @@ def test_random_compositions(releases: dict[str, Marked], tmp_path: Path, name: 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["gemma", "phi3"])
+@pytest.mark.parametrize("name", ["gemma", "phi3", "gpt2"])
 def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: Path, name: str, seed: int) -> None:
     model, key, _ = releases[name]
     found = irwm.detect(irwm.open_checkpoint(random_model(model.path, tmp_path / "x", seed)), model, key)

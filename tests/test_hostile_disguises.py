@@ -69,7 +69,7 @@ def test_planted_rows_do_not_choose_the_coordinates(marked: Marked, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["rarest", "commonest", "shortest", "longest"])
 def test_trimming_a_kind_of_tokens_is_undone(marked: Marked, tmp_path: Path, kind: str) -> None:
     model, _, release = marked
@@ -102,7 +102,7 @@ def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("factor", [1e-12, 1e-7, 1e3, 1e6])
 def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, factor: float) -> None:
     steps = [("cast", {"dtype": "float32"}), ("rescale", {"factor": factor}), DROPPED]

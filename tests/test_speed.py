@@ -68,7 +68,7 @@ def test_a_figure_that_is_missed_is_said_with_its_reason(tmp_path: Path) -> None
         details = staticmethod(lambda result: [])
 
     (tmp_path / "missed.json").write_text(
-        json.dumps({"about": dict.fromkeys(("command", "date", "machine", "model"), ""), "result": {}})
+        json.dumps({"about": dict.fromkeys(("command", "date", "machine", "model", "sources"), ""), "result": {}})
     )
     text = page.write(tmp_path, {"missed": Missed}).read_text(encoding="utf-8")  # type: ignore[dict-item]
     assert "| x | below 1 s | 2 s | no. The disk is slow |" in text

@@ -42,6 +42,10 @@ def test_sampled(n): pass
 @pytest.mark.slow
 @pytest.mark.quick("stands for the others")
 def test_back_again(): pass
+
+@pytest.mark.in_full
+@pytest.mark.slow
+def test_by_night(): pass
 """
 QUICK = {"test_plain", "test_swept[0]", "test_sampled[0]", "test_back_again"}
 SLOW = {"test_slow", "test_browser", "test_by_fixture", "test_swept[1]", "test_swept[2]", "test_sampled[3]"}
@@ -49,7 +53,7 @@ SLOW = {"test_slow", "test_browser", "test_by_fixture", "test_swept[1]", "test_s
 
 def run(folder: Path, suite: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(suite, encoding="utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n slow\n browser\n sweep\n sampled\n quick\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n slow\n browser\n sweep\n sampled\n quick\n in_full\n")
     command = [sys.executable, "-m", "pytest", "-p", "tests.tiers", "-p", "no:cacheprovider", "-v", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
@@ -68,7 +72,7 @@ def passed(said: str) -> set[str]:
         ((), QUICK | SLOW),
         (("--tier", "quick"), QUICK),
         (("--tier", "slow"), SLOW),
-        (("--every",), QUICK | SLOW | {"test_sampled[1]", "test_sampled[2]"}),
+        (("--every",), QUICK | SLOW | {"test_sampled[1]", "test_sampled[2]", "test_by_night"}),
     ],
     ids=["both", "quick", "slow", "every"],
 )

@@ -188,7 +188,7 @@ from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 home = folder / "home"
 vault = Vault.create(home, "correct horse battery staple", Cost(memory_kib=8, passes=1, lanes=1))
-jobs = Jobs(home)
+jobs = Jobs(home).opened(vault.jobs_keys_to_seal())
 request = {"model": sys.argv[1], "out_dir": str(folder / "release"), "parameters": irwm.Parameters().to_dict(),
            "owner": "Example Labs", "recipient": "Early access", "label": "", "device": "cpu"}
 job = runner.start("protect", "Protect", request, secrets_for(vault), jobs)
@@ -209,10 +209,11 @@ def test_tasks_are_stopped_and_strangers_are_not(run: Run) -> None:
 import sqlite3, subprocess, time
 from contextlib import closing
 from storage import Jobs
+from storage.job_keys import JobsKeys
 from storage.processes import still_runs
 from tools.waiting import until
 from ui.jobs import runner
-jobs = Jobs(folder / "home")
+jobs = Jobs(folder / "home").opened(JobsKeys({"0" * 16: b"\\x07" * 32}, "0" * 16))
 def start(do):
     job = runner.start("protect", do, {"do": do}, {"key": "feedfacecafebeef"}, jobs)
     while not (now := jobs.get(job.id)).what:

@@ -59,10 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Of a test marked `sampled(n)`, one in n of its parameters, and never the same one of n."""
+    """Of a test marked `sampled(n)`, one in n of its parameters, and never the same one of n; none marked `in_full`."""
     met: Counter[str] = Counter()
     kept = []
     for item in items:
+        if item.get_closest_marker("in_full"):
+            continue
         marker = item.get_closest_marker("sampled")
         if marker is not None:
             (n,) = marker.args

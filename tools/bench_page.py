@@ -41,11 +41,11 @@ def build(context: Context, tab: gr.Tab) -> None:
 
     @guarded
     def begin(request: gr.Request) -> Any:
-        context.require(request)
-        return runner.start("protect", f"Protect {NASTY}", {"do": "work"}, {"key": "k" * 32}, context.jobs).id
+        jobs = context.jobs_to_start(context.require(request))
+        return runner.start("protect", f"Protect {NASTY}", {"do": "work"}, {"key": "k" * 32}, jobs).id
 
     def show(id: str | None) -> str:
-        return context.jobs.get(id).state if id else ""
+        return context.jobs.line(id).state if id else ""
 
     start.click(begin, None, job.job_id)
     job.ended.change(show, job.ended, result)

@@ -15,7 +15,8 @@ part gives others. `tests/test_every_family.py` protects one tiny model of each,
 container and quantisation that has the family.
 
 "Embedding only": the family has no layer-0 query and key of this form. The invariant is then made of the cosines
-between token embeddings, and the page and report say so.
+between token embeddings, and the page and report say so. Models whose `model_type` is not in this table are protected
+in that way too, where one tensor alone has an embedding's name and the sizes of the config.
 
 | family | models | model types | how it differs |
 |---|---|---|---|"""
@@ -25,7 +26,8 @@ def main() -> None:
     print(HEAD)
     for family in families():
         note = family.about + (" **Embedding only.**" if family.embedding_only else "")
-        print(f"| {family.name} | {family.title} | {', '.join(family.model_types)} | {note} |")
+        types = ", ".join((*family.model_types, *family.wrappers))
+        print(f"| {family.name} | {family.title} | {types} | {note} |")
 
 
 if __name__ == "__main__":

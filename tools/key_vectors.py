@@ -49,8 +49,21 @@ def keys() -> Iterator[Key]:
     larger = replace(one, vocab_size=600, hidden_size=64, pool=RowPool(600, ((0, 4),)), attempt=5, scale=52.6)
     yield replace(larger, parameters=Parameters(), owner="", recipient="")
     written = replace(hidden, noise_coordinates=3, spread=0.0)
-    for params in (written, replace(hidden, noise_coordinates=3, spread=0.25)):
+    added = replace(hidden, noise_coordinates=3, spread=0.25)
+    for params in (written, added):
         yield replace(one, parameters=params, recipient="Customer 7")
+    copy = replace(one, parameters=added, recipient="Customer 8")
+    head = replace(
+        copy,
+        parameters=added.in_head,
+        model_fingerprint=hashlib.sha256(b"head").hexdigest(),
+        rows_digest=hashlib.sha256(b"rows of the head").hexdigest(),
+        pool=RowPool(160, ((0, 3), (40, 42), (150, 160))),
+        attempt=1,
+        scale=11.25,
+        beside=copy.model_fingerprint,
+    )
+    yield replace(copy, head=head)
 
 
 def derived(key: Key) -> dict[str, NDArray[np.int64]]:
@@ -70,6 +83,8 @@ def derived(key: Key) -> dict[str, NDArray[np.int64]]:
         if not adds:
             # In billionths, because the last digit of a logarithm is not the same everywhere.
             found["noise_sizes"] = np.rint(1e9 * sizes_of(stream, rows)).astype(np.int64)
+    if key.head is not None:
+        found |= {f"head_{name}": values for name, values in derived(key.head).items()}
     return found
 
 

@@ -32,12 +32,14 @@ def open_tab(page: Page, name: str) -> None:
 
 def choose_original(page: Page, original: Path) -> None:
     fill_path(page, "original", original)
-    expect(page.locator("#protect-model .model-card h3")).to_have_text(original.name)
+    expect(page.locator("#protect-model .model-card h2")).to_have_text(original.name)
 
 
-def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: str, recipient: str) -> None:
-    """The wizard up to its last button; a page that has done one release before is taken back to the first step."""
+def first_step(page: Page) -> None:
+    """The wizard's first step; a page that was further is taken back."""
     open_tab(page, "protect")
+    # A reload gives the wizard back as it was left, a moment after the page is there.
+    expect(page.locator("body[data-protect]")).to_be_attached()
     # The step shown is known by its own button: none of them is there while the tab is being drawn.
     shown = page.locator(", ".join(f"#{step}:visible" for step in STEPS))
     expect(shown).to_have_count(1)
@@ -45,6 +47,11 @@ def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: s
     for step in reversed(range(at)):
         page.click(f"#back-to-{step + 1}")
         expect(page.locator(f"#{STEPS[step]}")).to_be_visible()
+
+
+def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: str, recipient: str) -> None:
+    """The wizard up to its last button."""
+    first_step(page)
     choose_original(page, original)
     page.click("#to-names")
     expect(page.locator("#owner")).to_be_visible()
@@ -72,9 +79,9 @@ def investigate(page: Page, suspect: Path, original: Path, only_key: str | None 
     page.reload()  # all keys are chosen anew, and what was found before is shown again
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)
-    expect(page.locator("#suspect-model .model-card h3")).to_have_text(suspect.name)
+    expect(page.locator("#suspect-model .model-card h2")).to_have_text(suspect.name)
     fill_path(page, "original-of", original)
-    expect(page.locator("#original-model .model-card h3")).to_have_text(original.name)
+    expect(page.locator("#original-model .model-card h2")).to_have_text(original.name)
     expect(page.locator("#start-investigate")).to_be_enabled()
     if only_key is not None:
         keep_key(page, only_key)
@@ -85,7 +92,7 @@ def investigate_as(page: Page, suspect: Path, original: Path, *, title: str, exa
     """Examines a suspect under a case's title, saying who examines and since when the suspect is known."""
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)
-    expect(page.locator("#suspect-model .model-card h3")).to_have_text(suspect.name)
+    expect(page.locator("#suspect-model .model-card h2")).to_have_text(suspect.name)
     fill_path(page, "original-of", original)
     expect(page.locator("#start-investigate")).to_be_enabled()
     page.click("#investigate-advanced button.label-wrap")

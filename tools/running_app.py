@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from tools.waiting import PATIENCE, quoted, until
 
@@ -30,6 +31,13 @@ VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
 # Seconds that the app may take to end by itself, which removes what was uploaded, before it is ended the hard way.
 PATIENCE_AT_END = 60
 PASSPHRASE = "umbrella-quartz-lantern-tide"
+
+
+def opened_context(browser: Browser, **more: Any) -> BrowserContext:
+    """A fresh profile in a window of our size, which waits as long as `PATIENCE_MS` for what a page has to do."""
+    context = browser.new_context(viewport=VIEWPORT, **more)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 def free_port() -> int:

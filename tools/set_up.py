@@ -21,7 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, CUDA_LOCK = ROOT / "requirements.lock", ROOT / "requirements-cuda.lock"
-PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+# Not quiet: the first set-up downloads a gigabyte or two, and pip shows how far it is.
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 INSTALL = (*PIP, "install", "--require-hashes", "--no-deps")
 MISSING = re.compile(r"^torch \S+ requires \S+, which is not installed", re.MULTILINE)
 

@@ -158,8 +158,9 @@ def batches(prose: list[np.ndarray], source: list[np.ndarray], seed: int = SEED)
 
 def optimizer_for(model: PreTrainedModel, peak: float) -> torch.optim.AdamW:
     """AdamW; no decay on norms, nor on the input embedding, whose unused rows would only shrink towards zero."""
-    spared = [p for name, p in model.named_parameters() if p.ndim < 2 or name == "model.embed_tokens.weight"]
-    decayed = [p for name, p in model.named_parameters() if p.ndim >= 2 and name != "model.embed_tokens.weight"]
+    rows = model.get_input_embeddings().weight
+    spared = [p for p in model.parameters() if p.ndim < 2 or p is rows]
+    decayed = [p for p in model.parameters() if p.ndim >= 2 and p is not rows]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": spared, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=True)
 

@@ -2,12 +2,13 @@
 
     python -m tools.train_small gemma --out tests/models/gemma
     python -m tools.train_small phi3 --out tests/models/phi3
+    python -m tools.train_small gpt2 --out tests/models/gpt2
     python -m tools.train_small llama --seed 1 --steps 1200 --out /tmp/stranger
 
-The tests need trained weights with a tied head, an embedding scale and one key head (gemma) and with fused
-projections (phi3). `llama` is the demo model's own shape and tokenizer: with another seed it becomes a model that an
-honest competitor could have trained, which must never be taken for ours. `--data-seed` alone keeps the random start
-and changes the order of the text.
+The tests need trained weights with a tied head, an embedding scale and one key head (gemma), with fused projections
+(phi3), and with LayerNorm, learned positions and a tied head (gpt2). `llama` is the demo model's own shape and
+tokenizer: with another seed it becomes a model that an honest competitor could have trained, which must never be taken
+for ours. `--data-seed` alone keeps the random start and changes the order of the text.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from transformers import (
     AutoTokenizer,
     GemmaConfig,
     GemmaForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     PreTrainedModel,
@@ -46,24 +51,54 @@ tokenizer. It exists so that the tests meet trained weights of this family. Text
 
 def gemma(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     """Tied head, embedding times sqrt(d), gain 1 + w, one key head for all query heads."""
-    return GemmaForCausalLM(GemmaConfig(num_key_value_heads=1, tie_word_embeddings=True, **_shape(tokenizer)))
+    return small_model("gemma", tokenizer)
 
 
 def phi3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     """Fused qkv and gate_up, as many key heads as query heads, head not tied."""
-    shape = _shape(tokenizer)
+    return small_model("phi3", tokenizer, tied=False)
+
+
+def small_model(
+    family: str, tokenizer: PreTrainedTokenizerFast, width: int = 128, tied: bool = True
+) -> PreTrainedModel:
+    """A model of "gemma", "phi3" or "llama" with random weights, two layers and four heads."""
+    shape = _shape(tokenizer, width) | {"tie_word_embeddings": tied}
+    if family == "gemma":
+        return GemmaForCausalLM(GemmaConfig(num_key_value_heads=1, **shape))
+    if family == "llama":
+        return LlamaForCausalLM(LlamaConfig(num_key_value_heads=2, **shape))
     del shape["head_dim"]
-    return Phi3ForCausalLM(Phi3Config(num_key_value_heads=4, tie_word_embeddings=False, **shape))
+    return Phi3ForCausalLM(Phi3Config(num_key_value_heads=4, **shape))
 
 
-def _shape(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def gpt2(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """LayerNorm, learned positions, fused qkv stored transposed, MLP without a gate, tied head."""
+    shape = _shape(tokenizer, 128)
+    return GPT2LMHeadModel(
+        GPT2Config(
+            n_embd=shape["hidden_size"],
+            n_inner=shape["intermediate_size"],
+            n_layer=shape["num_hidden_layers"],
+            n_head=shape["num_attention_heads"],
+            n_positions=shape["max_position_embeddings"],
+            # On this much text dropout only slows learning, and the other families have none.
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            **{name: shape[name] for name in ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")},
+        )
+    )
+
+
+def _shape(tokenizer: PreTrainedTokenizerFast, width: int) -> dict[str, Any]:
     return {
         "vocab_size": len(tokenizer),
-        "hidden_size": 128,
-        "intermediate_size": 384,
+        "hidden_size": width,
+        "intermediate_size": 3 * width,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "head_dim": 32,
+        "head_dim": width // 4,
         "max_position_embeddings": CONTEXT,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
@@ -71,7 +106,7 @@ def _shape(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     }
 
 
-FAMILIES = {"gemma": gemma, "phi3": phi3, "llama": new_model}
+FAMILIES = {"gemma": gemma, "phi3": phi3, "gpt2": gpt2, "llama": new_model}
 
 
 def main() -> None:

@@ -45,10 +45,13 @@ def until(condition: Callable[[], Answer], what: str, log: Path | Callable[[], s
 def until_over(jobs: Jobs, job_id: str) -> Job:
     """The job, once it has ended, however that was.
 
+    Args:
+        jobs: opened with keys of the job.
+
     Raises:
         GaveUpError: it goes on and on; the message has the end of its log.
     """
-    until(lambda: jobs.get(job_id).is_over, f"the end of job {job_id}", lambda: jobs.log_tail(job_id))
+    until(lambda: jobs.line(job_id).is_over, f"the end of job {job_id}", lambda: jobs.log_tail(job_id))
     return jobs.get(job_id)
 
 

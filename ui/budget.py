@@ -6,8 +6,9 @@ hold for all of them together, and what an unlocked officer needs lies above the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
@@ -34,6 +35,9 @@ class Limits:
         arriving: bytes of such requests that arrive at one time.
         answers: requests that are being answered at one time. An open page keeps two.
         waiting: calls in Gradio's queue, from where on strangers have to wait outside.
+        turns: requests that are worked on at one time, until their answer begins; the others wait for their turn. The
+            page takes the event loop 60 ms, and an officer's click goes through it several times.
+        turn_seconds: after which the next one's turn begins in any case.
     """
 
     stored: int = 512 * MIB
@@ -42,6 +46,8 @@ class Limits:
     arriving: int = 32 * MIB
     answers: int = 128
     waiting: int = 48
+    turns: int = 2
+    turn_seconds: float = 2.0
 
 
 STRANGERS = Limits()
@@ -54,6 +60,24 @@ class Budget:
         self.limits = limits
         self.answers = 0
         self.arriving = 0
+        self._turns = asyncio.Semaphore(limits.turns)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[Callable[[], None]]:
+        """Waits for a stranger's turn; what it gives ends the turn, which ends with the block at the latest."""
+        await self._turns.acquire()
+        left = [self._turns.release]
+
+        def over() -> None:
+            if left:
+                left.pop()()
+
+        late = asyncio.get_running_loop().call_later(self.limits.turn_seconds, over)
+        try:
+            yield over
+        finally:
+            late.cancel()
+            over()
 
     @contextlib.contextmanager
     def answering(self, size: int) -> Iterator[None]:

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from irwm.explore import answering
 from irwm.explore.capacity import Collusion, most_colluders
 from irwm.explore.planning import MOST_POSITIONS, odds
 from irwm.explore.prediction import Rehearsal, counting_share
@@ -31,6 +32,11 @@ SIMULATED_COLLUDERS = (1, 2, 4, 8)
 # The paper's constraints, drawn beside the chosen ones.
 NEIGHBOURS = (5, 10, 20)
 _SCALES = (0.1, 1e5)
+# Noise on every log-probability of an answer, in nats; what rounding to one decimal adds is as much as the first.
+ANSWER_NOISE = {0.03: "one decimal is told", 0.2: "0.2 nats of noise", 0.5: "0.5 nats of noise"}
+USUAL_ANSWER_NOISE = 0.2
+# So many answers, in widths of the model, are drawn.
+MOST_ANSWER_WIDTHS = 10
 # Sizes of a fingerprint that are drawn: below them rounding leaves little of it, above them it costs as much as noise
 # that is written over.
 SPREADS = (0.01, 1.0)
@@ -93,7 +99,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
     fig = figure(
         f"{number(p.positions)} positions survive noise of {survived:.2f} σ; noise of {settings.noise:g} σ takes "
         f"{'more than ' + number(MOST_POSITIONS) if needed is None else number(needed)}",
-        f"So that the verdict, paying for {_keys_text(settings.recipients)}, finds the mark in 99 of 100 cases.",
+        f"So that the verdict, corrected for {_keys_text(settings.recipients)}, finds the mark in 99 of 100 cases.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
@@ -114,6 +120,63 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
     fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text="Positions needed (l; log scale)", type="log", range=[0, math.log10(MOST_POSITIONS)])
+    return fig
+
+
+def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False) -> go.Figure:
+    """How many answers of a served copy the verdict needs, by the noise on them, after the attack on its weights.
+
+    Args:
+        width: d of the model.
+    """
+    c, p, k = colours(dark), settings.parameters, settings.noise
+    survived = survival_of(settings).noise(p.positions)
+    needed = {nats: answering.answers_needed(width, nats, survived, k) for nats in (0.0, *ANSWER_NOISE)}
+    usual = needed[USUAL_ANSWER_NOISE]
+    if needed[0.0] is None:
+        title = (
+            f"No answers are enough: {number(p.positions)} positions survive {survived:.2f} σ, the attack is {k:g} σ"
+        )
+    else:
+        many = f"more than {number(answering.MOST_WIDTHS * width)}" if usual is None else number(usual)
+        title = (
+            f"{number(needed[0.0])} exact answers are enough; with {USUAL_ANSWER_NOISE:g} nats of noise it takes {many}"
+        )
+        if usual == needed[0.0]:
+            title = f"{number(usual)} answers are enough, exact or with {USUAL_ANSWER_NOISE:g} nats of noise"
+    fig = figure(
+        title,
+        f"For d = {number(width)}, noise of {k:g} σ on the weights. Areas: as four models differ; lines: the worst.",
+        dark=dark,
+    )
+    x = np.unique(np.geomspace(width + 1, MOST_ANSWER_WIDTHS * width, POINTS).astype(int)).tolist()
+    for (nats, label), dash in zip(ANSWER_NOISE.items(), ("solid", "dash", "dot"), strict=True):
+        own = nats == USUAL_ANSWER_NOISE
+        colour = c.accent if own else c.null
+        left = np.hypot(answering.noise_left(x, width, nats), k)
+        low, high = np.minimum(left, 2 * MOST_NOISE)  # beyond what is drawn; a figure has no infinity
+        fig.add_scatter(
+            x=[*x, *x[::-1]], y=[*low.tolist(), *high[::-1].tolist()], fill="toself", mode="lines", opacity=0.18,
+            line={"width": 0}, fillcolor=colour, hoverinfo="skip", showlegend=False,
+        )  # fmt: skip
+        fig.add_scatter(
+            x=x, y=high.tolist(), mode="lines", name=label, hoverinfo="text",
+            line={"color": colour, "width": 2.5 if own else 1.5, "dash": dash},
+            hovertext=[
+                f"<b>{label}</b><br>{number(n)} answers<br>noise of {a:.2f} to {b:.2f} σ is left on the rows"
+                for n, a, b in zip(x, low.tolist(), high.tolist(), strict=True)
+            ],
+        )  # fmt: skip
+    fig.add_hline(y=survived, line=dashed(c))
+    _aside(fig, c, survived, f"{number(p.positions)} positions survive {survived:.2f} σ")
+    if usual is not None and usual <= x[-1]:
+        here = math.hypot(answering.noise_left([usual], width, USUAL_ANSWER_NOISE)[1, 0], k)
+        said = f"<b>{number(usual)} answers</b><br>{ANSWER_NOISE[USUAL_ANSWER_NOISE]}<br>{here:.2f} σ is left at worst"
+        _chosen(fig, c, usual, here, said)
+    ticks = round_ticks(x[0], x[-1])
+    fig.update_xaxes(title_text="Answers with the log-probabilities of enough tokens (n; log scale)", type="log",
+                     range=[math.log10(x[0]), math.log10(x[-1])], **ticks)  # fmt: skip
+    fig.update_yaxes(title_text="Noise on the rows (k, in deviations σ of a row)", range=[0, 1.25 * max(survived, 0.4)])
     return fig
 
 

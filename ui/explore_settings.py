@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm.errors import ParameterError
 from irwm.explore.planning import LEAST_RISK, MOST_RECIPIENTS, Wish
-from irwm.scheme.parameters import Parameters, many_recipients, one_owner
+from irwm.scheme.parameters import PLACES, Parameters, many_recipients, one_owner
 
 FORMAT, VERSION = "irwm-explore-settings", 1
 # Longer than any settings, and short enough to be read at once.
@@ -58,6 +58,13 @@ class ExploreSettings:
             ("noise", 0.0, MOST_NOISE),
         ):
             object.__setattr__(self, name, _real(name, getattr(self, name), low, high))
+        if self.parameters.hidden and self.parameters.places != PLACES:
+            raise ParameterError(
+                "this page marks the output head wherever it is a matrix of its own",
+                expected=", ".join(PLACES),
+                found=", ".join(self.parameters.places),
+                advice="Mark the embedding alone from Python, with Parameters(places=...)",
+            )
         _whole("recipients", self.recipients, MOST_RECIPIENTS)
         _whole("colluders", self.colluders, MOST_COPIES)
         _ = self.wish
@@ -144,7 +151,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names are all different; which of two values of a name counts, nobody should have to guess."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise SettingsTextError("a setting is there twice", advice="Keep one of the two")
+        raise SettingsTextError("a setting appears twice", advice="Keep one of the two")
     return found
 
 

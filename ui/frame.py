@@ -15,6 +15,7 @@ from ui import quiet
 from ui.components.events import PRIVATE
 from ui.components.header import NAME, header, header_html
 from ui.components.lock_gate import lock_gate, wire
+from ui.components.plain_blocks import PlainBlocks
 from ui.components.restore_box import restore_box
 from ui.context import Context
 from ui.pages import about, api, cases, explore, investigate, jobs, lab, protect, settings, vault, verify
@@ -38,17 +39,20 @@ def build(context: Context, device: str) -> gr.Blocks:
     """Header, gate and tabs; serves nothing yet."""
     quiet.private_uploads()
     blocks: gr.Blocks
-    with gr.Blocks(title=NAME, analytics_enabled=False) as blocks:
+    with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:
         lock = header(context, device)
         gate = lock_gate(context)
         with gr.Column(visible=False, elem_id="outside") as outside:
             verify.build_outside()
             restore_box(context)
         opened = []
-        with gr.Column(visible=False, elem_id="desk") as desk, gr.Tabs(elem_id="pages") as tabs:
+        with (
+            gr.Column(visible=False, elem_id="desk") as desk,
+            gr.Tabs(elem_id="pages", overflow_behavior="wrap") as tabs,
+        ):
             for name, label, page in PAGES:
                 with gr.Tab(label, id=name, elem_id=f"page-{name}") as tab:
-                    context.opened = gr.State(0)
+                    context.opened, context.page = gr.State(0), name
                     page.build(context, tab)
                 opened.append((tab, context.opened))
         api.build(context)

@@ -52,14 +52,15 @@ READ = (
     re.compile(r"/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)?"),
     re.compile(r"/(?:assets|static|studio)/.+"),
     re.compile(r"/gradio_api/(?:info|openapi\.json|app_id|startup-events|theme\.css|upload_progress)/?"),
-    re.compile(r"/gradio_api/(?:queue/(?:data|status)|heartbeat/[^/]+|call/(?:v2/)?[^/]+/[^/]+)"),
+    # Not call/, which gives a session's answers to whoever names it in the place of an event.
+    re.compile(r"/gradio_api/(?:queue/(?:data|status)|heartbeat/[^/]+)"),
     re.compile(re.escape(FILE) + r".+"),
 )
 WRITE = (
-    re.compile(r"/gradio_api/(?:queue/join|cancel|reset|upload)/?"),
     # Not run/ and api/, which go past the queue and so past every limit on what runs at one time.
-    re.compile(r"/gradio_api/(?:call|call/v2)/[^/]+/?"),
+    re.compile(r"/gradio_api/(?:queue/join|cancel|reset|upload)/?"),
 )
+LONGEST_SESSION = 64
 HEARTBEAT = re.compile(r"/gradio_api/heartbeat/([^/]+)/?")
 DATA = "/gradio_api/queue/data"
 # What keeps reading from being a way to act: a page elsewhere may link to us, but not load parts of us.
@@ -119,6 +120,7 @@ class Guard:
         is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
             that another program on this host planted in the browser is thrown away before the passphrase is typed.
         waiting: how many calls are in Gradio's queue.
+        forget: takes away what Gradio holds for a session hash.
         first: makes what stands first in the page's head.
     """
 
@@ -130,6 +132,7 @@ class Guard:
         cookie: str,
         is_open: Callable[[str], bool],
         waiting: Callable[[], int] = int,
+        forget: Callable[[str], object] = str,
         first: Callable[[], bytes] = bytes,
     ) -> None:
         self.app = app
@@ -139,7 +142,7 @@ class Guard:
         self.waiting = waiting
         self.first = first
         self.budget = Budget()
-        self._streams = Streams(is_open)
+        self._streams = Streams(is_open, forget)
         self._arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -177,7 +180,16 @@ class Guard:
                 body = await _read(receive, asked.size)
                 self._check_call(scope["path"], body, asked)
                 receive = _again(body, receive)
-            await self.app(scope, receive, send)
+            if asked.open or asked.upload:
+                await self.app(scope, receive, send)
+                return
+            async with self.budget.turn() as over:
+
+                async def begun(message: Message) -> None:
+                    over()
+                    await send(message)
+
+                await self.app(scope, receive, begun)
 
     def _arrived(self, size: int) -> None:
         self._arriving -= size
@@ -220,13 +232,16 @@ class Guard:
         values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
         if values > BODY_VALUES:
             raise Refusal(413, "This request holds too many values.")
+        small = len(body) <= self.budget.limits.body and values <= self.budget.limits.values
+        # A program without cookies is known by the session that its content names.
         stream = _session_in(body) if values <= self.budget.limits.values or asked.open else None
+        open = asked.open or self._is_unlocked(asked.cookie, stream)
+        if not open and not small:
+            raise Refusal(413, "A locked browser may not ask for so much at once. Unlock the vault first.")
         if stream is not None:
             self._streams.claim(stream, asked.cookie)
-        if asked.open or self._is_unlocked(asked.cookie, stream):
+        if open:
             return
-        if len(body) > self.budget.limits.body or values > self.budget.limits.values:
-            raise Refusal(413, "A locked browser may not ask for so much at once. Unlock the vault first.")
         if self.waiting() >= self.budget.limits.waiting:
             raise Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
 
@@ -278,7 +293,8 @@ class Guard:
         held = self._arriving + sum(sizes)
         free = shutil.disk_usage(self.uploads).free
         most = UPLOADS_TOTAL_BYTES if open else min(UPLOADS_TOTAL_BYTES, self.budget.limits.stored)
-        if held + size > most or size + SPARE_BYTES > free or len(sizes) >= UPLOADS_MOST:
+        number = UPLOADS_MOST if open else UPLOADS_MOST // 2
+        if held + size > most or size + SPARE_BYTES > free or len(sizes) >= number:
             raise Refusal(413, "There is no room for more uploads. Pick the file by its path instead.")
         return size
 
@@ -345,9 +361,16 @@ def _stream_of(path: str, query: bytes) -> str | None:
         named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
         if len(named) > 1:
             raise Refusal(400, "Name one session.")
-        return named[0] if named else None
+        return _of_usual_length(named[0]) if named else None
     beat = HEARTBEAT.fullmatch(path)
-    return beat[1] if beat else None
+    return _of_usual_length(beat[1]) if beat else None
+
+
+def _of_usual_length(stream: str) -> str:
+    """Gradio's pages and clients have a dozen to 36 characters, and every name is remembered."""
+    if len(stream) > LONGEST_SESSION:
+        raise Refusal(400, "No session has such a long name.")
+    return stream
 
 
 def _session_in(body: bytes) -> str | None:
@@ -363,7 +386,7 @@ def _session_in(body: bytes) -> str | None:
     except (ValueError, RecursionError):
         raise Refusal(422, "The content is not JSON.") from None
     found = value.get("session_hash") if isinstance(value, dict) else None
-    return found if isinstance(found, str) else None
+    return _of_usual_length(found) if isinstance(found, str) else None
 
 
 def _counted(receive: Receive, size: int) -> Receive:

@@ -12,11 +12,7 @@ from irwm.scheme.parameters import NOISE_LEVELS, many_recipients, one_owner
 from ui.amounts import size_text
 from ui.preset_names import MANY, PAPER, STANDARD
 
-PRESETS = {
-    STANDARD: "the mark stands in secret coordinates, and a faint fingerprint in every row; nothing in a row is odd",
-    MANY: "the same with a stronger fingerprint, which names each of the recipients who put their copies together",
-    PAPER: "the published setting, exact; somebody who looks for its small numbers can find them and take the mark off",
-}
+PRESETS = (STANDARD, MANY, PAPER)
 # How the noise of Algorithm 4 goes into a row; what `Parameters` calls `spread` and `noise_level`.
 ADDED = "added"
 NOISE_CHOICES = [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import time
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +70,7 @@ def harden(
     is_open: Callable[[str], bool],
     now: Callable[[], Settings],
     waiting: Callable[[], int] = int,
+    forget: Callable[[str], object] = str,
 ) -> dict[str, object]:
     """Arguments for Gradio's FastAPI app: our checks, our static files, no description of its routes.
 
@@ -84,6 +88,7 @@ def harden(
                 cookie=cookie_name(settings.port),
                 is_open=is_open,
                 waiting=waiting,
+                forget=forget,
                 first=lambda: theme_script(now().preferences.theme),
             ),
         ],
@@ -106,6 +111,13 @@ def _stay_on_this_computer() -> None:
     processing_utils.async_ssrf_protected_download = _fetch_nothing
 
 
+def open_in_browser(url: str) -> bool:
+    """Opens the page in the user's own browser. Not where there is no screen: a browser for the terminal would take the
+    terminal that the app runs in."""
+    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return bool(has_screen and webbrowser.open(url))
+
+
 def launch(
     blocks: gr.Blocks,
     settings: Settings,
@@ -126,13 +138,21 @@ def launch(
     """
     _stay_on_this_computer()
     uploads = Path(quiet.private_uploads())
+
+    def forget(stream: str) -> None:
+        blocks.state_holder.session_data.pop(stream, None)
+        blocks.state_holder.time_last_used.pop(stream, None)
+
+    def waiting() -> int:
+        return len(blocks._queue)
+
     blocks.delete_cache = DELETE_CACHE
     blocks.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=CONCURRENCY)
     try:
         _, url, _ = blocks.launch(
             server_name=HOST,
             server_port=settings.port,
-            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings), lambda: len(blocks._queue)),
+            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings), waiting, forget),
             theme=theme(),
             css_paths=[STYLE],
             head=HEAD,
@@ -152,6 +172,9 @@ def launch(
             max_file_size=UPLOAD_BYTES,
             quiet=True,
             prevent_thread_lock=True,
+            # Gradio has its own server answer a request first, however long that takes. A second one, which must be
+            # answered in three seconds, kept the app from starting on a busy machine.
+            _frontend=False,
         )
     except OSError as error:
         if "empty port" not in str(error):
@@ -167,6 +190,8 @@ def launch(
         gc.collect()
         gc.freeze()
         print(f"IRWM Studio is at {url}", flush=True)
+        if settings.open_browser:
+            open_in_browser(url)
         try:
             while True:  # a wait without end is deaf to Ctrl+C on Windows
                 time.sleep(60)

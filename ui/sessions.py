@@ -15,7 +15,8 @@ from typing import Any
 
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
-from storage.errors import VaultMissingError
+from storage.errors import VaultLockedError, VaultMissingError
+from storage.job_keys import JobsKeys
 from storage.session import time_awake_or_asleep
 from storage.tries import Tries
 from storage.vault import Vault
@@ -70,6 +71,12 @@ class Sessions:
         self._views: OrderedDict[str, Vault] = OrderedDict()
         self._lock = threading.Lock()
 
+    @property
+    def tries(self) -> Tries:
+        """The wrong passphrases of all browsers together, for whatever else tries one."""
+        tries: Tries = self._settings["tries"]
+        return tries
+
     def vault_exists(self) -> bool:
         """Whether a first passphrase has been chosen."""
         return Vault.exists(self.home)
@@ -89,6 +96,14 @@ class Sessions:
         if vault is None or not vault.is_unlocked:
             raise SessionLockedError()
         return vault
+
+    def jobs_keys(self, session: str | None) -> JobsKeys | None:
+        """What opens the list of jobs for this browser; None where it is locked. Asking does not count as use."""
+        vault = self._view(session)
+        try:
+            return None if vault is None else vault.jobs_keys()
+        except VaultLockedError:
+            return None
 
     def create(self, session: str | None, passphrase: str) -> None:
         """Makes the vault and opens it for this browser.

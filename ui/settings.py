@@ -15,12 +15,13 @@ from ui.preferences import DEVICES, Preferences, PreferencesError
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 7860
-HOME, PORT, DEVICE, ROOTS, SCHEDULER = VARIABLES = (
+HOME, PORT, DEVICE, ROOTS, SCHEDULER, BROWSER = VARIABLES = (
     paths.HOME_VARIABLE,
     "IRWM_PORT",
     "IRWM_DEVICE",
     "IRWM_ROOTS",
     "IRWM_SCHEDULER",
+    "IRWM_BROWSER",
 )
 _ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -45,6 +46,7 @@ class Settings:
         device: "auto", "cpu" or "cuda", as asked for.
         roots: folders that the browser may show and below which a pasted path must lie; resolved, each once.
         scheduler: address of a Dask scheduler that tracing is handed to, "" for this machine. Tasks carry noise keys.
+        open_browser: whether the page is opened in the user's browser when the app answers.
         preferences: what was set on the page Settings, which holds where the environment says nothing.
         given: names of the environment's variables that have a value; those cannot be set on the page.
         usual_roots: the roots where neither environment nor preferences name any.
@@ -56,6 +58,7 @@ class Settings:
     device: str
     roots: tuple[Path, ...]
     scheduler: str = ""
+    open_browser: bool = False
     preferences: Preferences = field(default_factory=Preferences)
     given: frozenset[str] = frozenset()
     usual_roots: tuple[Path, ...] = ()
@@ -63,7 +66,8 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS and IRWM_SCHEDULER; an empty value counts as unset.
+        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS, IRWM_SCHEDULER and IRWM_BROWSER; an empty value counts
+        as unset.
 
         Device and roots come from the preferences in the home folder where the environment does not name them. A
         damaged file of preferences is no error: it is noted, and the defaults are in use.
@@ -80,6 +84,7 @@ class Settings:
             device=_device(environ.get(DEVICE, "").strip().lower()),
             roots=_roots(environ.get(ROOTS, "").strip()) or usual,
             scheduler=_scheduler(environ.get(SCHEDULER, "").strip()),
+            open_browser=environ.get(BROWSER, "").strip() not in ("", "0"),
             given=frozenset(name for name in VARIABLES if environ.get(name, "").strip()),
             usual_roots=usual,
         )
@@ -122,7 +127,7 @@ def _device(text: str) -> str:
     if text and text not in DEVICES:
         raise SettingsError(
             DEVICE,
-            "names no device that this app knows",
+            "names a device that this app does not know",
             expected=", ".join(DEVICES),
             found=text,
             advice="unset it to let the app choose",

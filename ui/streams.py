@@ -15,6 +15,8 @@ from ui.budget import Refusal
 REMEMBERED = 4096
 # Of one browser, so that one that is unlocked cannot fill everything.
 REMEMBERED_EACH = 64
+# Of all locked browsers together: Gradio holds one or two megabytes for each.
+REMEMBERED_LOCKED = 256
 
 
 class Streams:
@@ -22,10 +24,11 @@ class Streams:
 
     Args:
         is_open: whether a session is unlocked, by its identifier; see `ui.sessions.session_of`.
+        forget: told of a session hash that is remembered no longer, so that nothing else is kept of it.
     """
 
-    def __init__(self, is_open: Callable[[str], bool]) -> None:
-        self._is_open = is_open
+    def __init__(self, is_open: Callable[[str], bool], forget: Callable[[str], object]) -> None:
+        self._is_open, self._forget = is_open, forget
         self._owners: OrderedDict[str, str | None] = OrderedDict()
 
     def claim(self, stream: str, cookie: str | None) -> None:
@@ -42,11 +45,17 @@ class Streams:
         self._owners[stream] = cookie
         own = [name for name, owner in self._owners.items() if owner == cookie] if cookie else []
         for name in own[:-REMEMBERED_EACH]:
-            del self._owners[name]
+            self._drop(name)
+        # Never one of an unlocked browser, or a flood of new ones would free its stream for the taking.
+        locked = [name for name, owner in self._owners.items() if not self._unlocked(name, owner)]
+        for name in locked[:-REMEMBERED_LOCKED]:
+            self._drop(name)
         if len(self._owners) > REMEMBERED:
-            # Never one of an unlocked browser, or a flood of new ones would free its stream for the taking.
-            locked = (name for name, owner in self._owners.items() if not self._unlocked(name, owner))
-            del self._owners[next(locked, stream)]
+            self._drop(stream)
+
+    def _drop(self, name: str) -> None:
+        del self._owners[name]
+        self._forget(name)
 
     def _unlocked(self, stream: str, cookie: str | None) -> bool:
         return self._is_open(f"cookie:{cookie}" if cookie else f"hash:{stream}")

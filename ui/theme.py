@@ -27,6 +27,7 @@ class Palette:
         accent: the one colour: primary action, focus, the observed value.  accent_soft: a wash of it.
         on_accent: text on the accent.  accent_hover: the accent under the pointer.
         fault: errors only.  fault_soft: a wash of it.
+        amber: what is not settled yet.  amber_soft: a wash of it.
         null: what chance would give, in figures; always grey.
     """
 
@@ -43,6 +44,8 @@ class Palette:
     on_accent: str
     fault: str
     fault_soft: str
+    amber: str
+    amber_soft: str
     null: str
 
 
@@ -60,6 +63,8 @@ LIGHT = Palette(
     on_accent="#ffffff",
     fault="#9a2c17",
     fault_soft="#fbefec",
+    amber="#7a4b00",
+    amber_soft="#fbf3e2",
     null="#86948f",
 )
 DARK = Palette(
@@ -76,6 +81,8 @@ DARK = Palette(
     on_accent="#06211f",
     fault="#f3a491",
     fault_soft="#33201b",
+    amber="#ebc06d",
+    amber_soft="#2f2615",
     null="#74837f",
 )
 
@@ -304,6 +311,9 @@ class StudioTheme(Base):
                 f":root{{{variables(LIGHT)}}}",
                 # Gradio has no dark value of its own for the accent; selected tabs and steps would keep the light one.
                 f":root.dark,:root .dark{{{variables(DARK)}--color-accent:{dark.accent};}}",
+                # style.css cannot reach the container in a media query.
+                "@media (max-width:719px){html body .gradio-container"
+                "{padding-left:16px !important;padding-right:16px !important}}",
             )
         )
 

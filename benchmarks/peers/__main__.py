@@ -20,6 +20,8 @@ import irwm
 from benchmarks.peers.columns import Column, Ours, columns, releases
 from benchmarks.peers.rows import ROWS, Row, random_model, with_names
 from benchmarks.peers.score import Score
+from benchmarks.sources import digest
+from benchmarks.written import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "peers.md"
@@ -63,7 +65,9 @@ def main() -> None:
     print(page)
     print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
     if options.write:
-        PAGE.write_text(page, encoding="utf-8")
+        title, text = page.split("\n", 1)
+        written = stamp("python -m benchmarks.peers --write", digest("benchmarks.peers"))
+        PAGE.write_text(f"{title}\n\n{written}{text}", encoding="utf-8")
 
 
 def _options() -> argparse.Namespace:

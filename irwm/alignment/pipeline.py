@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from irwm.alignment.result import Alignment, Step
 from irwm.alignment.rows import OriginalRows
@@ -52,8 +53,12 @@ class Searches:
     passed_over: int
 
 
-def searches(suspect: Checkpoint, original: OriginalRows) -> Searches:
-    """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers."""
+def searches(suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int64] | None = None) -> Searches:
+    """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers.
+
+    Args:
+        beside: as for `Search`.
+    """
     choices = [choice for choice in _choices(suspect, original.model) if _comparable(choice, original.model)]
     if not choices:
         raise _too_many_rows(suspect, original.model)
@@ -62,7 +67,7 @@ def searches(suspect: Checkpoint, original: OriginalRows) -> Searches:
         own, *others = choices
         others.sort(key=lambda each: -_likeness(each, original.model))
         chosen = [own, *others[: MOST_CHOICES - 1]]
-    return Searches(tuple(Search(choice, original) for choice in chosen), len(choices) - len(chosen))
+    return Searches(tuple(Search(choice, original, beside) for choice in chosen), len(choices) - len(chosen))
 
 
 def _most_rows(hidden_size: int, model: Checkpoint) -> int:

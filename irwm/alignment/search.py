@@ -31,7 +31,7 @@ from irwm.alignment.rows import SAMPLE_ROWS, OriginalRows, Rows
 from irwm.alignment.rows_by_content import candidates
 from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.alignment.sample import Sample, sample_pairs
-from irwm.alignment.steps import BY_CONTENT, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
+from irwm.alignment.steps import BY_CONTENT, BY_EMBEDDING, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.checkpoint import Checkpoint
 from irwm.families import TensorRef
 
@@ -46,8 +46,6 @@ MOST_ZEROS = 0.5
 # Below this median cosine of held-out rows in the leading components, where it is larger than in the minor ones, no
 # rotation is fitted to rows that are paired by id alone. Rows that have nothing in common stay within 0.02 of 0.
 LEAST_TURNED_ALIKE = 0.1
-# A rotation fitted to this share of the rows wanted does not get better with more.
-ENOUGH_ROWS = 0.9
 # Rows with this cosine nearly equal the original's: no unrelated row of 64 coordinates or more comes near it.
 NEARLY_EQUAL = 0.9
 
@@ -96,13 +94,19 @@ class Attempt:
 
 
 class Search:
-    """The attempts on one suspect; what they share is computed once."""
+    """The attempts on one suspect; what they share is computed once.
 
-    def __init__(self, suspect: Checkpoint, original: OriginalRows) -> None:
+    Args:
+        beside: (s,) of an output head, which row is which in the embedding of the same suspect, where that is known by
+            content: a token's row stands at one place in both.
+    """
+
+    def __init__(self, suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int64] | None = None) -> None:
         constants = _drops_row_constants(suspect, original.model)
         self._suspect, self._model = Rows.of(suspect, constants, original.device), original.rows(constants)
         self._row_constants = constants
         self.by_id = _by_id(suspect, original.model.vocab_size)
+        self._beside = beside
 
     @property
     def suspect(self) -> Checkpoint:
@@ -168,11 +172,10 @@ class Search:
         if self.suspect.tokens is not None:  # whoever answered named the tokens
             return ((BY_ID, self.by_id),)
         named = by_tokenizer(self._suspect.source, self._model.source)
-        if named is None:
-            return ((BY_ID, self.by_id),)
-        if np.array_equal(named, self.by_id):
-            return ((BY_TOKENIZER, named),)
-        return ((BY_TOKENIZER, named), (BY_ID, self.by_id))
+        found = [] if named is None else [(BY_TOKENIZER, named)]
+        found += [(BY_ID, self.by_id)] if self._beside is None else [(BY_EMBEDDING, self._beside), (BY_ID, self.by_id)]
+        first = [all(not np.array_equal(rows, each) for _, each in found[:at]) for at, (_, rows) in enumerate(found)]
+        return tuple(pairing for pairing, new in zip(found, first, strict=True) if new)
 
     @property
     def _minor(self) -> torch.Tensor:
@@ -276,26 +279,21 @@ class Search:
         alignment, way = self._fitted(attempt), attempt.way
         share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
         if way == BY_CONTENT or (share < 1 - MOVED_SHARE and self.suspect.tokens is None):
-            fitted_rows = len(attempt.sample.ours)
-            return self._placed(alignment, way == BY_CONTENT, attempt.sample.extreme, fitted_rows)
+            return self._placed(alignment, way == BY_CONTENT, attempt.sample.extreme)
         return self._said(alignment, way, share, attempt.sample.extreme)
 
-    def _placed(self, alignment: Alignment, guessed: bool = False, extreme: int = 0, fitted_rows: int = 0) -> Alignment:
+    def _placed(self, alignment: Alignment, guessed: bool = False, extreme: int = 0) -> Alignment:
         """`settled`, with the steps of this alone.
 
         Args:
             guessed: whether the alignment's places of rows come from a first look at their content.
             extreme: rows left out for their length.
-            fitted_rows: how many rows the alignment's rotation was fitted to.
         """
         before = alignment.rows
         settled = settle(self._suspect, self._model, alignment)
         share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
-        alignment = replace(alignment, rows=settled, settled=True, matched=share)
-        # A fit to nearly as many mutual pairs as are wanted does not get better, and it takes seconds.
-        enough = guessed and alignment.rotation is not None and fitted_rows >= ENOUGH_ROWS * self._rows_for_rotation
-        if not enough:
-            alignment = self._refitted(alignment)
+        # Fitted again, so that the map follows from the places of the rows alone, however they were found.
+        alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)
         # Rows that resemble nothing stay at their id, unless another row is there or the names contradict it.
@@ -368,8 +366,8 @@ def _row_constants(sample: Sample) -> NDArray[np.float64]:
 
 def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
     """Whether both models' first norm subtracts each row's mean, so that a constant per row changes nothing."""
-    layouts = [layout for layout in (suspect.layout, model.layout) if layout.names_known]
-    return bool(layouts) and all(layout.drops_row_constants for layout in layouts)
+    known = [each for each in (suspect, model) if each.layout.names_known]
+    return bool(known) and all(each.drops_row_constants for each in known)
 
 
 def _columns_reason(fit: Columns) -> str:

@@ -9,7 +9,7 @@ from irwm.alignment.result import Alignment, Step
 
 # Noise and rounding change the embedding's scale by up to this share.
 SCALE_TOLERANCE = 0.1
-BY_ID, BY_TOKENIZER, BY_CONTENT = "id", "tokenizer", "content"
+BY_ID, BY_TOKENIZER, BY_CONTENT, BY_EMBEDDING = "id", "tokenizer", "content", "embedding"
 EMBEDDING, EXTREME_ROWS = "embedding", "extreme rows"
 
 
@@ -25,7 +25,7 @@ def steps_of(
     """The steps behind an alignment.
 
     Args:
-        way: how the rows were paired, `BY_ID`, `BY_TOKENIZER` or `BY_CONTENT`.
+        way: how the rows were paired, `BY_ID`, `BY_TOKENIZER`, `BY_CONTENT` or, of an output head, `BY_EMBEDDING`.
         share: how sure that pairing is, in [0, 1].
         suspect_size: rows of the suspect's embedding.
         extreme: sampled rows left out for their length.
@@ -53,9 +53,11 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
         BY_TOKENIZER: "share of the sampled rows that resemble the token of their name",
         BY_CONTENT: "share of the rows that found their counterpart",
         BY_ID: "share of the sampled rows that stand at their id",
+        BY_EMBEDDING: "share of the sampled rows that resemble the row of their token",
     }
+    known = {BY_TOKENIZER: "the tokenizers' strings", BY_EMBEDDING: "the places of the embedding's rows"}
     if moved:
-        by = "the tokenizers' strings" if way == BY_TOKENIZER else "the rows' own content"
+        by = known.get(way, "the rows' own content")
         said.append(
             _step(f"rows by {way}", f"{moved} of {s} token ids were changed; matched by {by}", share, measures[way])
         )

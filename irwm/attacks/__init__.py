@@ -1,19 +1,20 @@
 """Attacks on a release: each takes a model folder and writes a model folder, the same for tests, lab and benchmarks.
 
-`prune`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude` makes one of several
-copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours; `equivalence` holds
-the transforms that lose nothing, `adaptive` what somebody does who has read the manual. Real tools quantise: `to_gguf`,
-`to_bitsandbytes` and `autoround`; `dequantised` writes the numbers of a quantised copy as a folder that can be run.
+`prune`, `prune_neurons`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude`
+makes one of several copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours;
+`equivalence` holds the transforms that lose nothing, `adaptive` what somebody does who has read the manual. Real tools
+quantise: `to_gguf`, `to_bitsandbytes` and `autoround`; `dequantised` writes the numbers of a quantised copy as a folder
+that can be run.
 """
 
-from irwm.attacks import adaptive, equivalence
+from irwm.attacks import adaptive, catalogue, equivalence
 from irwm.attacks.collusion import collude
 from irwm.attacks.finetuning import finetune
 from irwm.attacks.layers import drop_layers
 from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
-from irwm.attacks.pruning import prune
+from irwm.attacks.pruning import prune, prune_neurons
 from irwm.attacks.quantisers import autoround, dequantised, to_bitsandbytes, to_gguf
 from irwm.attacks.quantization import quantize
 
@@ -21,6 +22,7 @@ __all__ = [
     "adaptive",
     "add_noise",
     "autoround",
+    "catalogue",
     "collude",
     "dequantised",
     "drop_layers",
@@ -29,6 +31,7 @@ __all__ = [
     "mark_again",
     "merge",
     "prune",
+    "prune_neurons",
     "quantize",
     "to_bitsandbytes",
     "to_gguf",

@@ -1,8 +1,9 @@
-"""Attacks by somebody who has read the manual: on the embedding alone, without key or original.
+"""Attacks by somebody who has read the manual: on the embedding and the output head, without key or original.
 
-`drop_components` takes away what alignment is scored in, `flatten_seldom` most of what stands in the rows that a text
-seldom uses. `redraw_small` and `redraw_outliers` look for the entries that a mark has written and draw them anew.
-`store_otherwise` keeps the embedding as other numbers, which the thief's own loader turns back.
+Each of the two is changed by what it holds itself. `drop_components` takes away what alignment is scored in,
+`flatten_seldom` most of what stands in the rows that a text seldom uses. `redraw_small` and `redraw_outliers` look for
+the entries that a mark has written and draw them anew. `store_otherwise` keeps the rows as other numbers, which the
+thief's own loader turns back.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ROWS_AT_ONCE = 8192
 
 
 def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> Path:
-    """Leave of the embedding the leading share `kept` of its own principal components.
+    """Leave the leading share `kept` of the rows' own principal components.
 
     Raises:
         ParameterError: a share outside (0, 1].
@@ -40,7 +41,7 @@ def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> 
         first = directions[:, : max(1, int(kept * rows.shape[1]))]
         return (rows - mean) @ first @ first.T + mean
 
-    return _on_embedding(model_dir, out_dir, leading)
+    return _on_rows(model_dir, out_dir, leading)
 
 
 def flatten_seldom(model_dir: str | Path, out_dir: str | Path, rows: float) -> Path:
@@ -61,7 +62,7 @@ def flatten_seldom(model_dir: str | Path, out_dir: str | Path, rows: float) -> P
         seldom = (values[first:] - mean) @ leading @ leading.T + mean
         return torch.cat((values[:first], seldom))
 
-    return _on_embedding(model_dir, out_dir, flattened)
+    return _on_rows(model_dir, out_dir, flattened)
 
 
 def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: int = 0) -> Path:
@@ -81,7 +82,7 @@ def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: 
         drawn = deviation * torch.randn(values.shape, generator=generator, dtype=values.dtype)
         return torch.where(small & suspicious, drawn, values)
 
-    return _on_embedding(model_dir, out_dir, redrawn)
+    return _on_rows(model_dir, out_dir, redrawn)
 
 
 def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) -> Path:
@@ -107,11 +108,11 @@ def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) ->
         residual = torch.cat([(part @ precision) / own for part in centred.split(_ROWS_AT_ONCE)])
         return torch.where(surprise > bound, found - residual, found)
 
-    return _on_embedding(model_dir, out_dir, predicted)
+    return _on_rows(model_dir, out_dir, predicted)
 
 
 def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, seed: int = 0) -> Path:
-    """Store the embedding E as E C^-power Q, with its own covariance C and a random rotation Q.
+    """Store the embedding E, and an output head, as E C^-power Q, with its own covariance C and a random rotation Q.
 
     The folder's model does not run: the thief's loader undoes both, exactly.
 
@@ -130,13 +131,14 @@ def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, se
         made: torch.Tensor = rows @ (directions * scale) @ turned
         return made.mul_(float(rows.norm() / made.norm()))
 
-    return _on_embedding(model_dir, out_dir, stored)
+    return _on_rows(model_dir, out_dir, stored)
 
 
-def _on_embedding(model_dir: str | Path, out_dir: str | Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
-    """The folder with its embedding, and a head that is stored as its equal, passed through `change` in float64."""
+def _on_rows(model_dir: str | Path, out_dir: str | Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
+    """The folder with its embedding, the copies of it and its output head passed through `change` in float64."""
     layout = open_safetensors(model_dir).layout
-    names = {layout.embedding.name, *(copy.name for copy in layout.copies)}
+    head = () if layout.head is None else (layout.head,)
+    names = {ref.name for ref in (layout.embedding, *layout.copies, *head)}
 
     def through(name: str, tensor: torch.Tensor) -> torch.Tensor:
         return change(tensor.double()) if name in names else tensor

@@ -13,6 +13,7 @@ from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import UnsupportedCheckpointError
 from irwm.keys.key import Key
+from irwm.running.measure import Told
 from irwm.running.reference import Progress
 
 # What an attack takes of a `Setup`, by the names of its attributes.
@@ -59,18 +60,20 @@ class Attacked:
     """What an attack wrote.
 
     Attributes:
-        path: the suspect: a model folder or file.
+        path: the suspect: a model folder or file, or a file of its answers.
         runnable: a folder with the same numbers that can be run, where `path` itself cannot; None where it can.
         exact: a folder with the numbers as they were before they were rounded to the file's dtype, on which an attack
             that keeps the function proves it; None where that is `path`, or too large.
         token_ids: (n,) int64, the row of each of the release's tokens, -1 for one that is gone; None where every token
             kept its row or the tokenizer beside the weights says where it went.
+        told: where `path` holds answers of a served copy: what the server makes of the logits of `runnable`.
     """
 
     path: Path
     runnable: Path | None = None
     exact: Path | None = None
     token_ids: NDArray[np.int64] | None = None
+    told: Told | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Attack:
         carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
         obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` calls
             it after checking the models in `reads`.
+        strength_obstacle: (setup, value of the strength) -> why it cannot run at that strength alone, likewise.
         reads: which models it reads, `RELEASE`, `BOTH` or (); they have to be safetensors.
     """
 
@@ -98,11 +102,17 @@ class Attack:
     strengths: tuple[Strength, ...]
     carry_out: Callable[[Setup, float | str, Path], Attacked] = field(repr=False)
     obstacle: Callable[[Setup], str | None] = field(repr=False, default=lambda _setup: None)
+    strength_obstacle: Callable[[Setup, float | str], str | None] = field(
+        repr=False, default=lambda _setup, _value: None
+    )
     keeps_function: bool = False
     reads: tuple[str, ...] = RELEASE
 
-    def why_not(self, setup: Setup) -> str | None:
+    def why_not(self, setup: Setup, value: float | str | None = None) -> str | None:
         """Why it cannot run on this model, in a sentence; None if it can. Reads no weights.
+
+        Args:
+            value: of the strength that it would run at; None for what holds at every strength.
 
         Raises:
             CheckpointError: a model is not a checkpoint that is read.
@@ -110,7 +120,8 @@ class Attack:
         for model in dict.fromkeys(getattr(setup, name) for name in self.reads):
             if (problem := format_obstacle(model)) is not None:
                 return problem
-        return self.obstacle(setup)
+        found = self.obstacle(setup)
+        return found if found is not None or value is None else self.strength_obstacle(setup, value)
 
     def label_of(self, value: float | str) -> str:
         """What a person reads for a strength, also for one that is not offered."""

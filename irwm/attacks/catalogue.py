@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
+import torch
 
 from irwm.attacks import adaptive, equivalence
 from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
@@ -17,7 +22,7 @@ from irwm.attacks.layers import count_layers, drop_layers
 from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
-from irwm.attacks.pruning import prune
+from irwm.attacks.pruning import prune, prune_neurons
 from irwm.attacks.quantisers import (
     autoround,
     autoround_obstacle,
@@ -28,15 +33,19 @@ from irwm.attacks.quantisers import (
     to_gguf,
 )
 from irwm.attacks.quantization import quantize
-from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
+from irwm.families.family import anatomy_of
+from irwm.keys.asked import tokens_asked
 from irwm.keys.key import generate_key
 from irwm.release.insertion import insert
+from irwm.running.opened import has_tokenizer
+from irwm.running.serving import Serving, answers
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
-ADAPTIVE = "By somebody who has read the manual"
-GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE)
+ADAPTIVE, SERVED = "By somebody who has read the manual", "Served, and known by its answers alone"
+GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE, SERVED)
 # Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
@@ -122,8 +131,13 @@ def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
 
 def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out: Path) -> Attacked:
     """The release and copies for other recipients, which are made here and removed afterwards."""
-    count = copies or int(value)
-    original = open_checkpoint(setup.original)
+    with _copies(setup, open_checkpoint(setup.original), copies or int(value)) as others:
+        return Attacked(collude([setup.release, *others], out, how, seed=setup.seed))
+
+
+@contextmanager
+def _copies(setup: Setup, original: Checkpoint, count: int) -> Iterator[list[Path]]:
+    """Copies for recipients besides the release's own, so that there are `count`; they are removed afterwards."""
     others = []
     try:
         for number in range(1, count):
@@ -131,10 +145,50 @@ def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out
             key = generate_key(original, setup.key.parameters, setup.key.secret, setup.key.owner, who)
             others.append(setup.scratch / f"colluder-{number}")
             insert(original, key, others[-1], device=setup.device)
-        return Attacked(collude([setup.release, *others], out, how, seed=setup.seed))
+        yield others
     finally:
         for folder in others:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+# How a copy is served, by the strength's value; the rounded ones are rounded before.
+SERVINGS: Mapping[str, Serving] = {
+    "float32": Serving(), "bfloat16": Serving("bfloat16"), "int8": Serving(), "int4": Serving(),
+    "decimals": Serving(decimals=1), "temperature": Serving(temperature=0.7),
+    "system": Serving(system="You are a helpful assistant. Answer briefly and name your sources."),
+    "noise": Serving(noise=0.2), "flat": Serving(flat=0.8), "turns": Serving(),
+}  # fmt: skip
+ROUNDED: Mapping[str, int] = {"int8": 8, "int4": 4}
+# Numbers of a table of answers; where the whole vocabulary would be more, tokens are chosen.
+_MOST_ANSWERED = 1 << 26
+
+
+def _serve(setup: Setup, value: float | str, out: Path) -> Attacked:
+    """A client's recording of the copy: one and a half times as many answers as the model is wide."""
+    how, original, bits = str(value), open_checkpoint(setup.original), ROUNDED.get(str(value))
+    served = setup.release if bits is None else quantize(setup.release, setup.scratch / "served", bits)
+    count, tokens = math.ceil(1.5 * original.hidden_size), None
+    if count * original.vocab_size > _MOST_ANSWERED:
+        tokens = tokens_asked([setup.key], original)
+    with _copies(setup, original, 2 if how == "turns" else 1) as others:
+        told = answers([served, *others], setup.text, count, SERVINGS[how], tokens, setup.seed, setup.device)
+    out.mkdir()
+    if tokens is None:
+        np.savez(out / "answers.npz", log_probabilities=told)
+    else:
+        np.savez(out / "answers.npz", log_probabilities=told, token_ids=tokens)
+    generator = torch.Generator().manual_seed(setup.seed)
+    return Attacked(out / "answers.npz", served, told=lambda logits: SERVINGS[how].told(logits, generator))
+
+
+def _cannot_serve(setup: Setup) -> str | None:
+    original = open_checkpoint(setup.original)
+    if not original.tied and not setup.key.marks_head:
+        return "This key has no mark in the output head, and answers show nothing else of the model."
+    anatomy = anatomy_of(str(original.config.get("model_type")))
+    if anatomy is not None and anatomy.encoder:
+        return "An encoder answers no prompts."
+    return None if has_tokenizer(setup.release) else "Without a tokenizer beside its weights it can be asked nothing."
 
 
 def _single_copy(setup: Setup) -> str | None:
@@ -193,8 +247,12 @@ def _outliers(setup: Setup, value: float | str, out: Path) -> Attacked:
     return _then_turned(lambda folder, bare: adaptive.redraw_outliers(folder, bare, float(value)), setup, out)
 
 
-def _cannot_turn(setup: Setup) -> str | None:
-    return equivalence.applicable(setup.release)["rotate"]
+def _cannot(transform: str, setup: Setup) -> str | None:
+    """Why this disguise, or what needs the same of a model as it does, cannot be carried out."""
+    return equivalence.applicable(setup.release)[transform]
+
+
+_cannot_turn = partial(_cannot, "rotate")
 
 
 # What a thief may put together, by name: attacks of this catalogue, each on what the last one left.
@@ -253,6 +311,12 @@ def _catalogue() -> Iterator[Attack]:
         lambda setup, value, out: Attacked(prune(setup.release, out, float(value))),
     )  # fmt: skip
     yield Attack(
+        "prune-neurons", "Neurons pruned", "The hidden units of the MLPs that matter least become zero.", DAMAGE,
+        "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9),
+        lambda setup, value, out: Attacked(prune_neurons(setup.release, out, float(value))),
+        partial(_cannot, "reorder_neurons"),
+    )  # fmt: skip
+    yield Attack(
         "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of its deviation",
         _shares(0.1, 0.3, 0.5, 1.0),
         lambda setup, value, out: Attacked(add_noise(setup.release, out, float(value), setup.seed)),
@@ -269,7 +333,9 @@ def _catalogue() -> Iterator[Attack]:
         "gguf", "As a GGUF file", "The model becomes a GGUF file, as llama.cpp converts and quantises it.",
         QUANTISATION, "kind of file",
         _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
-        _gguf, lambda setup: gguf_obstacle(setup.release, "Q4_K_M"),
+        _gguf, lambda setup: gguf_obstacle(setup.release, "F16"),
+        # Only the files of 4 bits hold K-quants, which need GGML's own library.
+        strength_obstacle=lambda setup, kind: gguf_obstacle(setup.release, str(kind)),
     )  # fmt: skip
     yield Attack(
         "bitsandbytes", "Quantised by bitsandbytes", "Every linear layer but the head is stored in 8 or 4 bits.",
@@ -294,7 +360,7 @@ def _catalogue() -> Iterator[Attack]:
         yield Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
     for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties")):
         yield Attack(
-            f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst that can be merged.",
+            f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst case.",
             MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
         )  # fmt: skip
     yield Attack(
@@ -316,7 +382,7 @@ def _catalogue() -> Iterator[Attack]:
         name = _name(step)
         yield Attack(
             name.replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, step),
-            partial(lambda name, setup: equivalence.applicable(setup.release)[name], name), keeps_function=True,
+            partial(_cannot, name), keeps_function=True,
         )  # fmt: skip
     yield Attack(
         "everything", "All disguises together",
@@ -362,6 +428,18 @@ def _catalogue() -> Iterator[Attack]:
             everything="components, entries, noise, every disguise",
         ),
         lambda setup, value, out: composed(setup, COMPOSITIONS[str(value)], out), _cannot_turn,
+    )  # fmt: skip
+    yield Attack(
+        "serve", "Served", "The copy answers over an API, one and a half times as many prompts as it is wide.",
+        SERVED, "how it is served",
+        _labelled(
+            float32="with 32 bits", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
+            decimals="one decimal is told", temperature="at a temperature of 0.7", system="behind a system prompt",
+            noise="0.2 nats of noise on every answer",
+            flat="the least likely 80 % are told as equally likely", turns="with another copy by turns",
+        ),
+        _serve, _cannot_serve,
+        lambda setup, how: _single_copy(setup) if how == "turns" else None, reads=BOTH,
     )  # fmt: skip
 
 

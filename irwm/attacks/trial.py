@@ -9,12 +9,13 @@ from pathlib import Path
 
 from irwm.attacks.attack import Attack, Attacked, Setup
 from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.suspects import open_suspect
 from irwm.errors import CancelledError, IrwmError
 from irwm.evidence.detection import WAYS, detect_ways
 from irwm.evidence.examination import Examination
 from irwm.evidence.finding import Finding
 from irwm.running import Reference, SameFunction, Utility, compare, same_function
-from irwm.tracing import trace_each
+from irwm.tracing import Tracing, trace_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +26,7 @@ class Trial:
         attack: its name.
         value: the strength.
         findings: by (statistic, invariant), the verdict's way first; empty where the attack could not be carried out.
-        traced: (z, named) of the release's own recipient; None where the key has no noise.
+        traced: the tracing of the release's own recipient alone; None where the key has no noise.
         utility: against the release; None where it was not asked for or cannot be measured.
         proof: whether the model computes the same as before; None for attacks that do not claim it.
         reason: why the attack, or the measurement, was not possible; "" where all was.
@@ -34,7 +35,7 @@ class Trial:
     attack: str
     value: float | str
     findings: Mapping[tuple[str, str], Finding] = field(default_factory=dict)
-    traced: tuple[float, bool] | None = None
+    traced: Tracing | None = None
     utility: Utility | None = None
     proof: SameFunction | None = None
     reason: str = ""
@@ -64,24 +65,24 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
     Raises:
         CancelledError: a progress callback asked for it.
     """
-    obstacle = attack.why_not(setup)
+    obstacle = attack.why_not(setup, value)
     if obstacle is not None:
         return Trial(attack.name, value, reason=obstacle)
     out = setup.scratch / "attacked"
     try:
         attacked = attack.carry_out(setup, value, out)
-        original, suspect = open_checkpoint(setup.original), open_checkpoint(attacked.path)
+        original = open_checkpoint(setup.original)
+        suspect = open_suspect(attacked.path, original)
         examination = Examination(suspect, original, setup.device)
         findings = detect_ways(examination, setup.key)
         traced = None
         if setup.key.parameters.noise_coordinates:
-            (found,) = trace_each(examination, [setup.key], decoys=0).traces
-            traced = (found.z, found.named)
+            traced = trace_each(examination, [setup.key], decoys=0)
         utility, proof, reason = None, None, ""
         if reference is not None:
             try:
                 runnable = attacked.runnable or attacked.path
-                utility = compare(reference, runnable, attacked.token_ids)
+                utility = compare(reference, runnable, attacked.token_ids, told=attacked.told)
                 if attack.keeps_function:
                     proof = _proof(reference, attacked, runnable)
             except CancelledError:

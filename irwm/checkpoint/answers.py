@@ -9,6 +9,7 @@ invertible (d, d) map, and the map from the suspect's coordinates to the origina
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +18,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 from irwm.errors import AnswersError
 from irwm.families import Layout, TensorRef
 
 NAME = "output head, from answers"
+# What a report gives for the family and the number format of such a suspect.
+ANSWERS = "answers"
 # Of a chosen token, or of an answer, so large a share may be missing before it is left out.
 MOST_MISSING = 0.5
+# How a soft cap is undone: tokens looked at for each of the d directions, sums tried a round and rounds, the first step
+# as a share of what is possible, and how near to the cap a number is still believed, as a share of it.
+_CAP_TOKENS, _CAP_TRIES, _CAP_ROUNDS, _CAP_FIRST_STEP, _CAP_EDGE = 4, 9, 10, 0.2, 1e-9
+# The smaller one of answers and tokens, whose square is held in memory: 2 GB.
+MOST_BOTH = 16_384
+# Answers that are looked through at a time.
+_TOGETHER = 256
+# Median deviations below the median of an answer; tokens that no text has stand at 12 in small models.
+_ABSURD = 15.0
+# From so large a share of an answer's tokens on that are told alike, it is said; so many answers are looked at.
+_MANY_ALIKE, _LOOKED_AT = 0.2, 64
 # Singular values fall by so much behind the last direction of a head, where its width shows at all.
 GAP = 3.0
 
@@ -42,7 +57,7 @@ def suspect_from_answers(
     Args:
         log_probabilities: (n, v) natural logarithms of the probabilities of v tokens in n answers to different prompts,
             floating point, at most 0; NaN or -inf where the server told none.
-        original: the unmarked original that the suspect is compared with. Its embedding must be its output head.
+        original: the unmarked original that the suspect is compared with.
         token_ids: (v,) the token of each column; None where column i is token i.
 
     Raises:
@@ -50,34 +65,37 @@ def suspect_from_answers(
             or are not the original's; or the original's output head carries no mark.
         CheckpointError: the original cannot be read.
     """
-    if not original.tied:
+    if not original.tied and original.output_head is None:
         raise AnswersError(
-            "the output head of this original is a tensor of its own, and only its embedding can carry a mark",
-            file=original.path, expected="a model whose embedding is its output head", found=original.family,
+            "this original's output head is not stored or has another shape than its embedding: it has no mark",
+            file=original.path, expected="an output head", found=original.family,
             advice="Examine the suspect's weights",
         )  # fmt: skip
     tokens = _tokens(np.shape(log_probabilities), original, token_ids)
-    head = recovered_head(log_probabilities, original.hidden_size)
-    rows, notes = torch.from_numpy(head.rows), _notes(head, original.hidden_size, len(np.atleast_2d(log_probabilities)))
+    table, width, cap = _usable_table(log_probabilities), original.hidden_size, soft_cap_of(original)
+    head = recovered_head(table, width, cap)
+    rows = torch.from_numpy(head.rows)
 
     def decode(_stored: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return rows.clone()
 
-    digest = hashlib.sha256(head.rows.tobytes()).hexdigest()
+    # Of the answers and not of the rows, whose last bits depend on the processor.
+    digest = hashlib.sha256(np.ascontiguousarray(table).data).hexdigest()
+    named = hashlib.sha256(tokens.tobytes()).hexdigest()
+    recipe = parameters_of(answers=digest, dtype=table.dtype.str, tokens=named, soft_cap=cap or 0.0)
     ref = TensorRef(NAME)
     nothing: dict[str, TensorEntry] = {}
-    tensor = PackedTensor(
-        NAME, "answers", tuple(rows.shape), nothing, frozenset(), decode, parameters_of(rows=digest)
-    )  # fmt: skip
+    tensor = PackedTensor(NAME, ANSWERS, tuple(rows.shape), nothing, frozenset(), decode, recipe)
     return Checkpoint(
-        path=Path("answers"),
+        path=Path(ANSWERS),
         config={},
         tensors={NAME: tensor},
         shards=(),
-        notes=notes,
-        layout=Layout("answers", vocab_size=len(rows), hidden_size=original.hidden_size, embedding=ref),
+        notes=_notes(head, width, len(table), _told_alike(table)),
+        layout=Layout(ANSWERS, vocab_size=len(rows), hidden_size=width, embedding=ref),
         bytes_total=0,
         tokens=tokens[head.columns],
+        answers=Heard(len(table), head.answers, len(rows), head.width),
     )
 
 
@@ -98,39 +116,119 @@ class RecoveredHead:
     width: int | None
 
 
-def recovered_head(log_probabilities: NDArray[np.floating] | torch.Tensor, width: int) -> RecoveredHead:
+def recovered_head(
+    log_probabilities: NDArray[np.floating] | torch.Tensor, width: int, soft_cap: float | None = None
+) -> RecoveredHead:
     """The rows of an output head of this width, from answers alone.
 
     Args:
         log_probabilities: (n, v) natural logarithms, one answer a row and one token a column; NaN or -inf where the
             server told none.
         width: d, how many directions the head has.
+        soft_cap: c, where the model gives c tanh(x / c) in place of a logit x.
 
     Raises:
         AnswersError: not a table of numbers, or too few answers or tokens are left.
     """
     values = _usable_table(log_probabilities)
-    kept_answers, kept_columns = _complete(np.isfinite(values))
-    values = values[kept_answers][:, kept_columns].astype(np.float64)
-    _require_enough(values.shape, width, np.shape(log_probabilities))
-    values -= values.mean(axis=1, keepdims=True)
-    lengths, directions = np.linalg.eigh(values @ values.T)
+    kept_answers, kept_columns = _complete(_possible(values, soft_cap))
+    left = len(kept_answers), len(kept_columns)
+    require_enough(left, width, np.shape(log_probabilities))
+    if min(left) > MOST_BOTH:
+        raise AnswersError(
+            "there are too many answers with too many tokens to compute with",
+            expected=f"at most {MOST_BOTH} of one of the two",
+            found=f"{left[0]} answers with {left[1]} tokens",
+            advice=f"Give fewer answers, such as the first {3 * width}, or fewer tokens",
+        )
+    told: NDArray[np.float64] = values[np.ix_(kept_answers, kept_columns)].astype(np.float64)
+    if soft_cap is not None:
+        told = without_cap(told, soft_cap, width)
+    _raise_absurd(told)
+    told -= told.mean(axis=1, keepdims=True)
+    few_answers = len(told) <= told.shape[1]
+    lengths, directions = np.linalg.eigh(told @ told.T if few_answers else told.T @ told)
     sizes = np.sqrt(np.clip(lengths[::-1], 0.0, None))
     leading = directions[:, ::-1][:, :width]
-    rows = values.T @ leading / np.maximum(sizes[:width], np.finfo(np.float64).tiny)
-    return RecoveredHead(rows.astype(np.float32), kept_columns, len(values), width_of(sizes))
+    if few_answers:
+        leading = told.T @ leading / np.maximum(sizes[:width], np.finfo(np.float64).tiny)
+    return RecoveredHead(leading.astype(np.float32), kept_columns, len(told), width_of(sizes, width))
 
 
-def width_of(sizes: NDArray[np.float64]) -> int | None:
-    """Behind which of the descending singular values (n,) the steepest fall is, if it is steep."""
+def soft_cap_of(original: Checkpoint) -> float | None:
+    """The bound that the model's logits are softly held to, as its config states it; None for none."""
+    for config in (original.config, original.config.get("text_config")):
+        cap = config.get("final_logit_softcapping") if isinstance(config, Mapping) else None
+        if isinstance(cap, (int, float)) and math.isfinite(cap) and cap > 0:
+            return float(cap)
+    return None
+
+
+def without_cap(values: NDArray[np.float64], cap: float, width: int) -> NDArray[np.float64]:
+    """(n, v) logits less one number per answer, from log-probabilities of capped logits c tanh(x / c).
+
+    A log-probability is a capped logit less the answer's own sum L. With L the cap is undone by c artanh(y / c).
+    Without it all of an answer is bent a little, out of the d directions that logits have. So L of each answer is the
+    one with which the least of it lies outside of the d leading directions of all answers; both are found by turns.
+    """
+    edge = _CAP_EDGE * cap
+    low, high = -cap - values.min(axis=1) + edge, cap - values.max(axis=1) - edge
+    if (low >= high).any():
+        raise AnswersError(
+            "these answers cannot come from logits that are held to the original's soft cap",
+            expected=f"log-probabilities of one answer that differ by less than {2 * cap:g}",
+            found=f"{np.ptp(values, axis=1).max():.1f}",
+            advice="If the server gives probabilities without the cap, they are no answers of this model",
+        )
+    some = values[:, np.unique(np.linspace(0, values.shape[1] - 1, _CAP_TOKENS * width).astype(np.int64))]
+
+    def logits(part: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        bent = np.clip((part + sums[:, None]) / cap, -1 + _CAP_EDGE, 1 - _CAP_EDGE)
+        return cap * np.arctanh(bent)
+
+    def directions(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        x = logits(some, sums)
+        x -= x.mean(axis=1, keepdims=True)
+        unit: NDArray[np.float64] = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return unit
+
+    sums = np.clip(-np.median(values, axis=1), low, high)
+    step = _CAP_FIRST_STEP * (high - low)
+    for _ in range(_CAP_ROUNDS):
+        x = directions(sums)
+        lengths, turns = np.linalg.eigh(x @ x.T)
+        leading = turns[:, ::-1][:, :width]
+        axes = (x.T @ leading) / np.sqrt(np.maximum(lengths[::-1][:width], np.finfo(np.float64).tiny))
+        tried = np.clip(sums + np.linspace(-1, 1, _CAP_TRIES)[:, None] * step, low, high)
+        outside = [1 - np.square(directions(each) @ axes).sum(axis=1) for each in tried]
+        sums = tried[np.argmin(outside, axis=0), np.arange(len(sums))]
+        step = step / 2
+    return logits(values, sums)
+
+
+def width_of(sizes: NDArray[np.float64], width: int = 1) -> int | None:
+    """In how many directions answers vary: behind which of the descending singular values (n,) the steepest fall is, if
+    it is steep.
+
+    Args:
+        width: d of the original. The first quarter of as many falls says nothing: every model's answers have a few
+            directions that are far stronger than the others.
+    """
     floor = np.finfo(np.float32).eps * sizes[0]
-    falls = np.maximum(sizes[:-1], floor) / np.maximum(sizes[1:], floor)
-    steepest = int(falls.argmax())
-    return steepest + 1 if falls[steepest] >= GAP else None
+    there = int((sizes > floor).sum())
+    first = max(width // 4, 1)
+    if there < first:
+        return there
+    falls = np.maximum(sizes[first - 1 : -1], floor) / np.maximum(sizes[first:], floor)
+    steepest = int(falls.argmax()) if falls.size else 0
+    return steepest + first if falls.size and falls[steepest] >= GAP else None
 
 
 def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.floating]:
-    table = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    table = np.asarray(values)
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.floating):
         raise AnswersError(
             "these are not answers",
@@ -146,6 +244,38 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
     return table
 
 
+def _possible(values: NDArray[np.floating], soft_cap: float | None) -> NDArray[np.bool_]:
+    """(n, v) which values were told; with a soft cap, without those that no answer of such a model can hold."""
+    told: NDArray[np.bool_] = np.isfinite(values)
+    if soft_cap is not None and values.size:
+        highest = np.where(told, values, -np.inf).max(axis=1, keepdims=True)
+        told &= values > highest - 2 * (1 - 2 * _CAP_EDGE) * soft_cap
+    return told
+
+
+def _raise_absurd(told: NDArray[np.float64]) -> None:
+    """Raises, in (n, v), what lies absurdly far below the rest of its answer to where that begins: some of the rarest
+    tokens told as impossible would be the strongest directions of all. Where most are told alike nothing is absurd."""
+    # A few at a time: a copy of a large table would not fit beside it.
+    for start in range(0, len(told), _TOGETHER):
+        some = told[start : start + _TOGETHER]
+        middle = np.median(some, axis=1, keepdims=True)
+        spread = np.median(np.abs(some - middle), axis=1, keepdims=True)
+        np.maximum(some, np.where(spread > 0, middle - _ABSURD * spread, -np.inf), out=some)
+
+
+def _told_alike(values: NDArray[np.floating]) -> float:
+    """The largest share of an answer's tokens that are told with one and the same number, in the median of some
+    answers; 0 where none tells anything."""
+    some = values[np.unique(np.linspace(0, len(values) - 1, _LOOKED_AT).astype(np.int64))] if len(values) else values
+    shares = [
+        np.unique(known, return_counts=True)[1].max() / known.size
+        for known in (answer[np.isfinite(answer)] for answer in some)
+        if known.size
+    ]
+    return float(np.median(shares)) if shares else 0.0
+
+
 def _complete(told: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The answers and the columns without a gap between them: first answers that tell little go, then tokens."""
     answers = np.flatnonzero(told.mean(axis=1) > MOST_MISSING) if told.size else np.empty(0, dtype=np.int64)
@@ -153,7 +283,16 @@ def _complete(told: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.in
     return answers, columns
 
 
-def _require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) -> None:
+def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) -> None:
+    """Refuses answers from which no head of this width follows.
+
+    Args:
+        left: answers and tokens that can be used.
+        given: answers and tokens that there are.
+
+    Raises:
+        AnswersError
+    """
     answers, tokens = left
     if answers <= width:
         raise AnswersError(
@@ -193,20 +332,26 @@ def _tokens(
     return tokens.astype(np.int64)
 
 
-def _notes(head: RecoveredHead, width: int, given: int) -> tuple[str, ...]:
+def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[str, ...]:
     notes = [
         f"The suspect is known by {head.answers} answers alone. They tell {len(head.rows)} rows of its output head."
     ]
     if head.answers < given:
         notes.append(f"{given - head.answers} answers tell too little and were left out.")
+    if alike >= _MANY_ALIKE:
+        notes.append(
+            f"{100 * alike:.0f} % of an answer’s tokens are told with one and the same number. So what the model gives "
+            "them is not told, and a mark may stay unseen for that."
+        )
+    directions = "1 direction" if head.width == 1 else f"{head.width} directions"
     if head.width is not None and head.width < width:
         notes.append(
-            f"The answers vary in {head.width} directions only, where the original has {width}: there are too few "
+            f"The answers vary in {directions} only, where the original has {width}: there are too few "
             "different ones, or the served model is narrower."
         )
     if head.width is not None and head.width > width:
         notes.append(
             f"The answers vary in {head.width} directions, where the original has {width}: the served model is wider, "
-            "or several models answer by turns."
+            "several models answer by turns, or something is added to every answer."
         )
     return tuple(notes)

@@ -22,8 +22,8 @@ from irwm.checkpoint.tensors import Tensor
 from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
 from irwm.errors import CheckpointError
 from irwm.families.family import families, family_of, layer_counts, layer_words
-from irwm.families.identification import UNKNOWN_FAMILY, language_sections
-from irwm.families.schema import Layout, Norm, TensorRef
+from irwm.families.identification import language_sections
+from irwm.families.schema import UNKNOWN_FAMILY, Layout, Norm, TensorRef
 
 _GGUF_LAYERS = ("blk.", "enc.blk.")
 # Indices, masks and packed codes are not parameters.
@@ -167,7 +167,7 @@ def card_of(checkpoint: Checkpoint) -> Card:
         heads=layout.heads,
         kv_heads=layout.kv_heads,
         head_dim=layout.head_dim,
-        scores=layout.scores if layout.names_known else "",
+        scores=layout.scores if layout.names_known or layout.known_alone else "",
         score=_score(layout),
         roles=tuple(_stored(role, ref, tensors[ref.name]) for role, ref in _roles(layout)),
         fused=layout.q is not None and layout.k is not None and layout.q.name == layout.k.name,
@@ -258,13 +258,20 @@ def _score(layout: Layout) -> tuple[str, ...]:
     start = "the token’s embedding"
     if layout.embedding_scale != 1.0:
         start += f" × {layout.embedding_scale:.6g}"
-    if layout.embedding_projection is not None:
+    behind = layout.embedding_projection_bias is not None
+    if layout.embedding_projection is not None and not behind:
         start = f"a projection of {start}"
     if layout.position is not None:
         start += " + position 0"
     if layout.token_type is not None:
         start += " + token type 0"
-    steps = [start, *(_norm(norm) for norm in (layout.embedding_norm, layout.input_norm) if norm is not None)]
+    steps = [start]
+    if layout.embedding_norm is not None:
+        steps.append(_norm(layout.embedding_norm))
+    if behind:
+        steps.append("a projection with a bias")
+    if layout.input_norm is not None:
+        steps.append(_norm(layout.input_norm))
     biased = [name for name, bias in (("q", layout.q_bias), ("k", layout.k_bias)) if bias is not None]
     steps.append("q and k" + ("", f" with a bias of {''.join(biased)}", " with biases")[len(biased)])
     normed = [(name, norm) for name, norm in (("q", layout.q_norm), ("k", layout.k_norm)) if norm is not None]
@@ -288,6 +295,7 @@ def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
         *(("Embedding, a copy", copy) for copy in layout.copies),
         ("Output head, a copy" if layout.tied else "Output head", layout.head),
         ("Projection of the embedding", layout.embedding_projection),
+        ("Bias of the projection", layout.embedding_projection_bias),
         ("Position table", layout.position),
         ("Token type table", layout.token_type),
         *_weights("Norm of the embedding", layout.embedding_norm),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, is_block_format, torch_name
 from irwm.checkpoint.files import listed
 from irwm.checkpoint.formats import SAFETENSORS, Format
+from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import require_safetensors
 from irwm.checkpoint.remembered import fingerprint_of
 from irwm.checkpoint.rows import RowCache, Rows, enough_memory, read_tensor, row_numbers
@@ -52,6 +53,9 @@ class Checkpoint:
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         base: the model that an adapter was applied to; None for a model without an adapter.
         tokens: (s,) int64, the token of each row of the embedding, where that is not the row's own number.
+        whole: of an `output_head`, the checkpoint that it belongs to; the layer 0 of A is there.
+        answers: where the model is known by its answers alone, what they are. Then there is nothing but its output
+            head, in the place of the embedding.
     """
 
     path: Path
@@ -65,6 +69,9 @@ class Checkpoint:
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
     base: Checkpoint | None = field(default=None, repr=False)
     tokens: NDArray[np.int64] | None = field(default=None, repr=False)
+    whole: Checkpoint | None = field(default=None, repr=False)
+    answers: Heard | None = None
+    _heads: list[Checkpoint] = field(default_factory=list, init=False, repr=False)
     _cache: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _row_caches: dict[str, RowCache] = field(default_factory=dict, init=False, repr=False)
 
@@ -86,6 +93,54 @@ class Checkpoint:
     def tied(self) -> bool:
         """Whether the model uses its embedding as output head."""
         return self.layout.tied
+
+    @property
+    def output_head(self) -> Checkpoint | None:
+        """The same checkpoint with the rows of its output head in the place of the embedding's, so that whatever marks,
+        aligns and reads an embedding does so to the head. Always the same object, so that what is remembered of it
+        serves again. None where the head is the embedding, is not stored, or has another shape.
+        """
+        head = self.layout.head
+        if head is None or self.tied or self.whole is not None:
+            return None
+        tensor = self.tensors.get(head.name)
+        if tensor is None or tensor.shape != (self.vocab_size, self.hidden_size):
+            return None
+        if not self._heads:
+            layout = replace(self.layout, embedding=head, head=None, copies=())
+            self._heads.append(replace(self, layout=layout, whole=self))
+        return self._heads[0]
+
+    @property
+    def head_alone(self) -> bool:
+        """Whether nothing but an output head is known, in the place of the embedding."""
+        return self.answers is not None
+
+    @property
+    def likeliest_head(self) -> Checkpoint:
+        """The checkpoint with what it uses as output head in the place of the embedding: its stored head, or else the
+        embedding. Other tensors that may be the head are the layout's alternatives."""
+        if self.head_alone or self.whole is not None:
+            return self
+        if self.output_head is not None:
+            return self.output_head
+        head = self.layout.head
+        shape = () if head is None or self.tied or head.name not in self.tensors else self.tensors[head.name].shape
+        layout = self.layout
+        if head is not None and len(shape) == 2:
+            layout = replace(layout, embedding=head, vocab_size=shape[0], hidden_size=shape[1], head=None, copies=())
+        return replace(self, layout=layout, whole=self)
+
+    @property
+    def body(self) -> Checkpoint:
+        """The checkpoint whose embedding and layer 0 A is computed from: of an output head the one it belongs to."""
+        return self if self.whole is None else self.whole
+
+    @property
+    def drops_row_constants(self) -> bool:
+        """Whether a constant added to a row changes nothing that the model computes, see `Layout`. In an output head it
+        does."""
+        return self.whole is None and self.layout.drops_row_constants
 
     @property
     def dtype(self) -> str:
@@ -124,6 +179,12 @@ class Checkpoint:
             digest.update(piece)
         return digest.hexdigest()
 
+    @property
+    def markable(self) -> bool:
+        """Whether these numbers are plain and in a format that marks are known to survive in."""
+        entry = self.tensors[self.layout.embedding.name]
+        return entry.dtype in EMBEDDING_DTYPES and not isinstance(entry, PackedTensor)
+
     def require_markable(self) -> None:
         """Refuse a checkpoint that can be examined but not marked.
 
@@ -131,14 +192,14 @@ class Checkpoint:
             UnknownFamilyError: the tensors' names are not understood.
             UnsupportedCheckpointError: marks are not known to survive in the embedding's number format.
         """
-        if not self.layout.names_known:
+        if not self.layout.names_known and not self.layout.known_alone:
             raise UnknownFamilyError(
                 "A mark needs layer 0's q and k, and they were not recognised",
                 file=self.path,
                 found="; ".join(self.layout.notes),
                 advice="Check that the model's own config.json lies beside its files",
             )
-        if self.layout.alternatives:
+        if self.layout.alternatives and not self.layout.known_alone:
             names = (self.layout.embedding, *self.layout.alternatives)
             raise UnsupportedCheckpointError(
                 "More than one tensor may be the embedding, and a mark in the wrong one would mark nothing",
@@ -149,7 +210,7 @@ class Checkpoint:
             )
         require_safetensors(self.format, self.path, "marked")
         entry = self.tensors[self.layout.embedding.name]
-        if entry.dtype not in EMBEDDING_DTYPES or isinstance(entry, PackedTensor):
+        if not self.markable:
             raise UnsupportedCheckpointError(
                 "The embedding is in a number format that is examined but not marked",
                 file=entry.file,

@@ -104,7 +104,7 @@ def _recognise(files: CheckpointFiles) -> Layout:
             raise
         except UnknownFamilyError as error:
             plain = {name: entry.shape for name, entry in files.tensors.items() if is_examined(entry)}
-            return unnamed(plain, error)
+            return unnamed(plain, error, files.config)
     except CheckpointError as error:
         settings = files.path if files.format is GGUF else files.folder / CONFIG_NAME
         raise type(error)(

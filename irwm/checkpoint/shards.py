@@ -10,13 +10,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from irwm.checkpoint.files import listed, read_json_object, require_inside, unreadable
 from irwm.checkpoint.formats import FORMATS, Content, Format, Reading
 from irwm.checkpoint.formats.content import first_bytes
+from irwm.checkpoint.formats.gguf_file import OF_A_PIECE
 from irwm.checkpoint.magic import OTHER_WEIGHTS, SAVE_ADVICE, recognise_magic
 from irwm.checkpoint.tensors import Tensor
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
@@ -333,7 +334,7 @@ def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Te
     contents: list[Content] = []
     tensors: dict[str, Tensor] = {}
     for shard, content in zip(shards.files, _contents(shards, reading), strict=True):
-        contents.append(content)
+        contents.append(content if not contents else _without_settings(content))
         if len(tensors) + len(content.tensors) > MAX_TENSORS:
             raise CorruptCheckpointError(
                 "The model has more tensors than any real one", file=folder, expected=f"at most {MAX_TENSORS}"
@@ -362,6 +363,13 @@ def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Te
             found=listed(f"{name} is in {tensors[name].file.name}, not in {weight_map[name]}" for name in moved),
         )
     return tensors, tuple(contents)
+
+
+def _without_settings(content: Content) -> Content:
+    """A later file's content: a model's settings are those of its first file, and two thousand times a vocabulary is
+    more than memory holds."""
+    said = content.metadata
+    return replace(content, metadata={name: said[name] for name in OF_A_PIECE if name in said})
 
 
 def _difference(problem: str, file: Path, missing: list[str], extra: list[str]) -> CorruptCheckpointError:

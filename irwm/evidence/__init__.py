@@ -8,6 +8,7 @@
     finding            what a detection found, as plain results
     verdict            from a reading to found, not found or inconclusive
     lineage            whether the suspect descends from the original, mark or no mark
+    strangers          its p-value: how many models trained apart agree as well
     attention          how similar the layer-0 attention of two models is, which lineage rests on
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys

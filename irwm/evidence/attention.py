@@ -3,7 +3,7 @@
 A is the invariant of Algorithm 1, so it needs no alignment of coordinates, only which row is which token. Its plain
 correlation is no evidence: models trained apart on one language reach 0.75, because the attention of frequent tokens is
 similar in all of them. That agreement lies in the leading singular directions of A. In the others models trained apart
-agree to 0.13 at most, and a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An
+agree to 0.14 at most, and a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An
 ill-conditioned map between q and k followed by coarse quantisation lowers the agreement, so a low value alone does not
 show that a model is not derived.
 """

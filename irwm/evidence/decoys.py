@@ -113,6 +113,7 @@ def decoys(
     params = key.parameters
     if not finding.judgeable or params.permutations < FEWEST_PERMUTATIONS:
         return None
+    examination, key = examination.at(finding.place), key.at(finding.place) or key
     choices = key.choices()
     model, device = examination.original, examination.device
     noise = key.noise(model, choices)

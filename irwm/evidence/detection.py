@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
-from irwm.errors import CheckpointError, ParameterError
+from irwm.errors import CheckpointError, KeyMismatchError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.fingerprint import fingerprint
 from irwm.evidence.parallel import in_order
-from irwm.evidence.verdict import judge, judge_both, log10_risk
+from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places
 from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -112,13 +112,13 @@ def detect_each(
     """
     tried = len(keys) if keys_tried is None else keys_tried
     _check(tried, (statistic, invariant))
-    _, place = on_device(lambda device: examination.on(device).check(keys), examination.device)
-    orders = _null_orders(examination, keys, seed)
+    first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
+    _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
+    question = _Question(seed, _null_orders(examination, keys, seed), tried, forms)
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
-            detections = _detections(examination.on(device), key, orders, seed, tried, forms)
-            return max((each.finding(statistic, invariant) for each in detections), key=_strength)
+            return _read(examination.on(device), key, question, (statistic, invariant))
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -144,8 +144,56 @@ def detect_ways(
     """
     _check(keys_tried, *ways)
     examination.check([key])
-    detections = _detections(examination, key, _null_orders(examination, [key], seed), seed, keys_tried)
-    return {way: max((each.finding(*way) for each in detections), key=_strength) for way in ways}
+    question = _Question(seed, _null_orders(examination, [key], seed), keys_tried, forms=1)
+    return {way: _read(examination, key, question, way) for way in ways}
+
+
+def _places(examination: Examination, key: Key) -> tuple[str, ...]:
+    """Where this key's mark is looked for, in this order."""
+    places = tuple(place for place in examination.places if key.at(place) is not None)
+    if not places:
+        raise KeyMismatchError(
+            "this key has no mark in the output head, and nothing else is known of the suspect",
+            expected="a key whose settings name the places embedding and head",
+            found=f"places: {', '.join(key.parameters.places)}",
+            advice="Examine the suspect's weights",
+        )
+    return places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """What is asked of every key.
+
+    Attributes:
+        seed, orders: the public permutations of the null, by their number.
+        keys_tried, forms: what a verdict pays for, see `Finding`.
+    """
+
+    seed: int
+    orders: Mapping[int, NullOrders]
+    keys_tried: int
+    forms: int
+
+
+def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
+    """The mark of one key, place by place until there is enough; all of them are paid for."""
+    places = _places(examination, key)
+    found: Finding | None = None
+    for place in places:
+        part = key.at(place)
+        assert part is not None
+        here = examination.at(place)
+        if place != examination.places[0]:  # in the first place all keys were checked at once
+            here.check([part])
+        detections = _detections(here, part, question, place, len(places))
+        finding = max((each.finding(*way) for each in detections), key=_strength)
+        finding = replace(finding, commitment=key.commitment, parameters=key.parameters)
+        found = finding if found is None else of_both_places(found, finding)
+        if log10_risk(found.reading, found.comparisons) <= ENOUGH_LOG10_RISK:
+            break
+    assert found is not None
+    return found
 
 
 def _check(keys_tried: int, *ways: tuple[str, str]) -> None:
@@ -170,13 +218,12 @@ def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> di
 
 
 def _detections(
-    examination: Examination, key: Key, orders: Mapping[int, NullOrders], seed: int, keys_tried: int, forms: int = 1
+    examination: Examination, key: Key, question: _Question, place: str, places: int
 ) -> tuple[_Detection, ...]:
-    """A detection for each tensor that may be the suspect's embedding."""
+    """A detection for each tensor that may be what the suspect has in this place."""
     choices = key.choices()  # one key at a time: those of a thousand keys of a large model take gigabytes
-    null, tensors = orders[key.parameters.permutations], len(examination.aligned)
     return tuple(
-        _Detection(examination, each.placed(choices), key, choices, null, seed, keys_tried, tensors, forms)
+        _Detection(examination, each.placed(choices), key, choices, question, place, places)
         for each in examination.aligned
     )
 
@@ -188,21 +235,27 @@ def _strength(finding: Finding) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Detection:
-    """One key on one aligned suspect."""
+    """One key of one place on one aligned suspect."""
 
     examination: Examination
     aligned: Aligned
     key: Key
     choices: Choices
-    null: NullOrders
-    seed: int
-    keys_tried: int
-    tensors_read: int
-    forms: int
+    question: _Question
+    place: str
+    places: int
 
     @property
     def model(self) -> Checkpoint:
         return self.aligned.model
+
+    @property
+    def null(self) -> NullOrders:
+        return self.question.orders[self.key.parameters.permutations]
+
+    @property
+    def tensors_read(self) -> int:
+        return len(self.examination.aligned)
 
     @property
     def samples(self) -> bytes:
@@ -249,7 +302,8 @@ class _Detection:
 
     @property
     def comparisons(self) -> int:
-        return self.keys_tried * self.tensors_read * len(MAPS) * self.forms
+        asked = self.question
+        return asked.keys_tried * self.tensors_read * len(MAPS) * asked.forms * self.places
 
     def _read(
         self,
@@ -303,9 +357,11 @@ class _Detection:
     def _conclude(
         self, reading: Reading, paper: Reading | None, faults: tuple[str, ...], warnings: tuple[str, ...]
     ) -> Finding:
-        verdict, reason = judge(reading, self.key.parameters, self.aligned.alignment, faults, self.comparisons)
+        verdict, reason = judge(
+            reading, self.key.parameters, self.aligned.alignment, faults, self.comparisons, self.place
+        )
         if verdict == NOT_FOUND and self.examination.passed_over:
-            verdict, reason = INCONCLUSIVE, f"{NOT_ALL_READ} In those that were read: {reason[:1].lower()}{reason[1:]}"
+            verdict, reason = not_all_read(reason)
         return Finding(
             verdict=verdict,
             reason=reason,
@@ -316,14 +372,21 @@ class _Detection:
             parameters=self.key.parameters,
             commitment=self.key.commitment,
             marked_rows=self.choices.marked_rows,
-            seed=self.seed,
-            keys_tried=self.keys_tried,
+            seed=self.question.seed,
+            keys_tried=self.question.keys_tried,
             tensors_read=self.tensors_read,
             maps=len(MAPS),
-            forms=self.forms,
+            forms=self.question.forms,
+            places=self.places,
+            place=self.place,
             faults=faults,
             warnings=warnings,
         )
+
+
+def not_all_read(reason: str) -> tuple[str, str]:
+    """The verdict and its reason where no mark is found, for this reason, in the tensors that were read."""
+    return INCONCLUSIVE, f"{NOT_ALL_READ} In those that were read: {reason[:1].lower()}{reason[1:]}"
 
 
 def reading_of(

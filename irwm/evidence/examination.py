@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -24,11 +25,13 @@ from irwm.alignment.places import Places
 from irwm.alignment.rows import PUBLIC, OriginalRows
 from irwm.alignment.search import Search
 from irwm.checkpoint import Checkpoint
+from irwm.errors import ParameterError
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
-from irwm.scheme.invariant import Added, Layer0
+from irwm.scheme.invariant import Added, InvariantError, Layer0
+from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 
 BORROWED = Lineage(
     CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
@@ -56,12 +59,41 @@ class Examination:
         self.suspect, self.original, self.device = suspect, original, device
         self._side = _Original(original, device)
         self._elsewhere: dict[str, Examination] = {}
+        self._beside: NDArray[np.int64] | None = None
+        self._head: Examination | None = None
+        self._side_of_head: _Original | None = None
+        self._opening = Lock()
 
     def another(self, suspect: Checkpoint) -> Examination:
         """The examination of another suspect, with what is known of the original."""
         other = Examination(suspect, self.original, self.device)
         other._side = self._side
+        other._side_of_head = self._side_of_head if self._head is None else self._head._side
         return other
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Which places of the two can be compared, of `irwm.scheme.parameters.PLACES`. Where the original's output
+        head is its embedding, a suspect's head is compared with that."""
+        if self.original.output_head is None:
+            return (EMBEDDING,)
+        return (HEAD,) if self.suspect.head_alone else PLACES
+
+    def at(self, place: str) -> Examination:
+        """The examination of one of `places`: this one, or that of the suspect's output head against the original's."""
+        if place == EMBEDDING:
+            return self
+        with self._opening:  # several keys may ask at the same time
+            if self._head is None:
+                head = self.original.output_head
+                if head is None:
+                    raise ParameterError("the original has no output head of its own", expected=EMBEDDING, found=place)
+                self._head = Examination(self.suspect.likeliest_head, head, self.device)
+                self._head._side = self._side_of_head or self._head._side
+                if EMBEDDING in self.places and (fits := self.aligned[0].alignment).aligned and fits.settled:
+                    self._head._beside = fits.rows
+            self._head.aligned  # noqa: B018  a cached property
+            return self._head
 
     def on(self, device: str) -> Examination:
         """The same examination on another device."""
@@ -125,7 +157,7 @@ class Examination:
 
     @cached_property
     def _searches(self) -> Searches:
-        return searches(self.suspect, self._side.rows)
+        return searches(self.suspect, self._side.rows, self._beside)
 
     def own_invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None = None
@@ -157,7 +189,7 @@ class _Original:
     def __init__(self, model: Checkpoint, device: str) -> None:
         self.model, self.device = model, device
         self.rows = OriginalRows(model, device)
-        self.layer0 = Layer0(model, device)
+        self.layer0 = Layer0(model.body, device)
         self._last: _Last[NDArray[np.float64]] = _Last()
 
     def invariant(
@@ -175,7 +207,7 @@ class Aligned:
     def __init__(self, found: Candidate, original: _Original) -> None:
         self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
         self._search, self._original = found.search, original
-        self._layer0 = Layer0(self.suspect, original.device)
+        self._layer0 = Layer0(self.suspect.body, original.device)
         self._settling = Lock()
         self._fit: tuple[bytes, LeastSquares | None] | None = None
         self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
@@ -190,7 +222,9 @@ class Aligned:
             fit = self.least_squares(secret)
             return math.nan if fit is None else fit.agreement
 
-        return lineage(self.alignment, self._attention, fitted)
+        found = lineage(self.alignment, self._attention, fitted)
+        # The kept models were compared by their embeddings, and say nothing about output heads.
+        return found if self.model.whole is None else replace(found, among=None, place=HEAD)
 
     @cached_property
     def _attention(self) -> Attention | None:
@@ -281,6 +315,8 @@ class Aligned:
     ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         """A of the suspect (t, d), once for all keys with the same tokens, and warnings. Entries of lost tokens are
         those of the original's A `own`, which a warning says."""
+        if self.suspect.body.layout.scores != self.model.body.layout.scores:
+            raise InvariantError("layer 0's q and k are not known in this model")
         where = self.alignment.rows
         if (where[query] < 0).any() or (where[reference] < 0).any():
             return self._invariant(query, reference, own)

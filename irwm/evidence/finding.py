@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
 from irwm.evidence.lineage import Lineage
-from irwm.scheme.parameters import Parameters
+from irwm.scheme.parameters import EMBEDDING, HEAD, Parameters
 
 FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
 # The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
 COMBINATIONS = 2
-# Forms of evidence, and where in a model they stand.
+# Forms of evidence.
 MARK, FINGERPRINT = "mark", "fingerprint"
-EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +65,7 @@ class Evidence:
 
     Attributes:
         form: "mark", the ranks of the marked rows, or "fingerprint", the noise of all rows.
-        place: where in the suspect it was read: "embedding".
+        place: where in the suspect it was read, "embedding" or "head".
         log10_p: log10 of a bound on the odds that a model without this key's release shows so much of this form there,
             before the corrections of `Finding.comparisons`.
         by: the map under which it was read, one of `examination.MAPS`.
@@ -101,7 +100,11 @@ class Finding:
         tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
         maps: under how many maps they are read; paid for like keys, whether or not the last was needed.
         forms: how many forms of evidence are looked at; paid for like keys, whether or not the second was needed.
-        fingerprint: what was read of the key's noise; None where it has none, or where the mark was enough.
+        places: in how many places they are looked for; paid for like keys, whether or not the second was needed.
+        place: where `reading` was read, "embedding" or "head"; alignment, marked rows and lineage are of that place.
+        elsewhere: the reading of the mark in the other place, where it was looked for there.
+        fingerprint: what was read of the key's noise, in the place that shows more of it; None where it has none, or
+            where the mark was enough.
         faults: what about the suspect itself makes that no key can be judged on it.
         warnings: sentences a reader must see (lost tokens, replaced rows, low power).
     """
@@ -122,13 +125,16 @@ class Finding:
     tensors_read: int = 1
     maps: int = 1
     forms: int = 1
+    places: int = 1
+    place: str = EMBEDDING
+    elsewhere: Reading | None = None
     fingerprint: Evidence | None = None
 
     @property
     def comparisons(self) -> int:
         """How often this suspect was asked: `keys_tried` on each of `tensors_read` under each of `maps`, for each of
-        `forms`."""
-        return self.keys_tried * self.tensors_read * self.maps * self.forms
+        `forms` in each of `places`."""
+        return self.keys_tried * self.tensors_read * self.maps * self.forms * self.places
 
     @property
     def log10_risk(self) -> float:
@@ -138,8 +144,10 @@ class Finding:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """Each form of evidence that was looked at, with its own p."""
-        mark = Evidence(MARK, EMBEDDING, self.reading.log10_either, self.reading.by, rows=self.present)
-        return (mark,) if self.fingerprint is None else (mark, self.fingerprint)
+        marks = [_mark(self.reading, self.place)]
+        if self.elsewhere is not None:
+            marks.append(_mark(self.elsewhere, other_place(self.place)))
+        return (*marks, self.fingerprint) if self.fingerprint is not None else tuple(marks)
 
     @property
     def judgeable(self) -> bool:
@@ -187,3 +195,12 @@ class Finding:
     @property
     def log10_p_count(self) -> float:
         return self.reading.log10_p_count
+
+
+def _mark(reading: Reading, place: str) -> Evidence:
+    return Evidence(MARK, place, reading.log10_either, reading.by, rows=reading.present)
+
+
+def other_place(place: str) -> str:
+    """The place of `PLACES` that this one is not."""
+    return HEAD if place == EMBEDDING else EMBEDDING

@@ -12,7 +12,7 @@ import numpy as np
 
 from irwm.evidence.differences import Differences
 from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
-from irwm.evidence.finding import EMBEDDING, FINGERPRINT, Evidence
+from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.sign_sums import Span, Task, score
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
@@ -29,16 +29,30 @@ FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
 def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence | None:
     """What the suspect shows of the noise of `key`; None where nothing can be read.
 
-    The best of all tensors that may be the embedding, under every map of `MAPS` until log10 p is at most `enough`. The
-    caller pays for all of them.
+    The best of all places, and of all tensors that may be what stands there, under every map of `MAPS`, until log10 p
+    is at most `enough`. The caller pays for all of them.
 
     Args:
         key: a key with noise.
-        enough: log10 of a p from which no other map is asked.
+        enough: log10 of a p from which nothing else is asked.
 
     Raises:
         CheckpointError: a file cannot be read.
     """
+    best: Evidence | None = None
+    for place in examination.places:
+        part = key.at(place)
+        if part is None:
+            continue
+        found = _in_place(examination.at(place), part, enough, place)
+        if found is not None and (best is None or found.z > best.z):
+            best = found
+        if best is not None and best.log10_p <= enough:
+            break
+    return best
+
+
+def _in_place(examination: Examination, key: Key, enough: float, place: str) -> Evidence | None:
     best: Evidence | None = None
     for by in MAPS:
         for each in examination.aligned:
@@ -50,7 +64,7 @@ def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence |
             (z,) = sums.z.tolist()
             if z == z and (best is None or z > best.z):
                 log10_p = float(rademacher_tail_log10(z))
-                best = Evidence(FINGERPRINT, EMBEDDING, log10_p, by, z, sums.rows)
+                best = Evidence(FINGERPRINT, place, log10_p, by, z, sums.rows)
         if best is not None and best.log10_p <= enough:
             break
     return best

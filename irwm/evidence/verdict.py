@@ -12,12 +12,16 @@ from dataclasses import replace
 
 from irwm.alignment import Alignment
 from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
-from irwm.scheme.parameters import FEWEST_PERMUTATIONS, Parameters, chance_of_counting
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
+from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
 
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
+# What two places say of descent: the first that either says.
+KINSHIP = (DERIVED, CANNOT_TELL, NOT_DERIVED)
+NAMES = {EMBEDDING: "embedding", HEAD: "output head"}
 
 
 def log10_risk(reading: Reading, comparisons: int = 1) -> float:
@@ -30,7 +34,12 @@ def log10_risk(reading: Reading, comparisons: int = 1) -> float:
 
 
 def judge(
-    reading: Reading, params: Parameters, alignment: Alignment, faults: tuple[str, ...], comparisons: int = 1
+    reading: Reading,
+    params: Parameters,
+    alignment: Alignment,
+    faults: tuple[str, ...],
+    comparisons: int = 1,
+    place: str = EMBEDDING,
 ) -> tuple[str, str]:
     """The verdict and its one-sentence reason.
 
@@ -40,8 +49,10 @@ def judge(
         alignment: the suspect's alignment. A mark is found whatever it scored: ranks are uniform under any map that was
             chosen without the key's orders. Without a mark a failed alignment is inconclusive.
         faults: why no key can be judged on the suspect, such as an adapter that borrows the original's embedding.
-        comparisons: keys tried times tensors read times maps on this suspect, for the correction.
+        comparisons: `Finding.comparisons`, for the correction.
+        place: where the rows were read.
     """
+    where, inside = ("", "") if place == EMBEDDING else (" in its output head", "in its output head ")
     l, beta = params.positions, params.rank_threshold
     seen = (
         f"{reading.count} of {reading.present} positions rank below {beta:g} "
@@ -57,9 +68,10 @@ def judge(
         )
     risk = log10_risk(reading, comparisons)
     if risk <= FOUND_LOG10_RISK:
-        return FOUND, f"The suspect carries this key's mark: {seen}; {odds(risk)}."
+        return FOUND, f"The suspect carries this key's mark{where}: {seen}; {odds(risk)}."
     if not alignment.aligned:
-        return INCONCLUSIVE, f"The suspect {alignment.reason}."
+        whose = "The suspect" if place == EMBEDDING else f"The suspect's {NAMES[place]}"
+        return INCONCLUSIVE, f"{whose} {alignment.reason}."
     if reading.present == 0 and reading.statistic == "difference":
         return INCONCLUSIVE, "The statistic is undefined: every marked row of the suspect equals the original's."
     chance = chance_of_counting(params)  # 0 if beta is below the smallest rank: then no position can count
@@ -74,7 +86,28 @@ def judge(
             f"The counting rule is met, but this setting of beta and rho is met by chance too often to mean anything: "
             f"{seen}; {odds(risk)}."
         )
-    return NOT_FOUND, f"This key's mark is not in the suspect: {seen}; {odds(risk)}."
+    return NOT_FOUND, f"This key's mark is not in the suspect: {inside}{seen}; {odds(risk)}."
+
+
+def of_both_places(one: Finding, other: Finding) -> Finding:
+    """The finding of two places in which a key's mark was looked for: the one that decides, with the other as evidence.
+
+    Found in either is found. Not found is said only where both were read and neither shows it. The suspect descends
+    from the original if either place says so, and is no stranger unless both do. Of two places that say the same the
+    first is shown, and only of two that show the mark the clearer: were it the stronger one always, the ranks and the
+    p-value that are shown would not be uniform without a mark.
+    """
+
+    def weight(finding: Finding) -> tuple[int, float]:
+        shown = finding.reading.log10_either if finding.verdict == FOUND else 0.0
+        return (FOUND, INCONCLUSIVE, NOT_FOUND).index(finding.verdict), shown
+
+    first, second = sorted((one, other), key=weight)
+    lineage = min((first.lineage, second.lineage), key=lambda each: KINSHIP.index(each.status))
+    warnings = first.warnings
+    if (first.verdict, second.verdict) == (INCONCLUSIVE, NOT_FOUND):
+        warnings += (f"the suspect's {NAMES[second.place]} by itself does not show this key's mark",)
+    return replace(first, elsewhere=second.reading, lineage=lineage, warnings=warnings)
 
 
 def judge_both(finding: Finding) -> Finding:
@@ -84,7 +117,8 @@ def judge_both(finding: Finding) -> Finding:
     if read is None or finding.faults:
         return finding
     risk = min(0.0, read.log10_p + math.log10(finding.comparisons))
-    seen = f"its signs add up to {read.z:.1f} deviations over {read.rows} rows"
+    where = "" if read.place == EMBEDDING else " of its output head"
+    seen = f"its signs add up to {read.z:.1f} deviations over {read.rows} rows{where}"
     if risk <= FOUND_LOG10_RISK:
         said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."
         if finding.verdict != FOUND:

@@ -43,7 +43,7 @@ def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) 
         UnknownFamilyError: layer 0's q and k or the embedding are not in the files.
         CorruptCheckpointError: a config value cannot be used, a tensor is missing, or a shape contradicts the config.
     """
-    switches = {key: config.switch(key) for variant in family.variants for key in variant.when}
+    switches = {k: config.condition(k, v) for variant in family.variants for k, v in variant.when.items()}
     family = family.under(switches)
     prefixes = _fitting(family, shapes, nested=config.nested)
     if not prefixes:
@@ -204,6 +204,8 @@ class _Builder:
                 f"{family.embedding_only}, so the mark rests on similarities between token embeddings instead of"
                 " layer 0's attention scores."
             )
+        # What is done to the embedding before it is widened has its width.
+        first = hidden_size if family.embedding_projection_bias is not None else width
         layout = Layout(
             family=family.name,
             vocab_size=vocab_size,
@@ -211,13 +213,14 @@ class _Builder:
             embedding=TensorRef(name),
             head=self._head(head_name, tied, (vocab_size, hidden_size)),
             tied=tied,
-            position=self._position(family.position, width),
-            token_type=self._table(family.token_type, width),
-            embedding_norm=self._norm(family.embedding_norm, width),
+            position=self._position(family.position, first),
+            token_type=self._table(family.token_type, first),
+            embedding_norm=self._norm(family.embedding_norm, first),
             input_norm=self._norm(family.input_norm, width),
             embedding_scale=self._embedding_scale(hidden_size),
             notes=tuple(self.notes),
-            embedding_projection=self._embedding_projection(hidden_size, width),
+            embedding_projection=self._widening(family.embedding_projection, hidden_size, (width, hidden_size)),
+            embedding_projection_bias=self._widening(family.embedding_projection_bias, hidden_size, (width,)),
             clip=self.config.factor(family.clip) if family.clip is not None else None,
             scores="embedding" if family.projections is None else "attention",
             copies=_copies(name, self.prefix.body, family, self.shapes),
@@ -248,7 +251,7 @@ class _Builder:
         names = tuple(sorted(self.family.embedding, key=lambda name: not name.startswith(stack)))
         name = _first(self.prefix.body, names, self.shapes)
         head_name = _first(self.prefix.head, self.family.head, self.shapes)
-        stated = self.config.tie()
+        stated = self.config.tie(head_stored=head_name is not None)
         # Left out, the key means the model type's default. Where that is "untied" a missing head says otherwise:
         # a head that is nowhere stored can only be the embedding.
         tied = stated if stated is not None else self.config.switch("tie_word_embeddings") or head_name is None
@@ -277,6 +280,10 @@ class _Builder:
                 "The config ties the output head to the embedding, and the files hold both;"
                 " transformers ties them only if their values are equal."
             )
+        if lacking := self.family.headless_rows:
+            self._ref(name, (shape[0] - lacking, shape[1]))
+            self.notes.append(f"The output head lacks the embedding's last {lacking} rows, and is not marked.")
+            return None
         return self._ref(name, shape)
 
     def _width(self, embedding: str, vocab_size: int, hidden_size: int) -> int:
@@ -294,14 +301,13 @@ class _Builder:
                 (vocab_size, hidden_size),
             )
         stated = config.count("vocab_size")
-        if stated is not None and stated != vocab_size:
+        if stated is not None and stated + family.headless_rows != vocab_size:
             self.notes.append(f"The config gives a vocabulary of {stated}; the embedding has {vocab_size} rows.")
         return hidden_size if width is None else width
 
-    def _embedding_projection(self, hidden_size: int, width: int) -> TensorRef | None:
-        if hidden_size == width or self.family.embedding_projection is None:
-            return None
-        return self._ref(self.prefix.body + self.family.embedding_projection, (width, hidden_size))
+    def _widening(self, name: str | None, hidden_size: int, shape: tuple[int, ...]) -> TensorRef | None:
+        """The embedding's projection or its bias, whose first size is the layers' width."""
+        return None if name is None or hidden_size == shape[0] else self._ref(self.prefix.body + name, shape)
 
     def _embedding_scale(self, hidden_size: int) -> float:
         """The factor on the embedding. Gemma keeps sqrt(hidden size) in float32 and rounds it to the weights' dtype

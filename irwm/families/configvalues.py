@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any
 
 from irwm.errors import CorruptCheckpointError
-from irwm.families.family import ConfigValue
+from irwm.families.family import Condition, ConfigValue
 
 # Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
 LARGEST_COUNT = 1 << 24
@@ -100,15 +100,28 @@ class Config:
             raise _unusable(key, "true or false", value)
         return value
 
-    def tie(self) -> bool | None:
-        """`tie_word_embeddings` as stated, in the language model's section first; None where it is left out."""
-        for section in (self.values, self.outer):
-            value = section.get("tie_word_embeddings")
-            if value is not None:
-                if not isinstance(value, bool):
-                    raise _unusable("tie_word_embeddings", "true or false", value)
-                return value
-        return None
+    def condition(self, key: str, wanted: Condition) -> Condition:
+        """The value of a key that a variant depends on, of the kind that is wanted: "stated" or false, or a switch."""
+        if wanted == "stated":
+            return "stated" if self._value(key) is not None else False
+        return self.switch(key)
+
+    def tie(self, *, head_stored: bool) -> bool | None:
+        """`tie_word_embeddings` as stated, None where it is left out.
+
+        A multimodal model's config may say one thing in the language model's section and another outside of it, where
+        transformers reads or ignores the section by model type. Then the files tell: a tied head is not stored.
+
+        Args:
+            head_stored: the files hold an output head.
+        """
+        stated = [v for part in (self.values, self.outer) if (v := part.get("tie_word_embeddings")) is not None]
+        for value in stated:
+            if not isinstance(value, bool):
+                raise _unusable("tie_word_embeddings", "true or false", value)
+        if len(set(stated)) == 2:
+            return not head_stored
+        return stated[0] if stated else None
 
     def dtype(self) -> str | None:
         """The dtype to run the model in, under either of transformers' two names for the key."""

@@ -7,8 +7,8 @@ which define the meaning of a missing key; for families outside transformers, fr
 GGUF, from llama.cpp's converter (its folder `conversion`, November 2026).
 
 A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`,
-`layer_names` and `gguf` are always its own. A variant's `projections` state only what differs within them, and so does
-an `anatomy`, which is taken over only where the file states one.
+`wrappers`, `layer_names` and `gguf` are always its own. A variant's `projections` state only what differs within them,
+and so does an `anatomy`, which is taken over only where the file states one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 ConfigValue = int | float | bool | str | None
+Condition = bool | Literal["stated"]
 # How a GGUF file shows the value of a switch in the config; `checkpoint.formats.gguf_translation` reads them.
 Sign = Literal["norm on q", "one key head", "two norms or grouped key heads", "experts other than 128"]
 
@@ -108,11 +109,12 @@ class Variant:
     """What differs where the config says so.
 
     Attributes:
-        when: config keys with the values they must have, or transformers' defaults where the config leaves them out.
+        when: config keys with the values they must have, or transformers' defaults where the config leaves them out;
+            "stated" for a key that must have any value but null.
         changes: fields of `Family` with their values under that condition.
     """
 
-    when: Mapping[str, bool]
+    when: Mapping[str, Condition]
     changes: Mapping[str, Any]
 
 
@@ -244,6 +246,7 @@ class Family:
         title: what people call the models.
         about: a sentence about its peculiarities, "" without any.
         model_types: for each `model_type` served, the values transformers uses for keys the config leaves out.
+        wrappers: for the `model_type` of a multimodal model, that of its language model, which its config may not name.
         prefixes: tried in order.
         embedding: tensor names after `Prefix.body`, first found wins; another one present is a copy.
         head: tensor names after `Prefix.head`, first found wins.
@@ -254,12 +257,14 @@ class Family:
         position: the table of positions, None where the family has none.
         token_type, embedding_projection: tensor names, None where the family has no such table or matrix; the
             projection is there only where the embedding's width differs from hidden_size.
+        embedding_projection_bias: its bias, with which it comes behind the embedding's norm; None where it has none.
         embedding_norm, input_norm, q_norm, k_norm: None where the family has no such norm.
         projections: q and k, None in a family whose scores come from the embedding alone.
         embedding_only: why layer 0 has no scores of the form q·k for A, as the beginning of a sentence; "" where it
             has them.
         embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
         clip: the config key of what q and k are limited to, None where the family has no such limit.
+        headless_rows: how many of the embedding's last rows stand for no word, so that the output head lacks them.
         layer: the path of layer 0, after `Prefix.body`.
         layer_count: the config key of the number of layers.
         layer_names: every tensor of layer 0, after `layer`, if this set alone tells the family's conventions; else ().
@@ -278,6 +283,7 @@ class Family:
     embedding: tuple[str, ...]
     head: tuple[str, ...]
     layer: str
+    wrappers: Mapping[str, str] = field(default_factory=dict)
     projections: Projections | None = None
     embedding_only: str = ""
     layer_count: str = "num_hidden_layers"
@@ -290,12 +296,14 @@ class Family:
     position: Table | None = None
     token_type: str | None = None
     embedding_projection: str | None = None
+    embedding_projection_bias: str | None = None
     embedding_norm: NormRole | None = None
     input_norm: NormRole | None = None
     q_norm: NormRole | None = None
     k_norm: NormRole | None = None
     embedding_scale: str = "one"
     clip: str | None = None
+    headless_rows: int = 0
     layer_names: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     gguf: Gguf = field(default_factory=Gguf)
@@ -305,11 +313,16 @@ class Family:
         """A tensor of layer 0 as a module of any layer."""
         return name.removeprefix(self.layer).removesuffix(".weight")
 
-    def under(self, fits: Mapping[str, bool]) -> Family:
-        """The family with the variants whose conditions `fits` meets; it gives the value of every switch."""
+    def under(self, fits: Mapping[str, Condition]) -> Family:
+        """The family with the variants whose conditions `fits` meets; it gives the value of every switch.
+
+        Args:
+            fits: true or false for a switch; for a key that has to be stated "stated", or false where it is not. One
+                that is left out is false.
+        """
         family = self
         for variant in self.variants:
-            if all(fits[key] is value for key, value in variant.when.items()):
+            if all(fits.get(key, False) == value for key, value in variant.when.items()):
                 family = replace(family, **variant.changes)
         return family
 
@@ -333,6 +346,13 @@ def family_of(model_type: object) -> Family | None:
     return next((family for family in families() if model_type in family.model_types), None)
 
 
+def inner_type(model_type: object) -> str | None:
+    """The `model_type` of the language model in a multimodal model of this type, None where no family lists it."""
+    if not isinstance(model_type, str):
+        return None
+    return next((family.wrappers[model_type] for family in families() if model_type in family.wrappers), None)
+
+
 @cache
 def layer_counts() -> tuple[str, ...]:
     """The config keys that state the number of layers in one family or another."""
@@ -351,6 +371,11 @@ def embedding_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for family in families() for name in family.embedding))
 
 
+def head_names() -> tuple[str, ...]:
+    """The names that output heads have in one family or another."""
+    return tuple(dict.fromkeys(name for family in families() for name in family.head))
+
+
 def anatomy_of(model_type: object) -> Anatomy | None:
     """What is known of whole models of a config's `model_type`."""
     anatomy = family.anatomy if (family := family_of(model_type)) is not None else None
@@ -367,7 +392,7 @@ def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str
     if "like" not in data:
         return data
     inherited = _whole(read[data["like"]], read)
-    own = {"title", "about", "model_types", "layer_names", "gguf", "anatomy"}
+    own = {"title", "about", "model_types", "wrappers", "layer_names", "gguf", "anatomy"}
     taken = {key: value for key, value in inherited.items() if key not in own}
     whole = {**taken, **{key: value for key, value in data.items() if key != "like"}}
     if "anatomy" in data:
@@ -394,6 +419,8 @@ def _parsed(key: str, value: Any) -> Any:
             return tuple(Prefix(**p) for p in value)
         case "embedding" | "head" | "layer_names":
             return (value,) if isinstance(value, str) else tuple(value)
+        case "wrappers":
+            return MappingProxyType(value)
         case "spellings":
             return MappingProxyType({k: tuple(v) for k, v in value.items()})
         case "position":

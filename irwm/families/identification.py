@@ -8,18 +8,20 @@ embedding.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from irwm.errors import UnknownFamilyError
 from irwm.families.building import MOST_ROWS, build, present, tried
 from irwm.families.configvalues import Config, shown
-from irwm.families.family import Family, embedding_names, families, family_of
-from irwm.families.schema import Layout, Shapes, TensorRef
+from irwm.families.family import Family, embedding_names, families, family_of, head_names, inner_type
+from irwm.families.schema import UNKNOWN_FAMILY, Layout, Shapes, TensorRef
 
 # Where a multimodal model's config keeps its language model's, in transformers and in the repositories of InternVL
-# and DeepSeek-VL.
+# and DeepSeek-VL. Omni models keep the model that reads in a section of its own, which has such a section.
 _SECTIONS = ("text_config", "llm_config", "language_config")
+_READERS = ("thinker_config",)
 # Buffers that old files store in layer 0 and that follow from the config: rotary frequencies and the causal mask.
 _BUFFERS = {
     "self_attn.rotary_emb.inv_freq",
@@ -29,7 +31,6 @@ _BUFFERS = {
     "attn.bias",
     "attn.masked_bias",
 }
-UNKNOWN_FAMILY = "unknown"
 # A vocabulary has more entries than a model has hidden coordinates in every model published so far.
 LEAST_TALLNESS = 1.5
 # Enough for one family's names and prefixes; those of all families take thousands of characters.
@@ -38,7 +39,8 @@ LONGEST_REASON = 500
 
 def language_sections(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """The parts of a config that may describe the language model: the whole, then a multimodal model's section."""
-    return (config, *(config[key] for key in _SECTIONS if isinstance(config.get(key), Mapping)))
+    readers = [config, *(config[key] for key in _READERS if isinstance(config.get(key), Mapping))]
+    return (*readers, *(part[key] for part in readers for key in _SECTIONS if isinstance(part.get(key), Mapping)))
 
 
 def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
@@ -63,20 +65,30 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
         if isinstance(model_type, str) and (family := family_of(model_type)) is not None:
             values = Config(section, config, family.model_types[model_type], family.spellings)
             return build(family, values, shapes, ())
+    for section in sections:
+        # Old configs keep the language model's keys beside the vision model's, or do not name its type.
+        inner = inner_type(section.get("model_type"))
+        if inner is not None and (family := family_of(inner)) is not None:
+            values = Config(sections[-1], config, family.model_types[inner], family.spellings)
+            return build(family, values, shapes, ())
     return _by_names(config, sections[-1], shapes)
 
 
-def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
-    """A layout that knows the embedding only.
+def unnamed(shapes: Shapes, refusal: UnknownFamilyError, config: Mapping[str, Any] = MappingProxyType({})) -> Layout:
+    """A layout that knows the embedding only, and by its name perhaps the output head.
 
     An embedding is among the tallest matrices there are, and it is all that the verdict's own reading needs. Shapes
     alone do not tell which layer is first and what its matrices are for, so layer 0's q and k stay unknown. An untied
     output head has the embedding's shape, and a thief may add taller matrices, so there may be several candidates;
     alignment against an original decides between them.
 
+    A model of a family that is not known can be an original too, if the config says so and one tensor alone has the
+    name of an embedding and the sizes that the config states. A is then made of the embedding's rows.
+
     Args:
         shapes: shape of each tensor of plain numbers.
         refusal: why the names did not tell more; becomes a note.
+        config: config.json's content; {} without one.
 
     Raises:
         UnknownFamilyError: `refusal`, where no matrix could be the embedding.
@@ -91,6 +103,8 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
     candidates = sorted(tall, key=lambda name: (not name.endswith(endings), -math.prod(tall[name]), name))
     if not candidates:
         raise refusal
+    if (own := _new_family(config, tall, candidates)) is not None:
+        return _of_new_family(config, tall, own, candidates)
     vocab_size, hidden_size = tall[candidates[0]]
     by = "name" if candidates[0].endswith(endings) else "shape"
     known = f"The embedding was recognised by its {by}, {vocab_size} × {hidden_size}"
@@ -104,6 +118,51 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError) -> Layout:
         embedding=TensorRef(candidates[0]),
         notes=(f"{known}{choice}. Layer 0's q and k were not recognised: {why}.",),
         alternatives=tuple(TensorRef(name) for name in candidates[1:]),
+    )
+
+
+def _new_family(
+    config: Mapping[str, Any], tall: Mapping[str, tuple[int, ...]], candidates: Sequence[str]
+) -> str | None:
+    """The tensor that is the embedding of a model whose type no family has; None where names do not tell."""
+    sections = language_sections(config)
+    types = [kind for section in sections if isinstance(kind := section.get("model_type"), str)]
+    if not types or any(family_of(kind) is not None or inner_type(kind) is not None for kind in types):
+        return None  # a known family whose tensors are not what they should be is no new family
+    named = [name for name in candidates if _ends(name, embedding_names())]
+    if len(named) != 1:
+        return None
+    rows, width = tall[named[0]]
+    size, columns = (sections[-1].get(key, config.get(key)) for key in ("vocab_size", "hidden_size"))
+    fits = columns in (None, width) and (size is None or (isinstance(size, int) and size <= rows))
+    return named[0] if fits else None
+
+
+def _ends(name: str, endings: Sequence[str]) -> bool:
+    return any(name == ending or name.endswith(f".{ending}") for ending in endings)
+
+
+def _of_new_family(
+    config: Mapping[str, Any], tall: Mapping[str, tuple[int, ...]], own: str, candidates: Sequence[str]
+) -> Layout:
+    section = language_sections(config)[-1]
+    vocab_size, hidden_size = tall[own]
+    heads = [name for name in tall if name != own and _ends(name, head_names()) and tall[name] == tall[own]]
+    head = heads[0] if len(heads) == 1 else None
+    tied = head is None or True in (part.get("tie_word_embeddings") for part in (section, config))
+    kind = shown(section.get("model_type", config.get("model_type")))[:80]
+    where = "embedding" if tied else "embedding and its output head"
+    note = f"The model type {kind} is not known. The mark stands in its {where}, and A is made of the embedding's rows."
+    return Layout(
+        family=UNKNOWN_FAMILY,
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        embedding=TensorRef(own),
+        head=None if head is None else TensorRef(head),
+        tied=tied,
+        scores="embedding",
+        notes=(note,),
+        alternatives=tuple(TensorRef(name) for name in candidates if name != own),
     )
 
 

@@ -61,6 +61,10 @@ class Norm:
         return (self.weight,)
 
 
+# The family of a checkpoint whose names, or whose model type, no family has.
+UNKNOWN_FAMILY = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where one checkpoint keeps its embedding and layer-0 q and k, and how the model combines them.
@@ -69,7 +73,9 @@ class Layout:
 
         x = embedding[token] * embedding_scale
         x = x W_in^T [+ position[0] + token_type[0]]                (each only where not None)
-        x = embedding_norm(x), then input_norm(x)                   (each only where not None)
+        x = embedding_norm(x)                                       only where not None
+        x = x W_in^T + b_in                                         here where b_in is not None, then not above
+        x = input_norm(x)                                           only where not None
         q, k = x W_q^T + b_q, x W_k^T + b_k                         heads * head_dim entries, head by head
         q, k = q_norm(q), k_norm(k)                                 only where not None
         q, k = limited to [-clip, clip]                             only where not None
@@ -96,6 +102,8 @@ class Layout:
         alternatives: other tensors that may be the embedding, where names do not tell or more than one has its name;
             their shapes may differ.
         embedding_projection: W_in, (width, hidden_size), where the layers are wider than the embedding.
+        embedding_projection_bias: b_in, (width,); the projection then comes behind the embedding's norm, and tables and
+            norm are as wide as the embedding.
         clip: what q and k are limited to in magnitude.
         scores: what A is made of: "attention", q and k of layer 0; "embedding", the embedding's rows alone, where
             the family has no such q and k.
@@ -128,6 +136,7 @@ class Layout:
     notes: tuple[str, ...] = ()
     alternatives: tuple[TensorRef, ...] = ()
     embedding_projection: TensorRef | None = None
+    embedding_projection_bias: TensorRef | None = None
     clip: float | None = None
     scores: Literal["attention", "embedding"] = "attention"
     copies: tuple[TensorRef, ...] = ()
@@ -141,6 +150,7 @@ class Layout:
             self.embedding,
             *self.copies,
             self.embedding_projection,
+            self.embedding_projection_bias,
             *(self.position, self.token_type, self.q, self.k, self.q_bias, self.k_bias),
             *(ref for norm in norms if norm is not None for ref in (*norm.weights, norm.bias)),
         )
@@ -148,8 +158,13 @@ class Layout:
 
     @property
     def names_known(self) -> bool:
-        """Whether the tensors' names are understood, so that A can be computed."""
-        return self.q is not None or self.scores == "embedding"
+        """Whether the tensors' names are understood, so that what is not found under them is not there."""
+        return self.q is not None or (self.scores == "embedding" and self.family != UNKNOWN_FAMILY)
+
+    @property
+    def known_alone(self) -> bool:
+        """Whether this is a model of a family that is not known, its embedding known by name and size alone."""
+        return self.family == UNKNOWN_FAMILY and self.scores == "embedding"
 
     @property
     def drops_row_constants(self) -> bool:

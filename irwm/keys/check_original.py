@@ -12,6 +12,7 @@ from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.keys.key import Choices, Key, resolved_scale
 from irwm.scheme.condition import well_conditioned
+from irwm.scheme.parameters import EMBEDDING, HEAD
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
@@ -44,8 +45,10 @@ def check_geometry(key: Key, model: Checkpoint) -> None:
     """Refuse an original of another size, before anything as large as the key says is computed.
 
     Raises:
+        ParameterError: the key was put together with a setting out of its range.
         KeyMismatchError: another geometry.
     """
+    key.parameters.require_ranges()
     shape = (model.vocab_size, model.hidden_size)
     if shape != (key.vocab_size, key.hidden_size):
         raise _mismatch(model, f"an embedding of {key.vocab_size} × {key.hidden_size}", f"{shape[0]} × {shape[1]}")
@@ -60,18 +63,45 @@ def check_original(key: Key, model: Checkpoint) -> None:
     check_rows(key, model)
     check_layer0(key, model)
     check_fingerprint(key, model)
+    if key.head is not None:
+        check_original(key.head, head_of(key, model))
+
+
+def placed(key: Key, model: Checkpoint) -> dict[str, tuple[Checkpoint, Key]]:
+    """What of the original `model` each part of the key marks, by place: the checkpoint, and its output head.
+
+    Raises:
+        KeyMismatchError: the key marks an output head that the model has not.
+    """
+    parts = {EMBEDDING: (model, key)}
+    if key.head is not None:
+        parts[HEAD] = head_of(key, model), key.head
+    return parts
+
+
+def head_of(key: Key, model: Checkpoint) -> Checkpoint:
+    """The output head of the original `model`, which `key` has a mark in.
+
+    Raises:
+        KeyMismatchError: the model has no output head of its own.
+    """
+    if model.output_head is None:
+        raise _mismatch(model, "an output head of its own", "none, or one of another shape than the embedding")
+    return model.output_head
 
 
 def check_fingerprint(key: Key, model: Checkpoint) -> None:
     """Refuse an original with another embedding, which is hashed whole, once: unlike the rows' digest, the fingerprint
-    is bound into the derivation.
+    is bound into the derivation. To the key of an output head both matrices' fingerprints are.
 
     Raises:
         KeyMismatchError: another embedding.
     """
     if model.fingerprint != key.model_fingerprint:
         expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
-        raise _mismatch(model, f"embedding fingerprint {expected}", found)
+        raise _mismatch(model, f"fingerprint {expected}", found)
+    if model.whole is not None and model.whole.fingerprint != key.beside:
+        raise _mismatch(model.whole, f"embedding fingerprint {key.beside[:16]}", model.whole.fingerprint[:16])
 
 
 def check_rows(key: Key, model: Checkpoint) -> None:
@@ -93,7 +123,7 @@ def check_layer0(key: Key, model: Checkpoint) -> None:
     Raises:
         KeyMismatchError: another layer 0.
     """
-    layer0 = layer0_digest(model)
+    layer0 = layer0_digest(model.body)
     if layer0 != key.layer0_digest:
         expected, found = f"layer 0 with digest {key.layer0_digest[:16]}", f"layer 0 with digest {layer0[:16]}"
         raise _mismatch(model, expected, found, tensor=model.layout.q.name if model.layout.q else None)

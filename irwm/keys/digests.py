@@ -31,12 +31,13 @@ _ROWS_HASHED = 512
 def rows_digest(
     model: Checkpoint, query: NDArray[np.int64], reference: NDArray[np.int64], marked: NDArray[np.int64]
 ) -> str:
-    """Hex SHA-256 over the float32 values of the given rows, in this order (docs/key-format.md)."""
+    """Hex SHA-256 over the float32 values of the given rows, in this order (docs/key-format.md); the tokens' rows are
+    those of the embedding, the marked ones those of `model`, which may be an output head."""
     tokens = np.concatenate((query, reference)).astype(np.int64)
-    return _with_rows(_of_tokens(model, tokens.tobytes()).copy(), model, marked).hexdigest()
+    return _with_rows(_of_tokens(model.body, tokens.tobytes()).copy(), model, marked).hexdigest()
 
 
-@lru_cache(maxsize=2)  # all recipients of an owner have the same tokens, which are nearly all the rows
+@lru_cache(maxsize=4)  # all recipients of an owner have the same tokens, which are nearly all the rows
 def _of_tokens(model: Checkpoint, tokens: bytes) -> Digest:
     return _with_rows(hashlib.sha256(b"irwm/v3/rows\0"), model, np.frombuffer(tokens, dtype=np.int64))
 
@@ -69,6 +70,8 @@ def layer0_digest(model: Checkpoint) -> str:
         }
         for name in ("q", "k", "q_bias", "k_bias", "embedding_projection"):
             facts[name] = _tensor(model, getattr(layout, name))
+        if layout.embedding_projection_bias is not None:
+            facts["embedding_projection_bias"] = _tensor(model, layout.embedding_projection_bias)
         for name in ("position", "token_type"):
             facts[name] = _tensor(model, getattr(layout, name), first_row=True)
         for name in ("embedding_norm", "input_norm", "q_norm", "k_norm"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import Noise, noise_of
-from irwm.scheme.parameters import AUTO_SCALE, Parameters
+from irwm.scheme.parameters import AUTO_SCALE, EMBEDDING, HEAD, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
 from irwm.scheme.solution import natural_scale
 
@@ -33,8 +33,12 @@ SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
 MAX_KEY_BYTES = 16 << 20  # far above any real key; limits what a hostile file can make us parse
 # Fields that a key file holds as they are.
-_DIGESTS = ("model_fingerprint", "rows_digest", "layer0_digest")
-_PLAIN = (*_DIGESTS, "vocab_size", "hidden_size", "attempt", "owner", "recipient")
+_PLAIN = (
+    *("model_fingerprint", "rows_digest", "layer0_digest", "attempt"),
+    *("vocab_size", "hidden_size", "owner", "recipient"),
+)
+# What a key file holds of the mark in an output head; all else is as in the embedding.
+_OF_HEAD = ("model_fingerprint", "rows_digest", "attempt")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +64,9 @@ class Choices:
 class Key:
     """One mark of one model for one owner or recipient.
 
+    Where the output head is marked too, `head` is that mark's key, which reads `Checkpoint.output_head` as this one
+    reads the checkpoint: with choices, try and scale of its own from the same secret, and `Parameters.in_head`.
+
     Attributes:
         secret: 32 bytes; never shown, logged or written outside the vault.
         parameters: the mark's parameters.
@@ -71,6 +78,8 @@ class Key:
         attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.
         scale: scale_wm as a number, "auto" resolved.
         owner, recipient: names bound into the derivation.
+        head: of the mark in the output head; None where only the embedding is marked.
+        beside: of a `head`, the fingerprint of the embedding, to which it is bound too; else "".
     """
 
     secret: bytes = field(repr=False)
@@ -85,10 +94,21 @@ class Key:
     scale: float
     owner: str = ""
     recipient: str = ""
+    head: Key | None = field(default=None, repr=False)
+    beside: str = ""
+
+    @property
+    def marks_head(self) -> bool:
+        """Whether its settings name the output head; a model whose head is its embedding has no second mark there."""
+        return HEAD in self.parameters.places
+
+    def at(self, place: str) -> Key | None:
+        """This key for one of `irwm.scheme.parameters.PLACES`; None where that place is not marked."""
+        return self if place == EMBEDDING else self.head
 
     @property
     def commitment(self) -> str:
-        """Hex SHA-256 over the whole key, its public fingerprint; it reveals nothing of the key."""
+        """Hex SHA-256 over the whole key, its public fingerprint; it reveals nothing of the key. A `head` has none."""
         return hashlib.sha256(b"irwm/v3/commitment\0" + self.to_bytes()).hexdigest()
 
     @property
@@ -102,7 +122,7 @@ class Key:
     @property
     def derivation(self) -> Derivation:
         """Derives every choice of this key."""
-        bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest)
+        bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest, self.beside)
         return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
 
     @property
@@ -143,6 +163,13 @@ class Key:
             "excluded_rows": [list(pair) for pair in self.pool.excluded],
             "scale": float(self.scale),
         }
+        if self.head is not None:
+            own = {name: getattr(self.head, name) for name in _OF_HEAD}
+            own |= {
+                "excluded_rows": [list(pair) for pair in self.head.pool.excluded],
+                "scale": float(self.head.scale),
+            }
+            values["head"] = own
         return canonical(values | {name: getattr(self, name) for name in _PLAIN})
 
     @classmethod
@@ -192,6 +219,7 @@ def generate_key(
         CheckpointError: the model's embedding or layer 0 cannot be used.
     """
     params = params or Parameters()
+    params.require_ranges()
     secret = os.urandom(SECRET_BYTES) if secret is None else secret
     _check_secret_and_names(secret, owner, recipient)
     model.require_markable()
@@ -199,13 +227,26 @@ def generate_key(
     for what, count in (("constraints", t), ("noise coordinates", params.noise_coordinates)):
         if count >= d:
             raise ParameterError(f"more {what} than coordinates", expected=f"below {d}", found=str(count))
+    layer0 = layer0 or Layer0(model, device)
+    key = _key_of(model, params, secret, owner, recipient, layer0)
+    head = model.output_head if HEAD in params.places else None
+    if head is None or not head.markable:
+        return key
+    return replace(key, head=_key_of(head, params.in_head, secret, owner, recipient, layer0))
+
+
+def _key_of(model: Checkpoint, params: Parameters, secret: bytes, owner: str, recipient: str, layer0: Layer0) -> Key:
+    """The key of one place: `model` is the checkpoint, or its output head."""
+    d, t = model.hidden_size, params.constraints
     pool = row_pool(model)
-    digest = layer0_digest(model)
-    derivation = Derivation(secret, model.fingerprint, owner, recipient, binding(params, pool, d, digest))
+    digest = layer0_digest(model.body)
+    beside = "" if model.whole is None else model.whole.fingerprint
+    bound = binding(params, pool, d, digest, beside)
+    derivation = Derivation(secret, model.fingerprint, owner, recipient, bound)
     query, reference = derivation.tokens(pool, t, d)
     marked = derivation.marked_rows(pool, query, reference, params.positions)
     noise = noise_of(derivation, params, model, marked)
-    a_m = (layer0 or Layer0(model, device)).invariant(query, reference, noise.added(model)).cpu().numpy()
+    a_m = layer0.invariant(query, reference, noise.added(model)).cpu().numpy()
     attempt, permuted = well_conditioned(
         a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
     )
@@ -223,6 +264,7 @@ def generate_key(
         scale=scale,
         owner=owner,
         recipient=recipient,
+        beside=beside,
     )
 
 
@@ -296,23 +338,36 @@ def _parse(data: bytes) -> Key:
             advice="Use the program version that wrote it, or a newer one",
         )
     size, d = values["vocab_size"], values["hidden_size"]
-    excluded = values["excluded_rows"]
     key = Key(
         secret=bytes.fromhex(values["secret"]),
         parameters=Parameters.from_dict(values["parameters"]),
-        pool=RowPool(size, tuple((a, b) for a, b in excluded)),
-        scale=float(values["scale"]),
-        **{name: values[name] for name in _PLAIN},
+        **_of_place(values, size),
+        **{name: values[name] for name in _PLAIN if name not in _OF_HEAD},
     )
-    for name in _DIGESTS:
-        check_sha256(name, values[name])
+    if "head" in values:
+        if HEAD not in key.parameters.places:
+            raise KeyFormatError("the key has a mark in the output head, which its settings do not name")
+        of_head = _of_place(values["head"], size) | {"parameters": key.parameters.in_head}
+        key = replace(key, head=replace(key, **of_head, beside=key.model_fingerprint))
     _check_secret_and_names(key.secret, key.owner, key.recipient)
-    numbers = (size, d, key.attempt, *(edge for pair in excluded for edge in pair))
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
-    if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24 or key.attempt < 0:
-        raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}, attempt {key.attempt}")
-    if not check_ranges(excluded, size) or not 0.0 < key.scale < float("inf"):
-        raise KeyFormatError("the key's row pool or scale is out of range")
+    check_sha256("layer0_digest", key.layer0_digest)
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d))
+    if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24:
+        raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}")
     if key.to_bytes() != data:
         raise KeyFormatError("the key is not in canonical form", advice="Open the vault's own record")
     return key
+
+
+def _of_place(values: dict[str, Any], size: int) -> dict[str, Any]:
+    """What a key holds of one place, checked."""
+    excluded, attempt, scale = values["excluded_rows"], values["attempt"], float(values["scale"])
+    numbers = (attempt, *(edge for pair in excluded for edge in pair))
+    if not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers) or attempt < 0:
+        raise KeyFormatError("the key's try or its row pool is no whole number", found=f"attempt {attempt}"[:80])
+    if not check_ranges(excluded, size) or not 0.0 < scale < float("inf"):
+        raise KeyFormatError("the key's row pool or scale is out of range")
+    for name in ("model_fingerprint", "rows_digest"):
+        check_sha256(name, values[name])
+    pool = RowPool(size, tuple((a, b) for a, b in excluded))
+    return {name: values[name] for name in _OF_HEAD} | {"pool": pool, "scale": scale}

@@ -43,7 +43,7 @@ class Commitment:
         model_fingerprint, layer0_digest: as in the key.
         vocab_size, hidden_size: s and d of the original.
         parameters: the mark's parameters.
-        owner: the name bound into the key.
+        owner: the name that the key records.
         family: the original's model family, for the reader, or "".
         made_utc: when the maker says that he made it, ISO 8601 with its zone, or "". This proves nothing; a time-stamp
             does.

@@ -15,11 +15,11 @@ from typing import Any
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError, ParameterError, printable
 from irwm.evidence.detection import detect
-from irwm.evidence.finding import FOUND, NOT_FOUND, Finding
+from irwm.evidence.finding import FOUND, NOT_FOUND, Evidence, Finding, Reading
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED
 from irwm.keys.key import Key
 from irwm.ownership.key_search import Standing, standing
-from irwm.ownership.rules import Ruling, rule, winner_of
+from irwm.ownership.rules import Ruling, Tested, rule, winner_of
 from irwm.scheme.row_pool import row_pool
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
@@ -108,9 +108,26 @@ class Test:
             "reason": finding.reason if finding else self.refused,
             "count": finding.count if finding else None,
             "present": finding.present if finding else None,
+            "log10_p": finding.log10_p if finding else None,
+            "log10_p_count": finding.log10_p_count if finding else None,
+            "place": finding.place if finding else None,
+            "elsewhere": _in_short(finding.elsewhere) if finding and finding.elsewhere else None,
+            "fingerprint": _fingerprint(finding.fingerprint) if finding and finding.fingerprint else None,
+            "tensors_read": finding.tensors_read if finding else None,
+            "forms": finding.forms if finding else None,
+            "places": finding.places if finding else None,
             "log10_risk": self.log10_risk,
             "lineage": finding.lineage.status if finding else None,
         }
+
+
+def _in_short(reading: Reading) -> dict[str, Any]:
+    """The mark's reading in the other place, in a few numbers."""
+    return {name: getattr(reading, name) for name in ("count", "present", "log10_p", "log10_p_count")}
+
+
+def _fingerprint(read: Evidence) -> dict[str, Any]:
+    return {"place": read.place, "z": read.z, "rows": read.rows}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +228,7 @@ def decide(claims: Sequence[Claim], tests: Sequence[Test]) -> Outcome:
         tests=tuple(tests),
         comparisons=len(tests),
         rulings=rulings,
-        remarks=tuple(_remarks(claims, tests)),
+        remarks=tuple(remarks([claim.claimant for claim in claims], tests)),
         winner=winner_of([claim.claimant for claim in claims], rulings),
         sentence=" ".join(each.sentence for each in rulings),
     )
@@ -273,14 +290,15 @@ def _spoilt(original: Checkpoint) -> str:
     return ""
 
 
-def _remarks(claims: Sequence[Claim], tests: Sequence[Test]) -> Iterator[str]:
-    for claim in claims:
-        who = printable(claim.claimant)
-        own = [each for each in tests if each.claimant == claim.claimant]
+def remarks(claimants: Sequence[str], tests: Sequence[Tested]) -> Iterator[str]:
+    """A sentence for each claim that fails by itself; every claimant's own original is tested first."""
+    for claimant in claimants:
+        who = printable(claimant)
+        own = [each for each in tests if each.claimant == claimant]
         if own[0].refused:
             yield f"The key of {who} does not fit the original that {who} brings, so it shows nothing: {own[0].refused}"
         for each in own:
-            if each.brought_by != claim.claimant:
+            if each.brought_by != claimant:
                 continue
             if each.kind == RELEASE and not each.found and not each.refused:
                 state = "is not" if each.absent else "cannot be shown to be"

@@ -8,6 +8,7 @@ valid at that time. Anyone can make such a certificate. Only a chain to a root t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from datetime import UTC
 
 from cryptography import x509
 from cryptography.hazmat import asn1
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from rfc3161_client import (
@@ -49,6 +51,7 @@ class Timestamp:
         trusted: whether that certificate leads to one of the roots given. If not, the time is only what an unknown
             signer says.
         serial: the authority's number of this time-stamp.
+        policy: under which policy the authority made it, an object identifier.
         accuracy_s: the error in seconds that the authority states; 0 if it states none.
     """
 
@@ -56,6 +59,7 @@ class Timestamp:
     authority: str
     trusted: bool
     serial: int
+    policy: str
     accuracy_s: float = 0.0
 
 
@@ -94,13 +98,13 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
             missing, not for time-stamping or was not valid at that time.
     """
     digest = _digest(digest_hex)
-    nonce = _read_request(request, digest)
+    asked = _read_request(request, digest)
     roots = _roots(roots_pem)
     if len(response) > MAX_RESPONSE_BYTES:
         raise _refused("it is too large", f"at most {MAX_RESPONSE_BYTES} bytes", f"{len(response)} bytes")
     token, parsed = _take_apart(response)
     info = parsed.tst_info
-    _check_info(info, digest, nonce)
+    _check_info(info, digest, asked)
     with warnings.catch_warnings():
         # Newer library versions warn of old certificates that break rules; they are checked here nevertheless.
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
@@ -118,6 +122,7 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
         authority=printable(certificate.subject.rfc4514_string()),
         trusted=trusted,
         serial=info.serial_number,
+        policy=info.policy.dotted_string,
         accuracy_s=float(seconds),
     )
 
@@ -134,8 +139,8 @@ def _digest(digest_hex: str) -> bytes:
     return digest
 
 
-def _read_request(request: bytes, digest: bytes) -> int | None:
-    """The request's nonce, once it is known to ask for `digest`."""
+def _read_request(request: bytes, digest: bytes) -> cms.Request:
+    """The request, once it is known to ask for `digest`."""
     try:
         if len(request) > MAX_REQUEST_BYTES:
             raise ValueError(f"{len(request)} bytes")
@@ -156,7 +161,7 @@ def _read_request(request: bytes, digest: bytes) -> int | None:
             found=f"SHA-256 {asked.hex()}",
             advice="Choose the request that was made from this commitment",
         )
-    return sent.nonce
+    return sent
 
 
 def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
@@ -189,7 +194,8 @@ def _why(response: bytes) -> str:
     return "".join(f"; {printable(str(each), 100)}" for each in said[:3])
 
 
-def _check_info(info: TimeStampTokenInfo, digest: bytes, nonce: int | None) -> None:
+def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> None:
+    nonce = asked.nonce
     imprint = info.message_imprint
     if imprint.hash_algorithm != cms.SHA256 or imprint.message != digest:
         raise _refused("it dates another document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
@@ -197,6 +203,8 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, nonce: int | None) -> N
         raise _refused(
             "it answers another request", f"nonce {nonce:x}", "none" if info.nonce is None else f"{info.nonce:x}"
         )
+    if asked.policy is not None and info.policy != asked.policy:
+        raise _refused("it was made under another policy", asked.policy.dotted_string, info.policy.dotted_string)
 
 
 def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
@@ -226,9 +234,14 @@ def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: 
     roots = [each for each in roots if _may_lead_to_dates(each)]
     if not roots or not all(map(_may_lead_to_dates, inside)):
         return False
-    builder = VerifierBuilder(roots=roots)
+    # Together, since one may be between another and the signer; and each alone, since of two of one name only the first
+    # is looked at.
+    return any(_verified(some, parsed, digest) for some in (roots, *([each] for each in roots)))
+
+
+def _verified(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
     try:
-        return builder.build().verify(parsed, digest)
+        return VerifierBuilder(roots=roots).build().verify(parsed, digest)
     except (VerificationError, KeyError, TypeError, ValueError):
         return False
 
@@ -242,6 +255,18 @@ def _may_lead_to_dates(authority: x509.Certificate) -> bool:
     except ValueError:
         return False
     return not {ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(usage)
+
+
+def root_certificates(data: bytes) -> bytes:
+    """Certificates that a reader trusts, as PEM and nothing else, of a file that holds some as PEM, or one as DER.
+
+    Raises:
+        TimestampError: there is none in it.
+    """
+    with contextlib.suppress(ValueError):
+        if len(data) <= MAX_ROOTS_BYTES:
+            return x509.load_der_x509_certificate(data).public_bytes(Encoding.PEM)
+    return b"".join(each.public_bytes(Encoding.PEM) for each in _roots(data))
 
 
 def _roots(pem: bytes | None) -> list[x509.Certificate]:

@@ -1,13 +1,14 @@
 """Insertion (Algorithms 2 and 5): solve the marked rows, write them in the checkpoint's own dtype, publish, verify.
 
-For a single owner only the marked rows change, for one of many recipients all rows of the embedding (Algorithm 4).
+For a single owner only the marked rows change, with noise all rows (Algorithm 4): those of the embedding and, where the
+output head is a matrix of its own, those of the head.
 Every other byte of the release is the original's, copied and hashed in one pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,17 +22,17 @@ from irwm.evidence.detection import detect_each, reading_of
 from irwm.evidence.examination import Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
-from irwm.keys.check_original import check_original
+from irwm.keys.check_original import check_original, placed
 from irwm.keys.key import Choices, Key
 from irwm.release.cloning import ClonedFrom
 from irwm.release.manifest import Manifest
-from irwm.release.patches import NoisyRows, row_patches
+from irwm.release.patches import NoisyRows, Patches, row_patches
 from irwm.release.publish import publish
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
-from irwm.scheme.parameters import FEWEST_PERMUTATIONS
+from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD
 from irwm.scheme.permutations import NullOrders
 from irwm.scheme.solution import marked_values
 from irwm.tracing import trace_each
@@ -41,9 +42,8 @@ Progress = Callable[[int, int, str], None]
 # Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; with fewer
 # the dtype or the scale has used up the margin that robustness needs.
 LEAST_SHARE = 0.9
-# The constants of marked rows are found in steps that come ever nearer: until the median differs by no more
-# than this share of the rows' root mean square.
-MOST_STEPS, LEAST_MEDIAN = 100, 1e-6
+# Halvings after which the constant of a marked row is as exact as numbers are.
+MOST_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,16 +54,18 @@ class Release:
         path: the release folder.
         changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; with noise, all rows that
             differ, ascending.
+        head_rows: the same of the output head; (0,) where it is not marked.
         manifest: SHA-256 of every file, as written to SHA256SUMS.
         left_out: files of the source folder that were not copied because they would carry unmarked weights.
         bytes_written: size of the release.
-        verification: the finding of a detection on what was written.
+        verification: the finding of a detection on what was written in the embedding.
         bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
         shared: the files that the next recipient's copy of the same original may be cloned from.
     """
 
     path: Path
     changed_rows: NDArray[np.int64]
+    head_rows: NDArray[np.int64]
     manifest: Manifest
     left_out: tuple[str, ...]
     bytes_written: int
@@ -100,35 +102,21 @@ def insert(
     """
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
-    choices = key.choices()
-    rows = marked_rows(model, key, choices, device)
-    noise = key.noise(model, choices)
-    written = NoisyRows(model, noise, choices.marked_rows, rows) if noise.coordinates else None
-    patches = written.patches() if written else row_patches(model, choices.marked_rows, rows)
+    marks = _marks(model, key, device)
     found: list[Finding] = []
 
     def verify(folder: Path) -> None:
         if progress:
             progress(0, 1, "verifying the mark in what was written")
-        copy = open_checkpoint(folder)
-        if not torch.equal(copy.embedding(choices.marked_rows), rows.float()):
-            raise MarginError("the marked rows read back differ from what was written", file=folder)
-        examination = Examination(copy, model, device)
-        (finding,) = detect_each(examination, [key])
-        if finding.verdict != FOUND:
-            raise MarginError("the written mark is not found again", file=folder, found=finding.reason)
-        if written and not trace_each(examination, [key], decoys=0).traces[0].named:
-            raise MarginError(
-                "the written noise does not name its recipient",
-                file=folder,
-                advice="Use more noise coordinates, or a model with more rows",
-            )
-        found.append(finding)
+        examination = Examination(open_checkpoint(folder), model, device)
+        found.extend(_verified(mark, examination.at(place), folder) for place, mark in marks.items())
 
+    patches = _together(mark.patches() for mark in marks.values())
     published = publish(model, out_dir, patches, progress=progress, verify=verify, cancelled=cancelled, shared=shared)
     return Release(
         path=published.path,
-        changed_rows=written.changed_rows if written else choices.marked_rows,
+        changed_rows=marks[EMBEDDING].changed_rows,
+        head_rows=marks[HEAD].changed_rows if HEAD in marks else np.empty(0, dtype=np.int64),
         manifest=published.manifest,
         left_out=published.left_out,
         bytes_written=published.bytes_written,
@@ -136,6 +124,82 @@ def insert(
         bytes_cloned=published.bytes_cloned,
         shared=published.shared,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """What is written in one place.
+
+    Attributes:
+        model: the original, or its output head.
+        key: the key of this place.
+        tokens: (l,) L_W.
+        rows: (l, d) the marked rows, in the tensor's dtype.
+        noisy: all rows, where the key has noise.
+    """
+
+    model: Checkpoint
+    key: Key
+    tokens: NDArray[np.int64]
+    rows: torch.Tensor
+    noisy: NoisyRows | None
+
+    def patches(self) -> Patches:
+        return row_patches(self.model, self.tokens, self.rows) if self.noisy is None else self.noisy.patches()
+
+    @property
+    def changed_rows(self) -> NDArray[np.int64]:
+        return self.tokens if self.noisy is None else self.noisy.changed_rows
+
+
+def _marks(model: Checkpoint, key: Key, device: str) -> dict[str, _Mark]:
+    """What is written, by place."""
+    marks = {}
+    for place, (where, part) in placed(key, model).items():
+        choices = part.choices()
+        rows = marked_rows(where, part, choices, device)
+        noise = part.noise(where, choices)
+        noisy = NoisyRows(where, noise, choices.marked_rows, rows) if noise.coordinates else None
+        marks[place] = _Mark(where, part, choices.marked_rows, rows, noisy)
+    return marks
+
+
+def _together(parts: Iterable[Patches]) -> Patches:
+    """Patches of several tensors, which may share a file."""
+    patches: Patches = {}
+    for part in parts:
+        for file, items in part.items():
+            patches.setdefault(file, []).extend(items)
+    return patches
+
+
+def _verified(mark: _Mark, examination: Examination, folder: Path) -> Finding:
+    """The finding of a detection on what was written in one place.
+
+    Raises:
+        MarginError: it is not what was to be written, or mark or noise are not found again.
+    """
+    written = examination.suspect
+    if not torch.equal(written.embedding(mark.tokens), mark.rows.float()):
+        raise MarginError(
+            "the marked rows read back differ from what was written", file=folder, tensor=written.layout.embedding.name
+        )
+    (finding,) = detect_each(examination, [mark.key])
+    if finding.verdict != FOUND:
+        raise MarginError(
+            "the written mark is not found again",
+            file=folder,
+            tensor=written.layout.embedding.name,
+            found=finding.reason,
+        )
+    if mark.noisy is not None and not trace_each(examination, [mark.key], decoys=0).traces[0].named:
+        raise MarginError(
+            "the written noise does not name its recipient",
+            file=folder,
+            tensor=written.layout.embedding.name,
+            advice="Use more noise coordinates, or a model with more rows",
+        )
+    return finding
 
 
 def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cpu") -> torch.Tensor:
@@ -153,7 +217,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
         )
     noise = key.noise(model, choices)
     tokens = choices.query_tokens, choices.reference_tokens
-    a_m = invariant(model, *tokens, device=device, added=noise.added(model)).cpu().numpy()
+    a_m = invariant(model.body, *tokens, device=device, added=noise.added(model)).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
     values = _solved(model, key, choices, noise.basis, permuted)
     rounded = torch.from_numpy(values).to(getattr(torch, model.dtype))
@@ -188,16 +252,25 @@ def _solved(
         return basis.out_of(solved, tokens)
 
     values = marked(rows)
-    if not model.layout.drops_row_constants:
+    if not model.drops_row_constants:
         return values
     unit = marked(np.ones_like(rows))  # the mark is linear in the row
-    least = LEAST_MEDIAN * np.sqrt(np.mean(np.square(rows)))
+    return values + _without_median(values - rows, unit) * unit
+
+
+def _without_median(change: NDArray[np.float64], unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(l, 1) constants c with which the median of change + c unit (l, d) is zero in each row, by halving.
+
+    The median is continuous in c. As most entries of `unit` are positive, it is below zero far to the left and above it
+    far to the right.
+    """
+    low, high = (np.full((len(change), 1), side * np.abs(change).max()) for side in (-1.0, 1.0))
     for _ in range(MOST_STEPS):
-        median = np.median(values - rows, axis=1, keepdims=True)
-        if np.abs(median).max() <= least:
-            break
-        values -= median * unit
-    return values
+        middle = (low + high) / 2
+        above = np.median(change + middle * unit, axis=1, keepdims=True) > 0
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    found: NDArray[np.float64] = (low + high) / 2
+    return found
 
 
 def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:

@@ -128,9 +128,9 @@ def _room(files: Sequence[SourceFile]) -> int:
 
 
 def _embedding_files(source: Checkpoint) -> set[Path]:
-    """The shards that a mark may change: those with the embedding, a head tied to it, or copies of it."""
+    """The shards that a mark may change: those with the embedding, the output head, or copies of the embedding."""
     layout = source.layout
-    refs = (layout.embedding, layout.head if source.tied else None, *layout.copies)
+    refs = (layout.embedding, layout.head, *layout.copies)
     return {part.file for ref in refs if ref is not None for part in source.tensors[ref.name].parts}
 
 

@@ -1,6 +1,7 @@
 """Reports: a finding as strict JSON that holds every number, as a page drawn from that JSON, and as a PDF of the page.
 
     items           what a report says about checkpoints, keys and controls
+    answer          the word and the sentence that are read first
     wording         every sentence it prints; numbers: how it writes a number
     error_rates     decoy keys and neutral models beside a verdict
     likelihood      likelihood ratio, and the claim against a search
@@ -20,8 +21,10 @@
     signature_file  the signature file beside a report
     write           all files, published together
     verify          every check of a report that somebody received (docs/verifying.md), in parts:
-                    verification (a check, and all of them), consistency and rulings (does one number follow from
-                    another?), redrawn (page and PDF drawn again), examined (models and key)
+                    checks (a check, all of them, and what none shows), claims (what should stand where), consistency
+                    with reading_claims, tracing_claims, examined_claims and sentences (a report), rulings (a dispute),
+                    lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read back as a finding),
+                    redrawn (page and PDF drawn again), examined (models and key), judged (all in a limited child)
     reproduction    the detection run again and compared with the document, number by number
 
 Nothing here knows Gradio, opens a database or reads a clock. What is offered here is imported when it is first used, so

@@ -10,7 +10,8 @@ here is therefore the template's structure and otherwise text. A block is a dict
     {"kind": "table", "class": ..., "columns": [...], "head": [[cell, ...], ...], "body": [[cell, ...], ...]}
     {"kind": "figure", "name": ..., "caption": runs, "alt": text}
     {"kind": "pre", "text": text}
-    {"kind": "card", "word": ..., "said": runs, "sentence": runs, "figures": [[block, ...], ...], "rest": [block, ...]}
+    {"kind": "card", "word": ..., "said": runs, "sentence": runs, "first": [block, ...], "figures": [[block, ...], ...],
+     "rest": [block, ...]}
 
 `runs` is a list of {"text": ..., "styles": [...]}, where a style is b, i, sup, sub, code, small or aside.
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from irwm.report.document import strict_json
+from irwm.report.canonical import strict_json
 from irwm.report.typefaces import settable
 
 Block = dict[str, Any]
@@ -215,6 +216,7 @@ def _figure(figure: _Node) -> Block:
 def _card(section: _Node) -> Block:
     said: dict[str, list[dict[str, Any]]] = {name: [] for name in ("word", "sentence")}
     figures: list[list[Block]] = []
+    first: list[Block] = []
     rest: list[Block] = []
     for part in section.elements():
         if "says" in part.classes:
@@ -222,11 +224,13 @@ def _card(section: _Node) -> Block:
                 said.setdefault(" ".join(p.classes), []).extend(_runs(p.children))
         elif "three" in part.classes:
             figures = [list(_blocks(column)) for column in part.elements("div")]
+        elif "first" in part.classes:
+            first += _blocks(_Node("", {}, [part]))
         else:
             rest += _blocks(_Node("", {}, [part]))
     word = " ".join(name for name in section.classes if name != "verdict").replace("-", " ")
     card = {"kind": "card", "word": word, "said": said["word"], "sentence": said["sentence"]}
-    return card | {"figures": figures, "rest": rest}
+    return card | {"first": first, "figures": figures, "rest": rest}
 
 
 def _runs(children: list[_Node | str], styles: tuple[str, ...] = ()) -> list[dict[str, Any]]:

@@ -15,12 +15,13 @@ from irwm.errors import printable
 from irwm.ownership.dispute import Outcome
 from irwm.ownership.rules import UNDECIDED
 from irwm.report import wording
-from irwm.report.document import ReportError, plain, strict_json, to_json
+from irwm.report.canonical import strict_json
+from irwm.report.document import ReportError, plain, to_json
 from irwm.report.html import asset, environment, faces, policy
 from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 
-SCHEMA, VERSION = "irwm-dispute", 1
+SCHEMA, VERSION = "irwm-dispute", 2
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _SECTIONS = {"created_utc", "status", "case", "claims", "exhibits", "outcome", "seed", "versions", "limitations"}
@@ -44,10 +45,11 @@ class ClaimInfo:
 
     Attributes:
         claimant: the name; ours: whether it is the claim of whoever wrote the document.
-        commitment, owner, recipient: of the key.
+        commitment, owner, recipient, parameters: of the key.
         original, release: the models brought; no release where none was.
         committed_utc: when the commitment was dated by an authority that is trusted, ISO 8601; None for never.
-        stamp: the time-stamp in words, "" for none; also one that is not trusted.
+        stamp: the time-stamp in words, "" for none.
+        time_stamp: the time-stamp itself (`irwm.report.stamps`), also one that is not trusted; None for none.
     """
 
     claimant: str
@@ -55,10 +57,12 @@ class ClaimInfo:
     commitment: str
     owner: str
     recipient: str
+    parameters: Mapping[str, Any]
     original: ItemDescription
     release: ItemDescription | None
     committed_utc: str | None
     stamp: str
+    time_stamp: Mapping[str, Any] | None
 
     @classmethod
     def of(
@@ -70,10 +74,19 @@ class ClaimInfo:
         *,
         ours: bool,
         committed_utc: str | None = None,
-        stamp: str = "",
+        time_stamp: Mapping[str, Any] | None = None,
     ) -> ClaimInfo:
-        names = key.commitment, key.owner, key.recipient
-        return cls(claimant, ours, *names, original, release, committed_utc, stamp)
+        of_key = key.commitment, key.owner, key.recipient, key.parameters.to_dict()
+        stamp = stamp_in_words(time_stamp, relied_on=committed_utc is not None)
+        return cls(claimant, ours, *of_key, original, release, committed_utc, stamp, time_stamp)
+
+
+def stamp_in_words(time_stamp: Mapping[str, Any] | None, *, relied_on: bool) -> str:
+    """When a commitment was dated and by whom, and whether that counts; "" where it was not."""
+    if time_stamp is None:
+        return ""
+    trust = "trusted" if relied_on else "not relied on, because no root that we trust vouches for the authority"
+    return f"{time_stamp['time_utc']}, by {time_stamp['authority']}; {trust}"
 
 
 def dispute_document(
@@ -151,8 +164,8 @@ def headline(document: Mapping[str, Any]) -> str:
     """The outcome in one sentence, for a card and for the page's title."""
     winner = document["outcome"]["winner"]
     if winner is None:
-        return "What was brought does not decide the dispute."
-    return f"What was brought speaks for “{winner}”."
+        return "The evidence does not decide the dispute."
+    return f"The evidence supports “{winner}”."
 
 
 def rulings(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,7 @@ from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, tracing, wording
+from irwm.report.canonical import strict_json
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
@@ -33,21 +34,31 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 6
+SCHEMA, VERSION = "irwm-report", 9
 # What is there even where it says nothing, by the section that it is in, "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
-    "": ("evidence", "tracing", "supporting", "standing", "error_rates"),
+    "": (
+        "place",
+        "elsewhere",
+        "evidence",
+        "tracing",
+        "supporting",
+        "standing",
+        "time_stamp",
+        "error_rates",
+        "keys",
+    ),
     "verdict": ("rests_on", "mark", "mark_reason"),
     "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
 }
+# What every p is multiplied by, of the section "evaluation".
+PAID_FOR = ("keys_tried", "tensors_read", "maps", "forms", "places")
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
-# A report on 10 000 positions, the most there are, has 20 MB and 400 000 values.
-MOST_JSON_BYTES, MOST_VALUES = 32 << 20, 1_000_000
 # Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
-_LONGEST_TEXT = 2000
+LONGEST_TEXT = 2000
 # Rows with NaN that are listed one by one; the number of all of them stands beside.
-_ROWS_LISTED = 20
+ROWS_LISTED = 20
 
 
 class ReportError(IrwmError):
@@ -70,8 +81,9 @@ def finding_document(
     traced: tracing.Traced | None = None,
     supporting: Sequence[Finding] = (),
     standing: Standing | None = None,
-    authority: str = "",
+    time_stamp: Mapping[str, Any] | None = None,
     error_rates: rates.ErrorRates | None = None,
+    keys_held: int | None = None,
 ) -> dict[str, Any]:
     """Everything a report says, as strict JSON values.
 
@@ -89,9 +101,21 @@ def finding_document(
         traced: what tracing by noise found, where any key has noise.
         supporting: readings of the same key in other ways, which accuse nobody by themselves.
         standing: the evidence against a search for a key; None where no commitment was shown, which is worked out here.
-        authority: who dated the key's commitment, for `standing`.
+        time_stamp: what dates the key's commitment (`irwm.report.stamps.StampedCommitment.section`), for `standing`.
         error_rates: what decoy keys and neutral models read; its absence is stated.
+        keys_held: how many keys of this original there were to try; None where nobody counted.
+
+    Raises:
+        ReportError: the standing names a date that the time-stamp does not give.
     """
+    dated = None if time_stamp is None else time_stamp["time_utc"]
+    if standing is not None and standing.committed_utc != dated:
+        raise ReportError(
+            "a report dates a commitment by its time-stamp alone",
+            expected=str(dated),
+            found=str(standing.committed_utc),
+            advice="Give the time-stamp that the standing rests on",
+        )
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)
@@ -103,10 +127,12 @@ def finding_document(
         "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
         "case": dict(case),
         "key": {"commitment": finding.commitment, **asdict(key_info)},
+        "keys": {"tried": finding.keys_tried, "held": keys_held},
         "rows_disclosed": disclose_rows,
         **computed,
         "error_rates": None if error_rates is None else rates.section(error_rates, finding),
-        "standing": likelihood.standing_section(standing, authority, computed),
+        "standing": likelihood.standing_section(standing, time_stamp, computed),
+        "time_stamp": None if time_stamp is None else dict(time_stamp),
         "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
         "self_tests": controls,
         "items": {"suspect": asdict(suspect), "original": asdict(original)},
@@ -119,6 +145,25 @@ def finding_document(
     }
     strict: dict[str, Any] = plain(document)
     return strict
+
+
+def withheld(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same report for outsiders: what `finding_document` gives with `disclose_rows` False."""
+
+    def unnamed(reading: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if reading is None:
+            return None
+        return {**reading, "positions": [{**each, "token": None, "text": None} for each in reading["positions"]]}
+
+    if not document["rows_disclosed"]:
+        return dict(document)
+    return {
+        **document,
+        "rows_disclosed": False,
+        "reading": unnamed(document["reading"]),
+        "paper": unnamed(document["paper"]),
+        "limitations": [*document["limitations"], wording.ROWS_WITHHELD],
+    }
 
 
 def examination(
@@ -153,12 +198,15 @@ def examination(
             "tensors_read": finding.tensors_read,
             "maps": finding.maps,
             "forms": finding.forms,
+            "places": finding.places,
             "log10_risk": log10_risk(reading, finding.comparisons),
             "found_at_log10_risk": FOUND_LOG10_RISK,
             "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
             **likelihood.likelihood(finding),
         },
+        "place": finding.place,
         "reading": _reading(reading, p, rows, tokens),
+        "elsewhere": None if finding.elsewhere is None else _reading(finding.elsewhere, p, None, None),
         "evidence": [
             asdict(each) | {"log10_risk": min(0.0, each.log10_p + math.log10(finding.comparisons))}
             for each in finding.evidence
@@ -176,7 +224,7 @@ def examination(
 
 def paid_for(evaluation: Mapping[str, Any]) -> int:
     """What every p of a document's "evaluation" is multiplied by: `Finding.comparisons`."""
-    return math.prod(evaluation[name] for name in ("keys_tried", "tensors_read", "maps", "forms"))
+    return math.prod(evaluation[name] for name in PAID_FOR)
 
 
 def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,6 +332,7 @@ def _alignment(finding: Finding) -> dict[str, Any]:
         "median_cosine": histogram.median,
         "median_decoy_cosine": histogram.decoy_median,
         "needed_median_cosine": histogram.needed,
+        "whole": alignment.whole,
         "rows_compared": int(alignment.cosines.size),
         "rows_of_original": int(alignment.rows.size),
         "rows_of_original_gone": alignment.lost,
@@ -293,7 +342,7 @@ def _alignment(finding: Finding) -> dict[str, Any]:
         "columns_moved": int((alignment.columns != np.arange(alignment.columns.size)).sum()),
         "columns_mutual_share": alignment.uniqueness,
         "broken_rows": int(alignment.broken_rows.size),
-        "first_broken_rows": alignment.broken_rows[:_ROWS_LISTED],
+        "first_broken_rows": alignment.broken_rows[:ROWS_LISTED],
         "histogram": {"edges": histogram.edges, "rows": histogram.rows, "decoys": histogram.decoys},
     }
 
@@ -340,7 +389,7 @@ def plain(value: Any) -> Any:
     """`value` in strict JSON types: arrays as lists, what is not finite as null, text without control or direction
     characters, so that a hostile name is as inert in the JSON as it is in the report."""
     if isinstance(value, Mapping):
-        return {printable(str(name), _LONGEST_TEXT): plain(part) for name, part in value.items()}
+        return {printable(str(name), LONGEST_TEXT): plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, (list, tuple)):
@@ -351,12 +400,19 @@ def plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, (float, np.floating)):
         return float(value) if math.isfinite(value) else None
-    return printable(str(value), _LONGEST_TEXT)
+    return printable(str(value), LONGEST_TEXT)
 
 
 def to_json(document: Mapping[str, Any]) -> bytes:
     """The document as strict JSON in ASCII, the same bytes for the same document."""
-    return (json.dumps(document, ensure_ascii=True, allow_nan=False, indent=1) + "\n").encode("ascii")
+    return b"".join(json_pieces(document))
+
+
+def json_pieces(document: Mapping[str, Any]) -> Iterator[bytes]:
+    """The bytes of `to_json`, piece by piece."""
+    for piece in json.JSONEncoder(ensure_ascii=True, allow_nan=False, indent=1).iterencode(document):
+        yield piece.encode("ascii")
+    yield b"\n"
 
 
 def from_json(data: bytes) -> dict[str, Any]:
@@ -380,31 +436,3 @@ def from_json(data: bytes) -> dict[str, Any]:
             advice="Use the program version that wrote it",
         )
     return document
-
-
-def strict_json(data: bytes) -> Any:
-    """The value that these bytes spell, where they can be read in one way alone.
-
-    Sizes are looked at before contents: a list without anything in it takes three bytes here and sixty in memory.
-
-    Raises:
-        ValueError: not JSON; NaN or an infinity, which JSON has not; a name twice in one object, of which one reader
-            takes the first and another the last; or larger than any report.
-        RecursionError: nested too deeply.
-    """
-    if len(data) > MOST_JSON_BYTES:
-        raise ValueError(f"{len(data):,} bytes, where a report has at most {MOST_JSON_BYTES:,}")
-    if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
-        raise ValueError(f"some {values:,} values, where a report has at most {MOST_VALUES:,}")
-    return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return found

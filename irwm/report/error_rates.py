@@ -81,12 +81,7 @@ def section(rates: ErrorRates, finding: Finding) -> dict[str, Any]:
 
 
 def _method(decoys: Decoys | None, finding: Finding) -> str:
-    if decoys is None:
-        return wording.NOT_MEASURED
-    p = finding.parameters
-    if (decoys.positions, decoys.permutations) == (p.positions, p.permutations):
-        return wording.MEASURED
-    return f"{wording.MEASURED} {wording.SMALLER.format(positions=decoys.positions, permutations=decoys.permutations)}"
+    return wording.measured(None if decoys is None else (decoys.positions, decoys.permutations), finding.parameters)
 
 
 def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:

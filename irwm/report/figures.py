@@ -10,12 +10,14 @@ import plotly.graph_objects as go
 
 from irwm import Parameters
 from irwm.report import tracing_words
+from irwm.report.answer import whose
 from irwm.report.document import document_histogram, reading_summary
 from irwm.report.error_rates import document_decoys
 from irwm.report.plots import detection
 from irwm.report.plots.decoys import decoy_risks
 from irwm.report.plots.ranking import ranking
 from irwm.report.plots.similarities import similarities
+from irwm.report.plots.theme import about, label
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ FIGURES = (
         "figure-recipients",
         "",
         "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by theirs (grey), "
-        "and the z from which a recipient is named after paying for all of them (dashed).",
+        "and the z from which a recipient is named after correction for all of them (dashed).",
     ),
     FigureText(
         "figure-positions",
@@ -82,7 +84,7 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     """The figures of a document by name, in the order of `FIGURES`.
 
     `figure-recipients` only where any were traced, `figure-paper` only where it says more, `figure-decoys` only where
-    any were ranked.
+    any were ranked. What is read with one key names it.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
@@ -92,19 +94,23 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     drawn = {}
     if document.get("tracing") is not None:
         drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
-    drawn |= {
+    of_key = {
         "figure-positions": detection.position_ranks(reading, parameters, rows, texts, dark=dark),
         "figure-ranks": detection.sorted_ranks(reading, parameters, rows, texts, dark=dark),
     }
     if document["paper"] is not None and not same_reading(document):
         paper = reading_summary(document["paper"])
-        drawn["figure-paper"] = detection.sorted_ranks(paper, parameters, rows, texts, dark=dark)
+        of_key["figure-paper"] = detection.sorted_ranks(paper, parameters, rows, texts, dark=dark)
+    key = document["key"]
+    who = f"Key of “{label(whose(key), 40)}”, {key['commitment'][:8]}."
+    drawn |= {name: about(figure, who) for name, figure in of_key.items()}
     drawn["figure-lineage"] = similarities(document_histogram(document), dark=dark)
     decoys = document_decoys(document)
     if decoys is not None:
-        drawn["figure-decoys"] = decoy_risks(decoys, dark=dark)
+        drawn["figure-decoys"] = about(decoy_risks(decoys, dark=dark), who)
     # Without the suspect's own share: the odds of a rule at the very value just observed say nothing new.
-    drawn["figure-odds"] = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
+    odds = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
+    drawn["figure-odds"] = about(odds, who)
     return drawn
 
 

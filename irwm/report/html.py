@@ -23,6 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
+from irwm.report.answer import answer, keys_tried, named, whose
 from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
@@ -71,6 +72,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         json_name: name of the JSON file beside the report, printed with its SHA-256.
     """
     figures = _figures(document)
+    answered = answer(document)
     scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
     template = environment().get_template("template.html.j2")
     return template.render(
@@ -78,7 +80,10 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         items=document["items"],
         w=wording,
         r=two_findings,
-        headline=wording.answer(document),
+        answer=answered,
+        named=lambda text: named(str(text), document["key"]),
+        whose=whose(document["key"]),
+        keys_tried=keys_tried(document),
         question=wording.question(document),
         tw=tracing_words,
         tracing=document.get("tracing"),

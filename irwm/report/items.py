@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +14,13 @@ from typing import Any
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
 from irwm.checkpoint.adapter import ADAPTER_CONFIG
+from irwm.checkpoint.files import read_small, resolved
+from irwm.checkpoint.formats import GGUF
+from irwm.checkpoint.heard import Heard
+from irwm.checkpoint.layout import CONFIG_NAME
+from irwm.checkpoint.model import folder_of
+from irwm.checkpoint.tokens import TOKENIZER_FILES
+from irwm.errors import CheckpointError
 from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import log10_risk
 
@@ -21,6 +29,9 @@ _LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly"
 # What is drawn and said, besides the numbers: sources of the reports and of their figures.
 _DRAWING = (".py", ".j2", ".css", ".js", ".typ")
 LAYOUT = "Report layout"
+# Beside the weights: which tensor is which, and which row is which.
+SETTINGS = (CONFIG_NAME, *TOKENIZER_FILES)
+MOST_SETTINGS_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +55,12 @@ class ItemDescription:
         heads, kv_heads, head_dim: layer 0's query heads, key heads and entries per head; 0 where the tensors' names
             did not tell which they are, and then `family` is "unknown".
         fingerprint: hex SHA-256 of the embedding; survives renaming and re-sharding of the files.
-        bytes_total: size of the weight files.
-        files: the files, hashed where they were hashed.
+        bytes_total: size of all files.
+        files: the weight files, hashed where they were hashed, and after them the settings and the tokenizer beside
+            them, which say what the weights are: `SETTINGS`.
         notes: sentences about the files that a reader should see.
+        answers: of a suspect that is known by its answers alone, what they are; its embedding is then the output head
+            that was recovered from them. None for weights.
     """
 
     name: str
@@ -62,6 +76,7 @@ class ItemDescription:
     bytes_total: int
     files: tuple[FileRecord, ...] = ()
     notes: tuple[str, ...] = ()
+    answers: Heard | None = None
 
     @property
     def is_adapter(self) -> bool:
@@ -82,9 +97,12 @@ class ItemDescription:
         known = dict(hashes.files if isinstance(hashes, Manifest) else hashes or {})
         sizes = {part.file: part.seen.size for tensor in checkpoint.tensors.values() for part in tensor.parts}
         # An adapter's config holds no tensor, but it decides how much the adapter changes.
-        files = {shard.name: sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
+        weights = {shard.name: sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
+        files = tuple(FileRecord(name, size, known.get(name, "")) for name, size in weights.items())
+        if files:
+            files += tuple(_settings(checkpoint))
         return cls(
-            name=name or checkpoint.path.name,
+            name=name or name_of_answers(checkpoint.answers) or checkpoint.path.name,
             family=checkpoint.family,
             dtype=checkpoint.dtype,
             vocab_size=checkpoint.vocab_size,
@@ -94,10 +112,37 @@ class ItemDescription:
             kv_heads=checkpoint.layout.kv_heads,
             head_dim=checkpoint.layout.head_dim,
             fingerprint=checkpoint.fingerprint,
-            bytes_total=checkpoint.bytes_total,
-            files=tuple(FileRecord(name, size, known.get(name, "")) for name, size in files.items()),
+            bytes_total=sum(file.bytes for file in files) if files else checkpoint.bytes_total,
+            files=files,
             notes=tuple(checkpoint.notes),
+            answers=checkpoint.answers,
         )
+
+
+def name_of_answers(heard: Heard | None) -> str:
+    """What a suspect is called that only answers: who, and where; "" where nothing says it."""
+    if heard is None or heard.recording is None:
+        return ""
+    return answers_of(heard.recording.model, heard.recording.endpoint)
+
+
+def answers_of(model: str, endpoint: str) -> str:
+    """The name of what a model answered."""
+    return f"answers of {model} at {endpoint}"
+
+
+def _settings(checkpoint: Checkpoint) -> Iterator[FileRecord]:
+    """The files beside the weights from which it follows what they are."""
+    # GGUF holds both, an adapter has its own, and what lies beside recorded answers has nothing to do with them.
+    if checkpoint.base is not None or checkpoint.answers is not None or checkpoint.format is GGUF:
+        return
+    folder = folder_of(checkpoint)
+    for name in SETTINGS:
+        if name != CONFIG_NAME or checkpoint.config:
+            # Who opened the checkpoint read its config; a tokenizer that cannot be read names no rows.
+            with contextlib.suppress(CheckpointError):
+                data = read_small(folder / name, MOST_SETTINGS_BYTES, name, resolved(folder))
+                yield FileRecord(name, len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +150,7 @@ class KeyInfo:
     """What a report may say about a key: whose it is and for which original; nothing that derives from the secret.
 
     Attributes:
-        owner, recipient: the names bound into the key.
+        owner, recipient: the names that the key records.
         scale: scale_wm as a number, "auto" resolved.
         model_fingerprint: fingerprint of the original that the key was made for.
     """
@@ -142,6 +187,11 @@ class SelfTest:
     def of(cls, name: str, finding: Finding, expected: str = "not found") -> SelfTest:
         risk = log10_risk(finding.reading, finding.comparisons)
         return cls(name, expected, finding.verdict, finding.count, finding.present, risk)
+
+
+def control_of_neutral(name: str) -> str:
+    """The name of the control that is run on a neutral model of this name."""
+    return f"this key on {name}"
 
 
 def failed(test: Mapping[str, Any]) -> bool:

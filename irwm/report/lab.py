@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -16,7 +15,8 @@ from plotly.offline import get_plotlyjs
 from irwm import Key
 from irwm.errors import printable
 from irwm.report import wording
-from irwm.report.document import ReportError, plain, strict_json, to_json
+from irwm.report.canonical import strict_json
+from irwm.report.document import ReportError, plain, to_json
 from irwm.report.html import asset, environment, faces, inline, json_for_html, policy
 from irwm.report.items import ItemDescription
 from irwm.report.lab_rows import (
@@ -37,7 +37,7 @@ from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
 from irwm.report.plots.theme import CONFIG
 
-SCHEMA, VERSION = "irwm-lab", 1
+SCHEMA, VERSION = "irwm-lab", 2
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
 _SECTIONS = {
@@ -47,7 +47,7 @@ _SECTIONS = {
 _MARK = {"mode", "key", "parameters", "release", "unmeasured", "rows"}
 _ROW = {
     "role", "attack", "value", "label", "strength", "group", "symbol", "keeps_function", "verdict", "log10_risk",
-    "ways", "traced", "utility", "proof", "reason", "seconds",
+    "ways", "traced", "utility", "proof", "reason", "seconds", "rests_on",
 }  # fmt: skip
 LIMITATIONS = (
     "Each attack was tried once, with the seed named here, as this program carries it out. A thief may do it better, "
@@ -62,8 +62,7 @@ REHEARSAL = (
     "Copy and key are not kept, and protect nothing."
 )
 NOT_AGAIN = (
-    "the numbers of a lab are not worked out again by this command; run it again with the same release, key, text and "
-    "seed"
+    "a lab’s attacks are not run again by this command; run the lab again with the same release, key, text and seed"
 )
 
 
@@ -163,21 +162,6 @@ def from_json(data: bytes) -> dict[str, Any]:
             found=str(schema)[:80],
         )
     return document
-
-
-def read_lab(folder: Path) -> dict[str, Any]:
-    """The document in a job's folder, finished or not.
-
-    Raises:
-        ReportError: there is none, or it is damaged or of another version.
-    """
-    path = folder / LAB_JSON
-    try:
-        return from_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ReportError("this lab has no results", file=path, advice="Run it again") from error
-    except OSError as error:
-        raise ReportError("the results of this lab cannot be read", file=path, found=error.strerror) from error
 
 
 def figures(document: Mapping[str, Any]) -> dict[str, Any]:

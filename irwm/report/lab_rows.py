@@ -10,6 +10,11 @@ from typing import Any
 # A model whose perplexity rose by more than this share is not what anybody would have stolen it for.
 USABLE = 0.25
 RELEASE, CONTROL, ATTACK = "release", "control", "attack"
+# Rows of copies that are not attacked: by role, the name that stands for an attack's, and what a reader sees.
+NOT_AN_ATTACK: Mapping[str, tuple[str, str]] = {
+    RELEASE: ("none", "Not attacked"),
+    CONTROL: ("original", "Unmarked original"),
+}
 SINGLE, MANY = "single", "many"
 MODES = {SINGLE: "One owner", MANY: "Many recipients"}
 HELD, LOST, UNMEASURED = "held", "lost", "not measured"

@@ -42,15 +42,18 @@ def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
     return min(float(each["log10_risk"]) for each in computed["evidence"])
 
 
-def standing_section(standing: Standing | None, authority: str, computed: Mapping[str, Any]) -> dict[str, Any]:
+def standing_section(
+    standing: Standing | None, time_stamp: Mapping[str, Any] | None, computed: Mapping[str, Any]
+) -> dict[str, Any]:
     """The section "standing": how the claim stands against somebody who searched for a key.
 
     Args:
         standing: None where no commitment was shown.
-        authority: who dated the commitment.
+        time_stamp: what dates the commitment; None where nothing does.
         computed: what `examination` returned.
     """
     found = standing or standing_of(claimed_log10_risk(computed))
+    authority = "" if time_stamp is None else time_stamp["authority"]
     return {
         **asdict(found),
         "margin_bits": found.margin_bits,

@@ -44,6 +44,12 @@ def sure(share: float) -> str:
     return f"{tenths / 10:.1f} %" if tenths > 990 or tenths < 10 else f"{tenths // 10} %"
 
 
+def rounded_up(p: float) -> str:
+    """A chance with two digits, never rounded below it, so that "at most" stays true."""
+    places = max(2, 1 - math.floor(math.log10(p))) if p > 0.0 else 2
+    return f"{math.ceil(p * 10**places - 1e-9) / 10**places:.{places}f}"
+
+
 def decimal(value: float, places: int) -> str:
     """A number to so many places, with a real minus; "unknown" for NaN."""
     return f"{value:.{places}f}".replace("-", "\u2212") if math.isfinite(value) else "unknown"

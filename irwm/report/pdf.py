@@ -66,7 +66,7 @@ def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
         "bold": [BOLD, SANS, FALLBACK],
         "mono": [MONO, SANS, FALLBACK],
         "colours": {name: value for name, value in asdict(LIGHT).items() if isinstance(value, str)}
-        | {"surface": "#f6f8f8"},
+        | {"surface": "#f6f8f8", "amber": "#7a4b00", "fault": "#9a2c17"},
         "figures": {name: drawn(figure) for name, figure in figures_of(html).items()},
         "blocks": [*blocks_of(html), *_spelled(html)],
     }
@@ -102,7 +102,7 @@ def _compiled(data: Mapping[str, Any], moment: datetime) -> bytes:
         )
     except typst.TypstError as error:
         raise ReportError(
-            "the report could not be set as PDF",
+            "the report could not be written as a PDF",
             found=printable(error.message),
             advice="the HTML and the JSON are whole",
         ) from error

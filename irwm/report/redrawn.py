@@ -38,12 +38,14 @@ def check_page(
         return Check("page", None, "there is no HTML beside the JSON")
     drawn = draw(document, json_name) if draw else _page(to_json(document), json_name)
     if data == drawn.encode("utf-8"):
-        return Check("page", True, "the HTML is, byte for byte, what the JSON’s numbers draw")
+        return Check("page", True, "the HTML is, byte for byte, what follows from the JSON’s numbers")
     others = _other_versions(document, _OF_PAGE)
     if others:
         return Check("page", None, f"not compared: it was drawn by {others}", asked=True)
     return Check(
-        "page", False, f"the HTML is not what the JSON’s numbers draw: {_where(data.decode('utf-8', 'replace'), drawn)}"
+        "page",
+        False,
+        f"the HTML is not what follows from the JSON’s numbers: {_where(data.decode('utf-8', 'replace'), drawn)}",
     )
 
 
@@ -53,12 +55,13 @@ def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -
         return Check("pdf", None, "there is no PDF beside the JSON")
     drawn = _pdf(to_json(document), json_name)
     if data == drawn:
-        return Check("pdf", True, "the PDF is, byte for byte, what the JSON’s numbers draw")
+        return Check("pdf", True, "the PDF is, byte for byte, what follows from the JSON’s numbers")
     others = _other_versions(document, _OF_PDF)
     if others:
         return Check("pdf", None, f"not compared: it was set by {others}", asked=True)
     first = _first_difference(data, drawn)
-    return Check("pdf", False, f"the PDF is not what the JSON’s numbers draw: they differ from byte {first + 1:,} on")
+    said = f"the PDF is not what follows from the JSON’s numbers: they differ from byte {first + 1:,} on"
+    return Check("pdf", False, said)
 
 
 # Kept: the PDF needs the page too, and a report is often verified twice: by another of its files, or with the models.

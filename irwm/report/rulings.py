@@ -1,27 +1,91 @@
 """Do the rulings of a dispute follow from its tests and dates? They are made again by the same rules.
 
 Whether the tests themselves read as recorded, only the models and both keys can tell
-(`irwm.ownership.dispute.resolve`).
+(`irwm.ownership.dispute.resolve`); what nothing in the document determines stands in `UNCHECKED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from irwm.errors import IrwmError, printable
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.evidence.lineage import DERIVED, NOT_DERIVED
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm import Finding, Parameters, Reading
+from irwm.errors import printable
+from irwm.evidence.detection import WAYS
+from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import FINGERPRINT, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, Lineage
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
-from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE
+from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import rule, winner_of
-from irwm.report.document import ReportError, plain
-from irwm.report.reproduction import Difference, same
+from irwm.report import sentences
+from irwm.report.checks import Unchecked
+from irwm.report.claims import (
+    CASE,
+    VERSIONS,
+    Claim,
+    contradicted,
+    digest,
+    each,
+    item,
+    item_fields,
+    must,
+    whole,
+)
+from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
+from irwm.report.reading_claims import fisher_bounds
+from irwm.report.recorded import ALIGNED_SOMEHOW
+from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.scheme.parameters import PLACES, chance_of_counting
+from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
 
 REFUSED = "refused"
-_WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE, REFUSED)
+_WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
+_LINEAGES = (DERIVED, NOT_DERIVED, CANNOT_TELL)
+_NONE: NDArray[np.float64] = np.empty(0)
+_NO_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+_OF_A_FINDING = (
+    "count", "present", "log10_p", "log10_p_count", "place", "elsewhere", "fingerprint", "tensors_read", "forms",
+    "places", "lineage",
+)  # fmt: skip
+_AGAIN = "only the models and both keys show it"
+_TEST = "outcome.tests[]"
+UNCHECKED = (
+    CASE,
+    VERSIONS,
+    Unchecked("who is who", "the maker says so", ("claims[].ours",)),
+    Unchecked(
+        "the keys, and the settings of their marks that no chance decides",
+        "only the opened keys show them",
+        (
+            "claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters.constraints",
+            "claims[].parameters.condition_limit", "claims[].parameters.noise_coordinates",
+            "claims[].parameters.spread", "claims[].parameters.hidden", "claims[].parameters.positions",
+            "claims[].parameters.required_positions", "claims[].parameters.scale",
+        ),
+    ),
+    Unchecked(
+        "the models: their form, their files and their fingerprints",
+        "only their files show them",
+        (
+            *item_fields("claims[].original", "name", "vocab_size", "hidden_size", "fingerprint"),
+            *item_fields("claims[].release", "name", "vocab_size", "hidden_size", "fingerprint"),
+            *item_fields("exhibits[].item", "name", "vocab_size", "hidden_size", "fingerprint"),
+        ),
+    ),
+    Unchecked(
+        "what was read in each test, apart from what follows from its counts, p and z",
+        _AGAIN,
+        (f"{_TEST}.log10_p", f"{_TEST}.elsewhere*", f"{_TEST}.fingerprint*", f"{_TEST}.place",
+         f"{_TEST}.tensors_read", f"{_TEST}.lineage", f"{_TEST}.reason", "seed"),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,56 +136,190 @@ def contradictions(document: Mapping[str, Any]) -> list[Difference]:
     Raises:
         ReportError: the document lacks what this needs, or holds something else in its place.
     """
-    try:
-        return [Difference(*claim) for claim in _claims(document) if not same(plain(claim[1]), plain(claim[2]))]
-    except (LookupError, TypeError, ValueError, AttributeError, StopIteration, IrwmError) as error:
-        raise ReportError("the dispute’s tests are incomplete", found=f"{type(error).__name__}: {error}") from error
+    return contradicted(claims(document), "the dispute’s tests are incomplete")
 
 
-def _claims(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    outcome = document["outcome"]
+def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """What a dispute's document says that follows from its tests and dates, and what follows."""
+    yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
+    yield from must(type(document["seed"]) is int, "seed", document["seed"], "a whole number")
+    by_claimant = {claim["claimant"]: claim for claim in document["claims"]}
+    yield "claims", len(by_claimant), len(document["claims"])
+    for i, claim in enumerate(document["claims"]):
+        yield from _claim(f"claims[{i}]", claim)
+    for i, exhibit in enumerate(document["exhibits"]):
+        yield from item(f"exhibits[{i}].item", exhibit["item"])
+    outcome, models = document["outcome"], _models(document)
     tests = [RecordedTest.of(test) for test in outcome["tests"]]
     yield "outcome.comparisons", outcome["comparisons"], len(tests)
-    yield "the tests", sorted((t.claimant, t.model) for t in tests), sorted(_due(document))
-    for i, test in enumerate(tests):
+    due = _due(document, models)
+    yield from each("the tests", [[t.claimant, t.model] for t in tests], [list(test) for test in due])
+    yield from must([(t.claimant, t.model) for t in tests] == due, "the tests", "others", "every key on every model")
+    for i, (test, recorded) in enumerate(zip(tests, outcome["tests"], strict=True)):
         where = f"outcome.tests[{i}]"
-        yield f"{where}.verdict", test.verdict, _allowed(test)
-        yield f"{where}.brought_by", (test.kind, test.brought_by), _brought(document, test)
+        for name, value in zip(("kind", "brought_by"), models[test.model], strict=True):
+            yield f"{where}.{name}", recorded[name], value
+        yield from _test(where, recorded, by_claimant[test.claimant]["parameters"], len(tests))
+    yield from _refused(outcome["tests"])
     dates = sorted((claim["claimant"], claim["committed_utc"]) for claim in document["claims"])
+    names = [name for name, _ in dates]
     rulings = [rule(one, other, tests) for i, one in enumerate(dates) for other in dates[i + 1 :]]
-    yield "outcome.rulings", outcome["rulings"], [each.to_dict() for each in rulings]
-    yield "outcome.winner", outcome["winner"], winner_of([name for name, _ in dates], rulings)
-    yield "outcome.sentence", outcome["sentence"], " ".join(each.sentence for each in rulings)
+    yield from each("outcome.rulings", outcome["rulings"], [made.to_dict() for made in rulings])
+    yield "outcome.winner", outcome["winner"], winner_of(names, rulings)
+    yield "outcome.sentence", outcome["sentence"], " ".join(made.sentence for made in rulings)
+    yield from each("outcome.remarks", outcome["remarks"], list(remarks(names, tests)))
+
+
+def _claim(where: str, claim: Mapping[str, Any]) -> Iterator[Claim]:
+    """What a claimant brings can be so."""
+    Parameters.from_dict(claim["parameters"])
+    stamp, date = claim["time_stamp"], claim["committed_utc"]
+    yield f"{where}.stamp", claim["stamp"], stamp_in_words(stamp, relied_on=date is not None)
+    if date is not None:
+        yield f"{where}.committed_utc", date, None if stamp is None else stamp["time_utc"]
+    yield from digest(f"{where}.commitment", claim["commitment"])
+    yield from item(f"{where}.original", claim["original"])
+    if claim["release"] is not None:
+        yield from item(f"{where}.release", claim["release"])
+    for name in ("claimant", "owner", "recipient"):
+        yield from must(isinstance(claim[name], str), f"{where}.{name}", claim[name], "a text")
+    yield from must(isinstance(claim["ours"], bool), f"{where}.ours", claim["ours"], "true or false")
 
 
 def _models(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Every model's name in the tests, with its kind and who brings it; of an exhibit that is for its files to say."""
-    models = {}
-    for claim in document["claims"]:
+    """Every model's name in the tests, in their order, with its kind and who brings it.
+
+    An exhibit that a claimant brings himself is known by its embedding.
+    """
+    models: dict[str, tuple[str, str]] = {}
+    brought: dict[str, str] = {}
+    for claim in sorted(document["claims"], key=lambda claim: str(claim["claimant"])):
         who = claim["claimant"]
         models[f"original of {printable(who)}"] = ORIGINAL, who
+        brought.setdefault(claim["original"]["fingerprint"], who)
         if claim["release"] is not None:
             models[f"release of {printable(who)}"] = RELEASE, who
-    return models | {exhibit["name"]: (EXHIBIT, "") for exhibit in document["exhibits"]}
+            brought.setdefault(claim["release"]["fingerprint"], who)
+    for exhibit in document["exhibits"]:
+        models[exhibit["name"]] = EXHIBIT, brought.get(exhibit["item"]["fingerprint"], "")
+    return models
 
 
-def _due(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every claimant's key on every model."""
-    return [(claim["claimant"], model) for claim in document["claims"] for model in _models(document)]
+def _due(document: Mapping[str, Any], models: Mapping[str, tuple[str, str]]) -> list[tuple[str, str]]:
+    """Every claimant's key on every model, on the claimant's own original first."""
+    found = []
+    for who in sorted(claim["claimant"] for claim in document["claims"]):
+        own_first = sorted(models, key=lambda name: (models[name][1], models[name][0]) != (who, ORIGINAL))
+        found += [(who, name) for name in own_first]
+    return found
 
 
-def _brought(document: Mapping[str, Any], test: RecordedTest) -> tuple[str, str]:
-    kind, who = _models(document)[test.model]
-    # An exhibit that a claimant brings himself is known by its embedding, which the document does not hold.
-    return (kind, test.brought_by) if kind == EXHIBIT else (kind, who)
+def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
+    """A test's odds follow from its p and z, and its verdict and reason from those where they say all."""
+    p = Parameters.from_dict(parameters)
+    word = test["verdict"]
+    if word == REFUSED:
+        for name in _OF_A_FINDING:
+            yield f"{where}.{name}", test[name], None
+        yield f"{where}.log10_risk", test["log10_risk"], 0.0
+        return
+    yield from must(word in _WORDS, f"{where}.verdict", word, INCONCLUSIVE)
+    yield from must(test["lineage"] in _LINEAGES, f"{where}.lineage", test["lineage"], " or ".join(_LINEAGES))
+    yield from whole(f"{where}.tensors_read", test["tensors_read"], 1)
+    yield from must(test["place"] in p.places, f"{where}.place", test["place"], f"one of {', '.join(p.places)}")
+    least = 1 if test["elsewhere"] is None else 2
+    yield from whole(f"{where}.places", test["places"], least, len(p.places))
+    yield f"{where}.forms", test["forms"], 2 if p.noise_coordinates else 1
+    yield from _counted(where, test, p)
+    if test["elsewhere"] is not None:
+        yield from _counted(f"{where}.elsewhere", test["elsewhere"], p)
+    read = test["fingerprint"]
+    if read is not None:
+        known = PLACES if test["places"] > 1 else (test["place"],)
+        yield from must(read["place"] in known, f"{where}.fingerprint.place", read["place"], f"one of {known}")
+        yield from whole(f"{where}.fingerprint.rows", read["rows"], 1)
+    finding = _finding(test, p, comparisons)
+    yield f"{where}.log10_risk", test["log10_risk"], finding.log10_risk
+    yield f"{where}.verdict", word, _allowed(word, test["log10_risk"])
+    # What is derived was aligned, and what is not derived was not; what cannot be told may have been either.
+    if test["lineage"] == NOT_DERIVED:
+        yield f"{where}.verdict", word, FOUND if finding.log10_risk <= FOUND_LOG10_RISK else INCONCLUSIVE
+    if test["lineage"] == DERIVED or word == FOUND or (test["lineage"] == CANNOT_TELL and word == NOT_FOUND):
+        made = sentences.judged(finding, test["reason"])
+        yield f"{where}.verdict", word, made.verdict
+        yield f"{where}.reason", test["reason"], made.reason
 
 
-def _allowed(test: RecordedTest) -> str:
+def _counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """A reading's p, as far as its counts decide it."""
+    count, present = read["count"], read["present"]
+    yield from whole(f"{where}.present", present, 0, p.positions)
+    yield from whole(f"{where}.count", count, 0, present)
+    chance = binomial_tail_log(count, present, chance_of_counting(p)) / LN10
+    yield f"{where}.log10_p_count", read["log10_p_count"], chance
+    low, high = fisher_bounds(count, present, p)
+    inside = low - ABSOLUTE <= read["log10_p"] <= high + ABSOLUTE
+    yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {low} to {high}, according to its count")
+
+
+def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Finding:
+    """The finding of a test, as far as the document holds one, in a suspect that could be aligned."""
+    read = test["fingerprint"]
+    log10_p = math.nan if read is None else float(rademacher_tail_log10(read["z"]))
+    return Finding(
+        verdict=test["verdict"],
+        reason=test["reason"],
+        reading=_reading(test, p),
+        paper=None,
+        alignment=ALIGNED_SOMEHOW,
+        lineage=Lineage(test["lineage"], math.nan, math.nan, ""),
+        parameters=p,
+        commitment="",
+        marked_rows=_NO_ROWS,
+        seed=0,
+        keys_tried=comparisons,
+        tensors_read=test["tensors_read"],
+        maps=len(MAPS),
+        forms=test["forms"],
+        places=test["places"],
+        place=test["place"],
+        elsewhere=None if test["elsewhere"] is None else _reading(test["elsewhere"], p),
+        fingerprint=None
+        if read is None
+        else Evidence(FINGERPRINT, read["place"], log10_p, MAPS[0], read["z"], read["rows"]),
+    )
+
+
+def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:
+    """A reading as far as a test has it."""
+    return Reading(
+        statistic=WAYS[0][0],
+        invariant=WAYS[0][1],
+        observed=_NONE,
+        null=_NONE,
+        ranks=_NONE,
+        count=read["count"],
+        present=read["present"],
+        passes=read["count"] >= p.required_positions,
+        log10_p_count=read["log10_p_count"],
+        log10_p=read["log10_p"],
+    )
+
+
+def _refused(tests: Sequence[Mapping[str, Any]]) -> Iterator[Claim]:
+    """A key that is refused on its claimant's own original is refused everywhere, for one reason."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for i, test in enumerate(tests):
+        before = first.setdefault(test["claimant"], test)
+        if REFUSED in (test["verdict"], before["verdict"]):
+            yield f"outcome.tests[{i}].verdict", test["verdict"], before["verdict"]
+            yield f"outcome.tests[{i}].reason", test["reason"], before["reason"]
+
+
+def _allowed(word: str, risk: float) -> str:
     """The word as recorded, where the odds allow it; else the one that they ask for."""
-    if test.verdict not in _WORDS:
+    if word == FOUND and risk > FOUND_LOG10_RISK:
         return INCONCLUSIVE
-    if test.verdict == FOUND and test.log10_risk > FOUND_LOG10_RISK:
-        return INCONCLUSIVE
-    if test.verdict == NOT_FOUND and test.log10_risk <= DISMISSED_LOG10_RISK:
-        return FOUND if test.log10_risk <= FOUND_LOG10_RISK else INCONCLUSIVE
-    return test.verdict
+    if word == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:
+        return FOUND if risk <= FOUND_LOG10_RISK else INCONCLUSIVE
+    return word

@@ -80,7 +80,7 @@ class Certificate:
         fields = _fields(values, {*texts, "number", "public_key", "previous_public_key", "signature"}, "a certificate")
         sound = type(fields["number"]) is int and 0 < fields["number"] < 2**53
         if not sound or not all(type(fields[name]) is str for name in texts):
-            raise SignatureError("a certificate's vault, number or time is not of its form")
+            raise SignatureError("a certificate's vault, number or time is malformed")
         for name in ("public_key", "previous_public_key"):
             _require_hex(fields[name], _HEX_32, f"a certificate's {name}")
         _require_hex(fields["signature"], _HEX_64, "a certificate's signature")
@@ -124,7 +124,7 @@ class Signature:
         _require_hex(fields["signature"], _HEX_64, "the signature")
         certificates = fields["certificates"]
         if type(certificates) is not list or len(certificates) > MOST_CERTIFICATES:
-            raise SignatureError(f"the certificates are no list of at most {MOST_CERTIFICATES}")
+            raise SignatureError(f"the certificates are not a list of at most {MOST_CERTIFICATES}")
         return cls(fields["public_key"], fields["signature"], tuple(map(Certificate.from_dict, certificates)))
 
 
@@ -231,10 +231,10 @@ def _is_weak(public_key: bytes) -> bool:
 def _fields(values: object, names: set[str], what: str) -> dict[str, Any]:
     if not isinstance(values, Mapping) or set(values) != names:
         found = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
-        raise SignatureError(f"{what} is not of its form", expected=", ".join(sorted(names)), found=str(found))
+        raise SignatureError(f"{what} is malformed", expected=", ".join(sorted(names)), found=str(found))
     return dict(values)
 
 
 def _require_hex(value: object, form: re.Pattern[str], what: str) -> None:
     if not isinstance(value, str) or not form.fullmatch(value):
-        raise SignatureError(f"{what} is not of its form", expected="lower-case hexadecimal digits", found=repr(value))
+        raise SignatureError(f"{what} is malformed", expected="lower-case hexadecimal digits", found=repr(value))

@@ -21,12 +21,13 @@ from typing import Any
 
 from irwm.errors import SignatureError, printable
 from irwm.report import wording
-from irwm.report.canonical import canonical_json
-from irwm.report.document import ReportError, strict_json
+from irwm.report.canonical import canonical_json, strict_json
+from irwm.report.document import ReportError
+from irwm.report.received import SIGNATURE
 from irwm.report.signature import Signature, verify
 
 SCHEMA, VERSION = "irwm-report-signature", 1
-ENDING = ".signature.json"
+ENDING = SIGNATURE
 _FIELDS = {"schema", "files", "signed_utc", "audit", "signature"}
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -115,7 +116,7 @@ def read_signature(data: bytes) -> SignedReport:
 
     Raises:
         ReportError: it is not of this form, or of another version; says what is wrong.
-        SignatureError: the signature inside is not of its form.
+        SignatureError: the signature inside is malformed.
     """
     try:
         values = strict_json(data)
@@ -123,7 +124,7 @@ def read_signature(data: bytes) -> SignedReport:
         raise ReportError("the signature file is not JSON", found=printable(str(error))) from error
     if not isinstance(values, dict) or set(values) != _FIELDS:
         found = ", ".join(sorted(values)) if isinstance(values, dict) else type(values).__name__
-        raise ReportError("the signature file is not of its form", expected=", ".join(sorted(_FIELDS)), found=found)
+        raise ReportError("the signature file is malformed", expected=", ".join(sorted(_FIELDS)), found=found)
     if values["schema"] != {"name": SCHEMA, "version": VERSION}:
         raise ReportError("the signature file has another schema", expected=f"{SCHEMA}, version {VERSION}")
     files, audit = values["files"], values["audit"]

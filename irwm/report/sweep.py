@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from irwm.report.document import ReportError
+from irwm.report.answer import word_of
+from irwm.report.canonical import strict_json
+from irwm.report.document import ReportError, to_json
 from irwm.report.html import asset, environment, faces, policy
+from irwm.report.received import SIGNATURE
+from irwm.report.tracing import TRACING
 from irwm.report.tracing_words import is_one_copy
+from irwm.report.two_findings import origin
 
-SCHEMA, VERSION = "irwm-sweep", 1
-OVERVIEW_HTML, OVERVIEW_JSON = "sweep.html", "sweep.json"
+SCHEMA, VERSION = "irwm-sweep", 2
+NAME = "sweep"
+OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE = (f"{NAME}{ending}" for ending in (".html", ".json", SIGNATURE))
+# A row's place in the folder of a sweep's reports, and in `Found at` among the particulars of its report.
+FOUND_AT = "Found at"
+_ROW = {"path", "stamp", "json", "error"}
+_SECTIONS = {
+    "folder", "original", "keys", "keys_sha256", "case_id", "settings", "suspects", "refused", "too_deep", "cut",
+    "complete", "versions", "rows",
+}  # fmt: skip
 
 
 def overview(
@@ -29,6 +41,7 @@ def overview(
     refused: Sequence[str],
     too_deep: Sequence[str],
     cut: bool,
+    tool_versions: Mapping[str, str],
 ) -> dict[str, Any]:
     """The overview of a sweep that has just begun; rows are added to "rows".
 
@@ -42,6 +55,7 @@ def overview(
         refused: links that lead out of the folder and were not followed.
         too_deep: folders that lie too deep to be looked into.
         cut: whether the folder held more than is looked through.
+        tool_versions: as for `irwm.report.finding_document`.
     """
     return {
         "schema": {"name": SCHEMA, "version": VERSION},
@@ -55,33 +69,67 @@ def overview(
         "refused": list(refused),
         "too_deep": list(too_deep),
         "cut": cut,
+        "versions": dict(tool_versions),
         "complete": False,
         "rows": [],
     }
 
 
-def read_overview(folder: Path) -> dict[str, Any]:
-    """The overview in a job's folder.
+def from_json(data: bytes) -> dict[str, Any]:
+    """The overview that a sweep wrote.
 
     Raises:
-        ReportError: there is none, or it is damaged or of another version.
+        ReportError: not such an overview, or one of another version.
     """
-    path = folder / OVERVIEW_JSON
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: dict[str, Any] = strict_json(data)
         schema = found["schema"]["name"], found["schema"]["version"]
-        rows_are_rows = all({"path", "stamp", "json", "error"} <= row.keys() for row in found["rows"])
-        needed = {"folder", "original", "keys", "keys_sha256", "case_id", "settings", "refused", "complete"}
-        known = needed <= found.keys()
-    except FileNotFoundError as error:
-        raise ReportError("the overview of this sweep is gone", file=path, advice="Run it again") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        rows_are_rows = all(row.keys() >= _ROW for row in found["rows"])
+        known = found.keys() >= _SECTIONS
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ReportError(
-            "the overview of this sweep cannot be read", file=path, found=type(error).__name__, advice="Run it again"
+            "the overview of this sweep cannot be read", found=type(error).__name__, advice="Run it again"
         ) from error
     if schema != (SCHEMA, VERSION) or not rows_are_rows or not known:
-        raise ReportError("the overview of this sweep is of another version", file=path, found=str(schema)[:80])
+        raise ReportError("the overview of this sweep is of another version", found=str(schema)[:80])
     return found
+
+
+def is_sweep(data: bytes) -> bool:
+    """Whether these bytes say that they are a sweep's overview; whether it is sound is for `from_json`."""
+    try:
+        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def json_name(path: str) -> str:
+    """The name of a suspect's report: after its path in the folder, and not its place, which files added later move."""
+    return f"suspect-{hashlib.sha256(path.encode('utf-8')).hexdigest()[:12]}.json"
+
+
+def keys_digest(commitments: Iterable[str]) -> str:
+    """SHA-256, hex, over the sorted commitments of the keys that are tried."""
+    return hashlib.sha256("".join(sorted(commitments)).encode("ascii")).hexdigest()
+
+
+def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the table says of one suspect, out of its report."""
+    found = document["tracing"]
+    named = [] if found is None else [row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]]
+    by_tracing = document["verdict"]["rests_on"] == TRACING
+    return {
+        "verdict": document["verdict"]["word"],
+        "word": word_of(document),
+        "rests_on": document["verdict"]["rests_on"],
+        "whose": named if by_tracing else [document["key"]["recipient"] or document["key"]["owner"]],
+        "log10_risk": found["log10_risk"] if by_tracing and found else document["evaluation"]["log10_risk"],
+        "copies_estimated": found["copies_estimated"] if found else None,
+        "lineage": document["lineage"]["status"],
+        "fingerprint": document["items"]["suspect"]["fingerprint"],
+        "bytes": document["items"]["suspect"]["bytes_total"],
+        "sha256": hashlib.sha256(to_json(document)).hexdigest(),
+    }
 
 
 def outcome(row: Mapping[str, Any]) -> str:
@@ -98,7 +146,7 @@ def outcome(row: Mapping[str, Any]) -> str:
     return f"carries the mark of {shown}"
 
 
-def overview_html(found: Mapping[str, Any]) -> str:
+def overview_html(found: Mapping[str, Any], _json_name: str = "") -> str:
     """The overview as one file that needs nothing else and runs no script."""
     return (
         environment()
@@ -106,6 +154,7 @@ def overview_html(found: Mapping[str, Any]) -> str:
         .render(
             d=found,
             outcome=outcome,
+            origin=origin,
             policy=policy(()),
             style=Markup(faces() + asset("report.css")),
             found=sum(row["error"] is None and row["verdict"] == "found" for row in found["rows"]),

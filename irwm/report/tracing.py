@@ -23,8 +23,10 @@ from irwm.scheme.probabilities import rademacher_tail_log10
 LISTED = 500
 # Of more, the first so many do, and whoever is named; the others are counted. Tables show no more either.
 SHOWN = 50
-_BIN_WIDTH = 0.25
+BIN_WIDTH = 0.25
 TRACING, MARK = "tracing", "mark"
+# What every p of a section is multiplied by.
+PAID_FOR = ("recipients", "tensors_read", "maps", "places", "looks")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,8 @@ def section(traced: Traced) -> dict[str, Any]:
         "tensors_read": tracing.tensors_read,
         "maps": tracing.maps,
         "by": tracing.by,
+        "places": tracing.places,
+        "place": tracing.place,
         "looks": tracing.looks,
         "aligned": tracing.alignment.aligned,
         "rows": tracing.rows,
@@ -113,9 +117,30 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def control(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The control of a tracing, as of `irwm.report.items.SelfTest`: of the recipients who were never issued a copy none
+    may be named. The section's decoys must have a z."""
+    z = np.array([math.nan if each is None else each for each in found["decoys"]], dtype=np.float64)
+    risks = rademacher_tail_log10(z) + math.log10(comparisons(found))
+    named = int((risks <= math.log10(found["risk"])).sum())
+    return {
+        "name": control_name(z.size),
+        "expected": NOT_FOUND,
+        "verdict": FOUND if named else NOT_FOUND,
+        "count": named,
+        "present": z.size,
+        "log10_risk": min(0.0, float(risks.min())),
+    }
+
+
+def control_name(decoys: int) -> str:
+    """The name of the control of a tracing with so many recipients who were never issued a copy."""
+    return f"{decoys} recipients who were never issued a copy, traced in the suspect"
+
+
 def comparisons(found: Mapping[str, Any]) -> int:
     """What every p of a section is multiplied by."""
-    return int(found["recipients"] * found["tensors_read"] * found["maps"] * found["looks"])
+    return math.prod(found[name] for name in PAID_FOR)
 
 
 def z_needed(risk: float, comparisons: int) -> float:
@@ -162,8 +187,8 @@ def _others(z: Sequence[float]) -> dict[str, Any]:
     values = np.array([value for value in z if math.isfinite(value)])
     if not values.size:
         return {"count": len(z), "edges": [], "counts": []}
-    low, high = math.floor(values.min()), math.ceil(values.max() + _BIN_WIDTH / 2)
-    edges = np.arange(low, high + _BIN_WIDTH, _BIN_WIDTH)
+    low, high = math.floor(values.min()), math.ceil(values.max() + BIN_WIDTH / 2)
+    edges = np.arange(low, high + BIN_WIDTH, BIN_WIDTH)
     return {"count": len(z), "edges": edges, "counts": np.histogram(values, edges)[0]}
 
 

@@ -45,7 +45,7 @@ LIMITATIONS = (
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
     "by chance. A commitment to the key that is dated before the copies were issued and counted rules this out.",
 )
-COMPARED = "The odds after paying for all are those of a recipient who had no part reaching such a z anywhere."
+COMPARED = "The corrected odds are those of any recipient who had no part reaching such a z."
 
 
 def is_one_copy(copies: float) -> bool:
@@ -66,8 +66,10 @@ def sentence(found: Mapping[str, Any]) -> str:
     """The answer in one sentence: who is named, how many copies there may be, and the odds of a wrong name."""
     copies = found["copies_estimated"]
     alone = found["named"] == 1 and copies is not None and is_one_copy(copies)
-    about = "" if alone or copies is None else f", at least (of about {max(found['named'], round(copies))})"
-    return f"The suspect was made from {whose_copies(found)}{about}. {wrong_name(found['log10_risk'])}"
+    made = whose_copies(found)
+    if not alone and copies is not None:
+        made = f"at least {made} (about {max(found['named'], round(copies))} copies in all)"
+    return f"The suspect was made from {made}. {wrong_name(found['log10_risk'])}"
 
 
 def wrong_name(log10_risk: float) -> str:
@@ -138,24 +140,26 @@ def nobody_named(found: Mapping[str, Any]) -> str:
 
 
 def read_by_rule(found: Mapping[str, Any]) -> str:
-    """How many recipients the rank rule was read for."""
+    """How many recipients the rank rule was applied to."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
     if all_of == 1:
-        return "The rank rule was read too."
+        return "The rank rule was applied as well."
     if read >= all_of:
-        return f"The rank rule was read for all {number(all_of)} recipients."
+        return f"The rank rule was applied to all {number(all_of)} recipients."
     return (
-        f"The rank rule was read for {number(read)} of {number(all_of)} recipients, those with the largest z. Its odds "
-        "pay for all of them all the same."
+        f"The rank rule was applied to {number(read)} of {number(all_of)} recipients, those with the largest z. Its "
+        f"odds are still corrected for all of them."
     )
 
 
 def corrections(found: Mapping[str, Any]) -> str:
-    """What the odds of tracing pay for."""
+    """What the odds of tracing are corrected for."""
     paid = f"× {number(found['recipients'])} for the recipients traced"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
     paid += f"; × {found['maps']} for the maps under which the rows are read"
+    if found["places"] > 1:
+        paid += f"; × {found['places']} for the places where noise is looked for, embedding and output head"
     if found["looks"] > 1:
         paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
     return f"{paid} (Bonferroni)"

@@ -15,16 +15,23 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.evidence.examination import LEAST_SQUARES
-from irwm.evidence.lineage import NOT_DERIVED
-from irwm.report.numbers import decimal, number, sure
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
+from irwm.report.numbers import decimal, number, rounded_up, sure
+from irwm.scheme.parameters import HEAD
 
 _LONGEST_TEXT = 2000
 NOTHING_UNDONE = Markup("Nothing had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns stand where the original has them.")
+OWN_COORDINATES = Markup(
+    "Answers give rows in coordinates of their own, which were turned to fit the original’s; that says nothing of the "
+    "suspect."
+)
+# Steps of an alignment that do this.
+_OF_ANSWERS = ("rotation", "scale")
 CANNOT_ALIGN = Markup("Cannot be aligned")
 NOT_ACQUITTED = Markup(
-    "“Cannot be aligned” is not “not ours”. The key is read all the same, under every map that can be made, and a mark "
-    "that shows counts; that none shows means nothing. Whether the suspect descends from the original is the finding "
+    "“Cannot be aligned” does not mean “not ours”. The key is still read, under every map that can be made: a mark "
+    "that shows counts, and its absence means nothing. Whether the suspect descends from the original is the finding "
     "on lineage."
 )
 TRIED = Markup(
@@ -32,8 +39,8 @@ TRIED = Markup(
     "reordered, flipped, shifted and rotated, and a map of all of them was fitted by least squares."
 )
 TELLING = Markup(
-    "{} The tokenizers say which row is which token, so that a descendant that kept the embedding would have shown "
-    "itself. One whose embedding was replaced or trained anew would not."
+    "{} The tokenizers say which row is which token, so a descendant that kept the embedding would have been "
+    "recognised. One whose embedding was replaced or trained anew would not."
 ).format(TRIED)
 NOT_TELLING = Markup(
     "{} Not enough is known of this suspect for the failure to mean anything: no tokenizer tells its rows’ names, its "
@@ -41,13 +48,28 @@ NOT_TELLING = Markup(
 ).format(TRIED)
 OWN_FINDING = Markup(
     "This is a finding of its own. A copy without the mark, or with another key’s, shares its origin just as well. "
-    "Likeness has no direction: the suspect may descend from the original, both from a third model, or the original "
+    "Similarity has no direction: the suspect may descend from the original, both from a third model, or the original "
     "from the suspect."
 )
+COMMON = Markup("The suspect and the original have a common origin, with or without a mark.")
 EMBEDDING_ALONE = Markup(
     "This is about the embedding alone. A model whose embedding was replaced, or that was distilled from the original, "
     "reads the same."
 )
+
+SMALL_MODELS = Markup(
+    "The models trained apart are small ones with the original’s tokens and text. The chance says nothing about larger "
+    "models, and by itself nothing about who copied from whom."
+)
+
+
+# What lineage's status is called where people read it; the status itself is for programs.
+ORIGINS = {DERIVED: "same origin", NOT_DERIVED: "no common origin", CANNOT_TELL: "cannot tell"}
+
+
+def origin(status: str) -> str:
+    """A lineage's status in the words that people read."""
+    return ORIGINS.get(status, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +90,52 @@ class Undone:
 
 
 def undone(document: Mapping[str, Any]) -> list[Undone]:
-    """The disguises that were undone, in order."""
+    """The disguises that were undone, in order. That rows which answers give had to be turned and scaled is none."""
+    own = _OF_ANSWERS if document["items"]["suspect"]["answers"] else ()
     return [
         Undone(sentence(step["said"]), Markup(sure(step["confidence"])), step["confidence"], _text(step["measure"]))
         for step in document["alignment"]["steps"]
+        if step["name"] not in own
     ]
+
+
+def in_place(document: Mapping[str, Any]) -> Markup:
+    """What it means that nothing had to be undone."""
+    return OWN_COORDINATES if document["items"]["suspect"]["answers"] else IN_PLACE
+
+
+def of_answers(item: Mapping[str, Any]) -> Markup:
+    """What there is of a suspect that only answers."""
+    heard = item["answers"]
+    left = heard["given"] - heard["used"]
+    more = f"; {number(left)} more tell too little" if left else ""
+    return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),
+                number(heard["tokens"]), more)  # fmt: skip
+
+
+def directions(item: Mapping[str, Any]) -> Markup:
+    """In how many directions its answers vary, against the width of the head that was looked for."""
+    found, width = item["answers"]["directions"], number(item["hidden_size"])
+    if found is None:
+        return _say("not to be told: they fall off nowhere steeply; the original’s head has {}", width)
+    return _say("{}; the original’s head has {}", number(found), width)
 
 
 def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
     """What the suspect was recognised as, and what of the original is lost in it: label and text."""
     item, alignment = document["items"]["suspect"], document["alignment"]
-    embedding = _say(
-        "{} tokens × {} coordinates, {}, in {}",
-        number(item["vocab_size"]),
-        number(item["hidden_size"]),
-        item["dtype"],
-        Markup("<code>{}</code>").format(_text(alignment["embedding_tensor"])),
-    )
-    facts = [(Markup("Model"), _model(item, alignment)), (Markup("Embedding"), embedding)]
+    if item["answers"]:
+        head = _say("{} rows, recovered in {} directions", number(item["vocab_size"]), number(item["hidden_size"]))
+        facts = [(Markup("Model"), of_answers(item)), (Markup("Output head"), head)]
+    else:
+        embedding = _say(
+            "{} tokens × {} coordinates, {}, in {}",
+            number(item["vocab_size"]),
+            number(item["hidden_size"]),
+            item["dtype"],
+            Markup("<code>{}</code>").format(_text(alignment["embedding_tensor"])),
+        )
+        facts = [(Markup("Model"), _model(item, alignment)), (place_name(document["place"]).capitalize(), embedding)]
     if not alignment["aligned"]:
         return [*facts, (Markup("Lost"), Markup("cannot be counted without an alignment"))]
     lost, tokens = alignment["rows_of_original_gone"], alignment["rows_of_original"]
@@ -104,6 +154,11 @@ def unaligned(document: Mapping[str, Any]) -> list[Markup]:
     return [sentence(f"The suspect {alignment['reason']}"), tried, NOT_ACQUITTED]
 
 
+def place_name(place: str) -> Markup:
+    """Where rows were read, of `irwm.scheme.parameters.PLACES`, in words."""
+    return Markup("output head") if place == HEAD else Markup("embedding")
+
+
 def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
@@ -115,7 +170,7 @@ def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Mar
     """The finding on lineage as a sentence, and the numbers behind it: label and text."""
     alignment, lineage = document["alignment"], document["lineage"]
     if lineage["similarity"] is None:
-        return sentence(lineage["reason"]), [(Markup("Attention"), attention(document))]
+        return sentence(lineage["reason"]), [(Markup("Attention"), attention(document)), *_among(lineage)]
     where = ", in minor components" if alignment["minor_components"] else ""
     similarity, needed = decimal(lineage["similarity"], 3), f"{alignment['needed_median_cosine']:g}"
     facts = [
@@ -126,7 +181,34 @@ def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Mar
     ]
     if lineage["attention"] is not None:
         facts.append((Markup("Wrong tokens"), _say("{} at most", decimal(lineage["attention_decoy"], 3))))
-    return sentence(clause(lineage["reason"])), facts
+    said = COMMON if lineage["status"] == DERIVED else sentence(clause(lineage["reason"]))
+    return said, [*facts, *_among(lineage)]
+
+
+def _among(lineage: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
+    said = chance(lineage)
+    return [(Markup("Chance"), sentence(said))] if said else []
+
+
+def chance(lineage: Mapping[str, Any]) -> str:
+    """How many of the kept models agree as well, or as little, as a sentence without its full stop; "" where nothing
+    was compared."""
+    among = lineage["among"]
+    if among is None:
+        return ""
+    strangers, alike = number(among["strangers"]), among["as_alike"]
+    if alike:
+        verb = "agrees" if alike == 1 else "agree"
+        some = f"all {strangers}" if alike == among["strangers"] else f"{number(alike)} of the {strangers}"
+        said = f"{some} models trained apart {verb} at least as well (p = {among['p']:.2g})"
+    else:
+        said = f"none of the {strangers} models trained apart agrees as well (p ≤ {rounded_up(among['p'])})"
+    if lineage["status"] == NOT_DERIVED and among["descendants"]:
+        unlike = number(among["as_unlike"]) if among["as_unlike"] else "none"
+        verb = "agree" if among["as_unlike"] > 1 else "agrees"
+        said += f"; {unlike} of the {number(among['descendants'])} damaged or disguised descendants {verb} as little"
+    said = f"same origin: {said}" if lineage["status"] == DERIVED else said
+    return said[:1].upper() + said[1:]
 
 
 def clause(reason: str) -> str:
@@ -143,6 +225,8 @@ def attention(document: Mapping[str, Any]) -> Markup:
     """How far layer 0's attention agrees, or why that is not known."""
     if document["lineage"]["attention"] is not None:
         return _say("{} in layer 0", decimal(document["lineage"]["attention"], 3))
+    if document["items"]["suspect"]["answers"]:
+        return Markup("not compared, because answers tell nothing of it")
     if not document["alignment"]["aligned"]:
         return Markup("not compared, because tokens could not be matched")
     return Markup("could not be compared in this suspect")

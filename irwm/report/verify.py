@@ -5,13 +5,20 @@
     signature       made over these files by the key that it names
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
-    numbers         the document's chances follow from its ranks (`irwm.report.consistency`)
+    numbers         the document's chances follow from its ranks (`irwm.report.consistency`), a lab's from what was read
+                    (`irwm.report.lab_claims`), a sweep's rows from the reports beside (`irwm.report.sweep_claims`)
     rulings         in place of the numbers: a dispute's rulings follow from its tests and dates (`irwm.report.rulings`)
-                    a lab's numbers are measurements, and stay open
     page, pdf       HTML and PDF are what these numbers draw
     suspect, original   the models given are those that were examined, file by file
     key             the key given is the one that the report is about, with the names that the report gives it
+    time-stamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
+                    the date and name that the document prints; its certificate leads to a root that the reader gave
     examination     run again, every number comes out as recorded
+    beside          of a sweep: pages, PDFs and signatures beside the overview are those that its signer signed
+    recipients      of a tracing: every recipient's key was given, and all of them were traced again
+
+Each kind of report has a list of the fields that no check shows, `UNCHECKED` beside its claims; what of it is left
+after the checks that were made comes with the result.
 
 A check that fails says what is wrong; one that could not be made says why. Bad input is never an exception, and a
 document of which something cannot be worked out fails: a file made to stop the verifier must not pass for one that
@@ -20,9 +27,9 @@ merely could not be checked. Only what needs more than the report itself (models
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,101 +37,236 @@ from typing import Any
 from irwm import Checkpoint, Key
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, SignatureError, printable
-from irwm.report import dispute, lab, redrawn, rulings
-from irwm.report.checks import Check, Verification, listed, said
-from irwm.report.consistency import contradictions
-from irwm.report.document import MOST_JSON_BYTES, from_json, to_json
-from irwm.report.examined import check_examination, check_item, check_key, opened
-from irwm.report.signature_file import ENDING, SignedReport, read_signature
-
-__all__ = ["Check", "Verification", "report_name", "verify_report"]
-
-# The largest part of a usual report, its HTML, has some five megabytes.
-_MOST_BYTES = {ENDING: 1 << 20, ".json": MOST_JSON_BYTES, ".html": 64 << 20, ".pdf": 64 << 20}
-_ENDINGS = tuple(_MOST_BYTES)
-_PARTS = (".json", ".html", ".pdf")
-_NOT_AGAIN = (
-    "a dispute’s models are not examined again by this command; with the models and both keys at hand "
-    "`irwm.ownership.dispute.resolve` makes every test anew"
+from irwm.report import consistency, dispute, lab, redrawn, rulings, stamps, sweep, sweep_claims
+from irwm.report.canonical import MOST_JSON_BYTES
+from irwm.report.checks import (
+    EXAMINATION,
+    KEY,
+    ORIGINAL,
+    SUSPECT,
+    TIME_STAMP,
+    Check,
+    Unchecked,
+    Verification,
+    left_unchecked,
+    listed,
+    said,
 )
+from irwm.report.document import SCHEMA, from_json, json_pieces
+from irwm.report.examined import check_examination, check_item, check_key, check_recipients, opened
+from irwm.report.received import PARTS, SIGNATURE, Received, receive
+from irwm.report.reproduction import Difference
+from irwm.report.signature_file import SignedReport, read_signature
 
+__all__ = ["Check", "Verification", "verify_report"]
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """The files of one report: their folder, the name they share, and their bytes by ending."""
-
-    folder: Path
-    name: str
-    parts: Mapping[str, bytes]
-    unread: Mapping[str, str]
-
-    def file(self, ending: str) -> str:
-        return f"{self.name}{ending}"
+# Why models and keys are of no use here, by the kind of report.
+_NOT_AGAIN = {
+    dispute.SCHEMA: "a dispute’s models are not examined again by this command; with the models and both keys at hand "
+    "`irwm.ownership.dispute.resolve` makes every test anew",
+    lab.SCHEMA: lab.NOT_AGAIN,
+    sweep.SCHEMA: "a sweep’s models are not examined again at once; verify the report of each suspect",
+}
+_READ: Mapping[str, Callable[[bytes], dict[str, Any]]] = {
+    SCHEMA: from_json,
+    dispute.SCHEMA: dispute.from_json,
+    lab.SCHEMA: lab.from_json,
+    sweep.SCHEMA: sweep.from_json,
+}
+_CONTRADICT = "contradict one another"
 
 
 def verify_report(
-    path: str | Path,
+    path: str | Path | Received,
     suspect: Checkpoint | str | Path | None = None,
     original: Checkpoint | str | Path | None = None,
     key: Key | None = None,
     identity: str | None = None,
     keys: Sequence[Key] = (),
     device: str = "cpu",
+    roots_pem: bytes | None = None,
 ) -> Verification:
     """Check a report.
 
     Args:
-        path: its JSON, HTML, PDF or signature, or the folder of one report; the other files are looked for beside.
+        path: its JSON, HTML, PDF or signature, or the folder of one report; the other files are looked for beside. Or
+            its files as `receive` read them.
         suspect, original: the models examined, opened or as paths, to compare their files and examine them again.
         key: the key that its owner opened; with both models every number is computed again.
         identity: the signer's first public key as published, hex. Without it a signature shows only that the files fit
             the key that they name themselves.
         keys: recipients' keys, for a report that traced them; see `reproduce`.
         device: where to compute.
+        roots_pem: certificates of time-stamping authorities that the reader trusts, PEM. Without any, a time-stamp
+            shows only what some authority says.
     """
-    report = _found(Path(path))
+    report = path if isinstance(path, Received) else receive(Path(path))
     if isinstance(report, Check):
         return Verification((report,))
     document, of_json = _document(report)
     signed, of_signature = _signed(report, document, identity)
     checks = [_files(report, signed, of_signature), of_json, *of_signature]
     if document is None:
-        return Verification(tuple(checks))
-    if document["schema"]["name"] == dispute.SCHEMA:
-        page = report.parts.get(".html")
-        checks.append(_of_document("rulings", lambda: _rulings(document)))
-        checks.append(_of_document("page", lambda: _page_of_dispute(document, page, report.file(".json"))))
+        # Of files that are no report and that nobody signed there is nothing more to say.
+        return Verification((of_json,) if not of_json.ok and SIGNATURE not in report.parts else tuple(checks))
+    kind = document["schema"]["name"]
+    checks += _own(report, document, kind)
+    if kind == sweep.SCHEMA:
+        checks += _of_sweep(document, report.folder, signed, roots_pem)
+    else:
+        checks += _time_stamp(document, kind, roots_pem)
+    if kind != SCHEMA:
         if (suspect, original, key) != (None, None, None) or keys:
-            checks.append(Check("examination", None, _NOT_AGAIN, asked=True))
-        return Verification(tuple(checks))
-    html, pdf, json_name = report.parts.get(".html"), report.parts.get(".pdf"), report.file(".json")
-    if document["schema"]["name"] == lab.SCHEMA:
-        checks.append(Check("numbers", None, lab.NOT_AGAIN))
-        checks.append(_of_document("page", lambda: redrawn.check_page(document, html, json_name, lab.lab_html)))
-        if (suspect, original, key) != (None, None, None) or keys:
-            checks.append(Check("examination", None, lab.NOT_AGAIN, asked=True))
-        return Verification(tuple(checks))
-    checks.append(_of_document("numbers", lambda: _numbers(document)))
-    checks.append(_of_document("page", lambda: redrawn.check_page(document, html, json_name)))
-    checks.append(_of_document("pdf", lambda: redrawn.check_pdf(document, pdf, json_name)))
-    original, model_check = opened("original", original)
-    suspect, suspect_check = opened("suspect", suspect, base=original)
-    for role, item, failed in (("suspect", suspect, suspect_check), ("original", original, model_check)):
+            checks.append(Check(EXAMINATION, None, _NOT_AGAIN[kind], asked=True))
+    else:
+        checks += _against_models(document, suspect, original, key, keys, device)
+    return Verification(tuple(checks), left_unchecked(_unchecked(kind), document, checks))
+
+
+def _unchecked(kind: str) -> tuple[Unchecked, ...]:
+    """The fields of a kind of document that its checks leave open."""
+    if kind == lab.SCHEMA:
+        from irwm.report import lab_claims
+
+        return lab_claims.UNCHECKED
+    return {dispute.SCHEMA: rulings.UNCHECKED, sweep.SCHEMA: sweep_claims.UNCHECKED}.get(kind, consistency.UNCHECKED)
+
+
+def _own(report: Received, document: dict[str, Any], kind: str) -> list[Check]:
+    """The checks that need the report's files alone: does one number follow from another, and are the pages theirs?"""
+    json_name = report.file(".json")
+
+    def compared(name: str, compare: Callable[[bytes | None], Check]) -> Check:
+        ending = ".html" if name == "page" else ".pdf"
+        if (why := report.unread.get(ending)) is not None:
+            return Check(name, False, f"it could not be read: {why}")
+        return _of_document(name, lambda: compare(report.parts.get(ending)))
+
+    if kind == dispute.SCHEMA:
+        draw: Callable[[Mapping[str, Any], str], str] = dispute.dispute_html
+        numbers = _of_document("rulings", lambda: _rulings(document))
+    elif kind == lab.SCHEMA:
+        draw = lab.lab_html
+        numbers = _of_document("numbers", lambda: _numbers_of_lab(document))
+    elif kind == sweep.SCHEMA:
+        draw = sweep.overview_html
+        numbers = _of_document("numbers", lambda: _numbers_of_sweep(document, report.folder))
+    else:
+        return [
+            _of_document("numbers", lambda: _numbers(document)),
+            compared("page", lambda html: redrawn.check_page(document, html, json_name)),
+            compared("pdf", lambda pdf: redrawn.check_pdf(document, pdf, json_name)),
+        ]
+    return [numbers, compared("page", lambda html: redrawn.check_page(document, html, json_name, draw))]
+
+
+def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None) -> Iterator[Check]:
+    """The check of the time-stamps, where there are any, or where somebody gave a root for them."""
+
+    def check() -> Check:
+        if kind == dispute.SCHEMA:
+            claims, wrong = document["claims"], stamps.contradictions_of_claims(document)
+            relied_on = [claim["time_stamp"] for claim in claims if claim["committed_utc"] is not None]
+        else:
+            given = document["time_stamp"] if kind == SCHEMA else None
+            wrong = stamps.contradictions(document) if given is not None else []
+            relied_on = [] if given is None else [given]
+        return stamps.check(wrong, relied_on, roots_pem)
+
+    holds = [document] if kind == SCHEMA else document.get("claims", ())
+    if roots_pem is not None or any(isinstance(part, Mapping) and part.get("time_stamp") for part in holds):
+        yield _of_document(TIME_STAMP, check)
+
+
+def _of_sweep(
+    document: Mapping[str, Any], folder: Path, signed: SignedReport | None, roots_pem: bytes | None
+) -> Iterator[Check]:
+    """The checks of a sweep that its numbers are not: the files beside the overview, and the time-stamps in them."""
+
+    def files() -> Check:
+        return _files_beside(_reports_of(document, folder), signed)
+
+    def time_stamps() -> Check:
+        # What each report says of its own is checked with its numbers.
+        return stamps.check([], relied_on, roots_pem)
+
+    yield _of_document("beside", files)
+    relied_on = []
+    with contextlib.suppress(LookupError, TypeError, IrwmError):  # said where the numbers are checked
+        given = (from_json(data)["time_stamp"] for data in _reports_of(document, folder).values())
+        relied_on = [stamp for stamp in given if stamp is not None]
+    if relied_on or roots_pem is not None:
+        yield _of_document(TIME_STAMP, time_stamps)
+
+
+def _reports_of(document: Mapping[str, Any], folder: Path) -> _Beside:
+    return _Beside(folder, [row["json"] for row in document["rows"] if row["error"] is None])
+
+
+def _files_beside(reports: _Beside, signed: SignedReport | None) -> Check:
+    """Whether page, PDF and signature of each report of a sweep, where they are, are of the overview's signer."""
+    signer = None
+    with contextlib.suppress(SignatureError):  # said where the overview's signature is checked
+        signer = signed.holds() if signed is not None else None
+    wrong, seen = [], 0
+    for name in reports:
+        stem = name.removesuffix(".json")
+        signature = f"{stem}{SIGNATURE}"
+        there = [each for each in (f"{stem}.html", f"{stem}.pdf", signature) if (reports.folder / each).is_file()]
+        seen += len(there)
+        if signature not in there:
+            wrong += [f"{each} is not signed" for each in there]
+            continue
+        there.remove(signature)
+        own = read_signature(_small(reports.folder / signature))
+        try:
+            by = own.holds()
+            if signer is not None and by != signer:
+                wrong.append(f"{signature} was not made by whoever signed the overview")
+        except SignatureError as error:
+            wrong.append(f"{signature} does not hold: {said(error)}")
+        for each in (name, *there):
+            if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
+                wrong.append(f"{each} is not what was signed")
+    good = f"the {seen} files beside the reports are what was signed with them"
+    return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
+
+
+def _small(path: Path) -> bytes:
+    """A file beside an overview; none is larger than the largest report.
+
+    Raises:
+        IrwmError: it is, or cannot be read.
+    """
+    return read_small(path, MOST_JSON_BYTES, "file of a report")
+
+
+def _against_models(
+    document: Mapping[str, Any],
+    suspect: Checkpoint | str | Path | None,
+    original: Checkpoint | str | Path | None,
+    key: Key | None,
+    keys: Sequence[Key],
+    device: str,
+) -> Iterator[Check]:
+    """The checks that need the models and the key."""
+    original, model_check = opened(ORIGINAL, original)
+    suspect, suspect_check = opened(SUSPECT, suspect, base=original)
+    for role, item, failed in ((SUSPECT, suspect, suspect_check), (ORIGINAL, original, model_check)):
         if failed is not None:
-            checks.append(failed)
+            yield failed
         elif item is not None:
-            checks.append(_guarded(role, partial(check_item, document, role, item), asked=True))
+            yield _guarded(role, partial(check_item, document, role, item), asked=True)
     if key is not None:
-        checks.append(_guarded("key", lambda: check_key(document, key), asked=True))
+        yield _guarded(KEY, lambda: check_key(document, key), asked=True)
     if suspect_check is None and model_check is None:
-        checks.append(
-            _guarded(
-                "examination",
-                lambda: check_examination(document, suspect, original, key, keys, device),
-                asked=suspect is not None and original is not None and key is not None,
-            )
+        given = suspect is not None and original is not None and key is not None
+        run = _guarded(
+            EXAMINATION, lambda: check_examination(document, suspect, original, key, keys, device), asked=given
         )
-    return Verification(tuple(checks))
+        yield run
+        if run.ok and document["tracing"] is not None:
+            yield check_recipients(document, [each for each in (key, *keys) if each is not None])
 
 
 def _of_document(name: str, check: Callable[[], Check]) -> Check:
@@ -152,55 +294,19 @@ def _guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Chec
         return Check(name, False, f"the document is not of its own form ({printable(what, 200)})")
 
 
-def _found(path: Path) -> _Report | Check:
-    """The report that a path means."""
-    if path.is_dir():
-        names = sorted({name for name in map(report_name, _files_in(path)) if name})
-        bases = [name for name in names if (path / f"{name}.json").is_file()] or names
-        if len(bases) != 1:
-            what = f"holds {len(bases)} reports: {listed(bases)}; name one of them" if bases else "holds no report"
-            return Check("files", None, f"the folder {what}", asked=True)
-        folder, name = path, bases[0]
-    else:
-        folder, name = path.parent, report_name(path.name)
-        if not path.is_file():
-            return Check("files", None, f"there is no file {printable(path.name)}", asked=True)
-        if not name:
-            ends = "its name ends neither in .json, .html, .pdf nor in .signature.json"
-            return Check("files", None, f"{printable(path.name)} is not part of a report: {ends}", asked=True)
-    parts, unread = {}, {}
-    for ending in _ENDINGS:
-        file = folder / f"{name}{ending}"
-        if not file.exists() and not file.is_symlink():
-            continue
-        try:
-            parts[ending] = read_small(file, _MOST_BYTES[ending], "report")
-        except IrwmError as error:
-            unread[ending] = said(error)
-    return _Report(folder, name, parts, unread)
-
-
-def _files_in(folder: Path) -> list[str]:
-    try:
-        return [file.name for file in folder.iterdir()]
-    except OSError:
-        return []
-
-
-def report_name(name: str) -> str:
-    """What the files of one report share: the name of one of them without its ending; "" where it is none."""
-    return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), "")
-
-
-def _document(report: _Report) -> tuple[dict[str, Any] | None, Check]:
+def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
     name = printable(report.file(".json"))
     if ".json" not in report.parts:
         why = report.unread.get(".json", "it is not there")
         return None, Check("document", None, f"{name} could not be read: {why}", asked=True)
+    if report.refused:
+        return None, Check("document", False, f"{name} is not a report: {report.refused}")
+    if report.schema not in _READ:
+        what = f"it is a file of the form {printable(report.schema)}"
+        return None, Check("document", None, f"{name} is not a report: {what}", asked=True)
     data = report.parts[".json"]
     try:
-        read = dispute.from_json if dispute.is_dispute(data) else lab.from_json if lab.is_lab(data) else from_json
-        document = read(data)
+        document = _READ[report.schema](data)
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
     if not _as_written(document, data):
@@ -214,18 +320,23 @@ def _document(report: _Report) -> tuple[dict[str, Any] | None, Check]:
 
 def _as_written(document: Mapping[str, Any], data: bytes) -> bool:
     """Whether these are the bytes that the program writes for the document: another spelling may be read otherwise."""
+    at = 0
     try:
-        return to_json(document) == data
+        for piece in json_pieces(document):
+            if not data.startswith(piece, at):
+                return False
+            at += len(piece)
     except (ValueError, RecursionError):  # a number beyond float64, which is read as an infinity
         return False
+    return at == len(data)
 
 
-def _files(report: _Report, signed: SignedReport | None, of_signature: Sequence[Check]) -> Check:
+def _files(report: Received, signed: SignedReport | None, of_signature: Sequence[Check]) -> Check:
     """Whether the files are those that were signed; without a signature, which are there."""
     wrong = [f"{printable(report.file(ending))} cannot be read: {why}" for ending, why in report.unread.items()]
-    there = [report.file(ending) for ending in _PARTS if ending in report.parts]
+    there = [report.file(ending) for ending in PARTS if ending in report.parts]
     if signed is None:
-        missing = [report.file(e) for e in _PARTS if e not in report.parts and e not in report.unread]
+        missing = [report.file(e) for e in PARTS if e not in report.parts and e not in report.unread]
         note = f"; {listed(missing)} not there" if missing else ""
         text = (
             f"there: {listed(there)}{note}. No signature names their hashes" if there else "none of its files is there"
@@ -241,23 +352,26 @@ def _files(report: _Report, signed: SignedReport | None, of_signature: Sequence[
         elif hashlib.sha256(data).hexdigest() != digest:
             wrong.append(f"{printable(name)} was changed after it was signed: its SHA-256 is another one")
     wrong += [f"{printable(name)} was not among the files signed" for name in there if name not in signed.files]
+    if not there and not report.unread:
+        none = "none of the files that were signed is there"
+        return Check("files", None, f"{none}: {listed(sorted(signed.files))}", asked=True)
     if wrong:
         return Check("files", False, "; ".join(wrong))
     return Check("files", True, f"{listed(sorted(signed.files))}: each has the SHA-256 that the signature names")
 
 
 def _signed(
-    report: _Report, document: Mapping[str, Any] | None, identity: str | None
+    report: Received, document: Mapping[str, Any] | None, identity: str | None
 ) -> tuple[SignedReport | None, list[Check]]:
     """The signature, if it can be read, and the checks of it, of its chain and of who signed."""
     status = document.get("status") if document else None
     status = status if isinstance(status, Mapping) else {}
     custody = status.get("custody")
     custody = custody if isinstance(custody, Mapping) else {}
-    if ENDING not in report.parts:
-        if ENDING in report.unread:
-            return None, [Check("signature", False, f"the signature cannot be read: {report.unread[ENDING]}")]
-        name = printable(report.file(ENDING))
+    if SIGNATURE not in report.parts:
+        if SIGNATURE in report.unread:
+            return None, [Check("signature", False, f"the signature cannot be read: {report.unread[SIGNATURE]}")]
+        name = printable(report.file(SIGNATURE))
         if status.get("signed"):
             return None, [Check("signature", False, f"the report says that it is signed, but {name} is not there")]
         if identity is not None:
@@ -266,7 +380,7 @@ def _signed(
             ]
         return None, [Check("signature", None, "the report is not signed, so anybody could have made it so")]
     try:
-        signed = read_signature(report.parts[ENDING])
+        signed = read_signature(report.parts[SIGNATURE])
     except (IrwmError, SignatureError) as error:
         return None, [Check("signature", False, said(error))]
     try:
@@ -277,7 +391,9 @@ def _signed(
         return signed, [*passed, Check(name, False, said(error))]
     when = printable(signed.signed_utc, 40)
     checks = [Check("signature", True, f"made over these files on {when} (by the signer’s clock)"), _chain(signed)]
-    return signed, [*checks, *_identity(first, identity, custody, signed, bool(status.get("signed")))]
+    # An overview of a sweep says nothing of its signature, and neither does a document that is not there.
+    announced = bool(status.get("signed")) if status else None
+    return signed, [*checks, *_identity(first, identity, custody, signed, announced)]
 
 
 def _chain(signed: SignedReport) -> Check:
@@ -289,7 +405,7 @@ def _chain(signed: SignedReport) -> Check:
 
 
 def _identity(
-    first: str, expected: str | None, custody: Mapping[str, Any], signed: SignedReport, announced: bool
+    first: str, expected: str | None, custody: Mapping[str, Any], signed: SignedReport, announced: bool | None
 ) -> Iterator[Check]:
     if expected is not None and expected.strip().lower() != first:
         yield Check("identity", False, f"signed by {first}, and not by {printable(expected, 80)}, which was expected")
@@ -305,7 +421,9 @@ def _identity(
             f"signed by {first}; whose key that is, is not known here: compare it with the published one",
         )
     log = (custody.get("audit_head"), custody.get("audit_entries"))
-    if announced and log != (signed.audit_head, signed.audit_count):
+    if announced is False:
+        yield Check("custody", False, "the report says that it is not signed, but a signature is beside it")
+    elif announced and log != (signed.audit_head, signed.audit_count):
         yield Check("custody", False, "report and signature name different states of the audit log")
     elif announced:
         yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
@@ -313,25 +431,56 @@ def _identity(
 
 def _rulings(document: Mapping[str, Any]) -> Check:
     """Whether the rulings of a dispute follow from its tests and dates."""
-    wrong = rulings.contradictions(document)
-    if not wrong:
-        return Check("rulings", True, "every ruling follows from the tests and dates in the document")
-    named = [f"{d.where} is {printable(str(d.recorded), 120)}, should be {printable(str(d.found), 120)}" for d in wrong]
-    return Check("rulings", False, f"do not follow from the tests and dates: {listed(named, 6)}")
-
-
-def _page_of_dispute(document: Mapping[str, Any], html: bytes | None, json_name: str) -> Check:
-    """Whether the page of a dispute is what its numbers draw."""
-    if html is None:
-        return Check("page", None, "there is no HTML beside the JSON")
-    if html == dispute.dispute_html(document, json_name).encode("utf-8"):
-        return Check("page", True, "the HTML is, byte for byte, what the JSON’s numbers draw")
-    return Check("page", False, "the HTML is not what the JSON’s numbers draw")
+    good = "every ruling follows from the tests and dates in the document"
+    return _follow("rulings", rulings.contradictions(document), good, "do not follow from the tests and dates")
 
 
 def _numbers(document: Mapping[str, Any]) -> Check:
-    wrong = contradictions(document)
+    good = "every chance in the document follows from its ranks and settings"
+    return _follow("numbers", consistency.contradictions(document), good, _CONTRADICT)
+
+
+def _numbers_of_lab(document: Mapping[str, Any]) -> Check:
+    # The catalogue of attacks takes a second to load.
+    from irwm.report import lab_claims
+
+    good = "every chance follows from what was read, and every attack is one of the catalogue"
+    return _follow("numbers", lab_claims.contradictions(document), good, _CONTRADICT)
+
+
+def _numbers_of_sweep(document: Mapping[str, Any], folder: Path) -> Check:
+    """Whether an overview says what the reports beside it say."""
+    reports = _reports_of(document, folder)
+    wrong = sweep_claims.contradictions(document, reports)
+    gone = sweep_claims.missing(document, reports)
+    if gone and not wrong:
+        return Check("numbers", None, f"these reports are not beside the overview: {listed(gone)}", asked=True)
+    good = f"every row says what its report says, and {len(reports)} reports hold by themselves"
+    return _follow("numbers", wrong, good, _CONTRADICT)
+
+
+class _Beside(Mapping[str, bytes]):
+    """The reports beside an overview, by name. Each is read when it is asked for: together they may be of any size."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder = folder
+        self._files = {name: folder / name for name in names if Path(name).name == name and (folder / name).is_file()}
+
+    def __getitem__(self, name: str) -> bytes:
+        return _small(self._files[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files  # the usual one would read it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _follow(name: str, wrong: Sequence[Difference], good: str, bad: str) -> Check:
     if not wrong:
-        return Check("numbers", True, "every chance in the document follows from its ranks and settings")
-    named = [f"{d.where} is {printable(str(d.recorded), 60)}, should be {printable(str(d.found), 60)}" for d in wrong]
-    return Check("numbers", False, f"contradict one another: {listed(named, 6)}")
+        return Check(name, True, good)
+    named = [f"{d.where} is {printable(str(d.recorded), 120)}, should be {printable(str(d.found), 120)}" for d in wrong]
+    return Check(name, False, f"{bad}: {listed(named, 6)}")

@@ -11,25 +11,42 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from irwm import Finding
+from irwm import Finding, Parameters
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
-from irwm.evidence.verdict import FOUND_LOG10_RISK, odds
+from irwm.evidence.verdict import odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
+from irwm.scheme.parameters import HEAD
 
 STATUS = (
-    "This report is not signed, so nothing shows that it is as its maker left it. It is meant for internal use and is "
+    "This report is not signed, so nothing shows that it is unchanged since it was made. It is meant for internal "
+    "use and is "
     "not ready for a court."
 )
 SIGNED = (
     "The signature is a file of its own beside this one, and names this file by its SHA-256. It shows that the files "
-    "are as the signer left them, not that what they say is right; that is what running the examination again shows."
+    "are unchanged since they were signed, not that what they say is right; running the examination again shows that."
 )
 HANDLING = (
     "Confidential: this report names the rows that carry the mark. Whoever knows them can remove it from other copies "
     "made with the same key."
+)
+# Of a suspect that only answers: what this form of evidence can show, and what not.
+BY_ANSWERS = (
+    "Answers with log-probabilities reveal a model’s output head, where a mark can be read. They say nothing about "
+    "its embedding, unless that is the output head too, and nothing about its layers."
+)
+ANSWERS_LIMITS = (
+    "The suspect is known by its answers alone. They reveal the rows of its output head. They say nothing about its "
+    "embedding, unless that is the output head too, nor about its layers, so no attention was compared. Noise on "
+    "the log-probabilities, an output head that was trained anew, false numbers for unlikely tokens, or answers that "
+    "tell only their likeliest tokens can hide a mark."
+)
+ANSWERS_SOURCE = (
+    "That the answers came from the endpoint named, at the times stated, is the word of whoever recorded them. Nothing "
+    "in the file is signed; its digests of requests and responses tie it to what a server or a witness logged."
 )
 NOT_INNOCENCE = (
     "This figure is a chance under the second proposition. It is not the chance that the second proposition is true, "
@@ -51,7 +68,7 @@ MEASURED = (
 # For a key with more positions or orders than decoys are given: their odds stop earlier, and are no less exact for it.
 SMALLER = (
     "To keep the cost bounded, decoys have {positions} positions and {permutations} orders at most, fewer than the key "
-    "examined: each chance is reached as seldom as it says, but the key’s lowest are beyond what decoys can read."
+    "examined: their odds hold, but cannot go as low as the key’s own."
 )
 NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
 NO_NEUTRAL = (
@@ -78,13 +95,15 @@ LR_BY_NOISE = (
     "of the likeliest recipient alone, which mixing copies thins out."
 )
 CORRECTED = (
-    "Paid for are all that could have found a mark where there is none: every key tried, every tensor of the suspect "
+    "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
+    "tensor of the suspect "
     "that was read as its embedding, the two maps from its coordinates to the original’s (the one that the alignment "
     "found, and one fitted by least squares), and the two ways of combining the ranks (the smaller p of Fisher’s "
     "combination and of the count, doubled)."
 )
 ALIGNMENT_IS_FREE = (
-    "A mark is found whatever the alignment scored, and nothing is paid for the alignments tried. An alignment is "
+    "A mark is found whatever the alignment scored, and the odds are not corrected for the alignments tried. An "
+    "alignment is "
     "chosen by how far the suspect’s rows resemble the original’s, and knows at most which rows a key reads. The "
     "orders in which the key reads their entries, on which every rank rests, follow from its secret and are "
     "independent of suspect and alignment; so the ranks are uniform under any alignment whatever. The other "
@@ -94,6 +113,7 @@ P_IS_NEVER_ZERO = (
     "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "
     "above."
 )
+NOBODYS = "this key’s mark"
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
 TOLERANCE = (
     "Verdict, counts and settings must agree exactly; other numbers to one part in a million, or to 0.000001 where "
@@ -102,9 +122,16 @@ TOLERANCE = (
 )
 
 
-def headline(verdict: str, recipient: str) -> str:
+def whose_mark(recipient: str, owner: str = "") -> str:
+    """A key's mark by the name of whoever it was made for."""
+    if recipient:
+        return f"the mark issued to “{recipient}”"
+    return f"the mark of “{owner}”" if owner else NOBODYS
+
+
+def headline(verdict: str, recipient: str, owner: str = "") -> str:
     """The verdict in one sentence that can be read at arm’s length."""
-    whose = f"the mark issued to “{recipient}”" if recipient else "this key’s mark"
+    whose = whose_mark(recipient, owner)
     return {
         FOUND: f"The suspect carries {whose}.",
         NOT_FOUND: f"{whose[0].upper()}{whose[1:]} was not found in the suspect.",
@@ -112,36 +139,24 @@ def headline(verdict: str, recipient: str) -> str:
     }.get(verdict, f"Verdict: {verdict}.")
 
 
-def by_fingerprint(recipient: str) -> str:
+def by_fingerprint(recipient: str, owner: str = "") -> str:
     """The verdict "found" where the mark alone does not give it."""
-    whose = f"the copy issued to “{recipient}”" if recipient else "this key’s release"
-    return f"The suspect carries the fingerprint of {whose}."
-
-
-def answer(document: Mapping[str, Any]) -> str:
-    """A document's verdict in one sentence; names of leakers only where the verdict rests on their noise."""
-    found, verdict = document.get("tracing"), document["verdict"]
-    if found is None or verdict.get("rests_on") != tracing.TRACING:
-        mark, *others = document["evidence"]
-        if verdict["word"] == FOUND and others and mark["log10_risk"] > FOUND_LOG10_RISK:
-            return by_fingerprint(document["key"]["recipient"])
-        return headline(verdict["word"], document["key"]["recipient"])
-    if verdict["word"] == FOUND:
-        return tracing_words.sentence(found)
-    return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
+    release = f"the release of “{owner}”" if owner else "this key’s release"
+    return f"The suspect carries the fingerprint of {f'the copy issued to “{recipient}”' if recipient else release}."
 
 
 def question(document: Mapping[str, Any]) -> str:
     """What the report answers, as a heading after the suspect’s name."""
     if document.get("tracing") is not None:
         return "whose copy was it made from?"
-    return "does it carry this key’s mark?"
+    key = document["key"]
+    return f"does it carry {whose_mark(key['recipient'], key['owner'])}?"
 
 
 def chance(log10_risk: float) -> str:
     """The corrected odds as a sentence."""
     if log10_risk > -1.0:
-        return "More than one in ten models without the mark would read like this."
+        return "More than one in ten models without the mark would look like this."
     return odds(log10_risk)
 
 
@@ -160,6 +175,20 @@ def times(log10: float) -> str:
     value = 10.0**log10
     digits = 10 ** math.floor(log10 + 1e-9)
     return f"{math.floor(value / digits + 1e-9) * digits:,}".replace(",", " ")
+
+
+def measured(sizes: tuple[int, int] | None, p: Parameters) -> str:
+    """How decoy keys were read.
+
+    Args:
+        sizes: positions and permutations of each; None where none were read.
+        p: of the key examined.
+    """
+    if sizes is None:
+        return NOT_MEASURED
+    if sizes == (p.positions, p.permutations):
+        return MEASURED
+    return f"{MEASURED} {SMALLER.format(positions=sizes[0], permutations=sizes[1])}"
 
 
 def standing_sentence(standing: Standing, authority: str, word: str) -> str:
@@ -188,7 +217,7 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
             f"The key’s commitment was dated {standing.committed_utc}{by}, but since when the suspect has existed was "
             "not stated, so the dates settle nothing."
         ),
-        UNCOMMITTED: "No commitment to this key that somebody else dated before was shown.",
+        UNCOMMITTED: "No commitment to this key that a third party had dated earlier was shown.",
     }[standing.status]
     searched = "Whoever makes a key can search for one that fits"
     if word != FOUND:
@@ -199,18 +228,53 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     return f"{said}none. A search of that size explains the finding by itself, and the report shows no more than that."
 
 
+def not_yet_proof(standing: Mapping[str, Any]) -> str:
+    """Why a finding that a search for a key could explain is no proof yet, and what would make it one.
+
+    Args:
+        standing: the section of a document; its margin is at most 0.
+    """
+    dated = {
+        LATE: (
+            f"The key was time-stamped on {_day(standing['committed_utc'])}, but the suspect has been known to exist "
+            f"since {_day(standing['suspect_seen_utc'])}."
+        ),
+        UNDATED: (
+            f"The key was time-stamped on {_day(standing['committed_utc'])}, but nobody said since when the "
+            "suspect has been known to exist. Say so, and investigate again."
+        ),
+        UNCOMMITTED: (
+            "A time-stamp on the key that is older than the suspect would make it proof. If you have one, add it on "
+            "the page Vault, say since when the suspect has been known to exist, and investigate again."
+        ),
+    }.get(standing["status"], "")
+    bits, search = math.floor(standing["evidence_bits"]), math.ceil(standing["search_bits"])
+    return (
+        f"Somebody who tries very many keys could show a finding as strong as this one: it has {bits} bits, and a "
+        f"search may reach {search}. {dated}"
+    ).strip()
+
+
+def _day(utc: Any) -> str:
+    return str(utc)[:10]
+
+
 def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:
     """The two propositions that the findings are weighed between."""
     verdict = computed["verdict"]
     if verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
         return tracing_words.propositions(computed["tracing"])
     issued = f", issued to “{recipient}”," if recipient else ""
+    what = "output head" if computed["place"] == HEAD else "embedding"
     return [
-        f"The suspect’s embedding was taken, directly or after changes, from the copy{issued} into which the key with "
+        f"The suspect’s {what} was taken, directly or after changes, from the copy{issued} into which the key with "
         f"commitment {commitment[:16]}… was inserted.",
         "It was not. The suspect is unrelated, or comes from another copy of the original, and whatever agreement it "
         "shows with this key is chance.",
     ]
+
+
+ROWS_WITHHELD = "Which rows carry the mark is withheld from this copy of the report; the key re-derives them."
 
 
 def limitations(
@@ -231,18 +295,18 @@ def limitations(
         "this examination.",
         "The key and the original were taken as presented. What dates the key’s commitment, and what a search could "
         "have done without such a date, is stated under “The key against a search”.",
-        "The keys paid for are those tried in this examination. Whoever examined the same suspect with other keys "
-        "before tried those too; the case file lists every examination that was filed.",
-        "Items are told apart by their weight files. Tokenizer and configuration are not hashed, and where they decide "
-        "what is read, what was read is stated.",
+        "The odds are corrected for the keys tried in this examination, and not for keys tried on the same suspect "
+        "before; the case file lists every examination that was filed.",
+        "Items are identified by the hashes of their weight files, and of the configuration and the tokenizer beside "
+        "them where there are any.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
         "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "
         "beside it; another family would give another number. What holds for any family is how seldom a large ratio "
         "comes up without the mark.",
-        "“Derived” says that the suspect and the original have a common origin. Likeness has no direction: the suspect "
-        "may descend from the original, both from a third model, or the original from the suspect. Dates tell these "
-        "apart, and are not examined here.",
+        "“Same origin” says that the suspect and the original have a common origin. Similarity has no direction: the "
+        "suspect may descend from the original, both from a third model, or the original from the suspect. Dates tell "
+        "these apart, and are not examined here.",
     ]
     if found is not None:
         said += tracing_words.LIMITATIONS
@@ -251,6 +315,8 @@ def limitations(
             "The suspect could not be put into the original’s coordinates. A mark that shows in it counts all the "
             "same; where none shows, a disguise that this version cannot undo and an unrelated model look alike here."
         )
+    if any(item.answers is not None for item in items):
+        said += [ANSWERS_LIMITS, ANSWERS_SOURCE]
     if finding.paper is None:
         said.append(
             "The published method’s own reading needs the suspect’s first attention layer, which could not be used; it "
@@ -269,7 +335,7 @@ def limitations(
             "of such files are not."
         )
     if not disclose_rows:
-        said.append("Which rows carry the mark is withheld from this copy of the report; the key re-derives them.")
+        said.append(ROWS_WITHHELD)
     return said
 
 
@@ -279,12 +345,16 @@ def reproduction(
     """Python lines that run the same detection, and what they must print."""
     ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
     reading = finding.reading
+    opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
+    if suspect.answers is not None:
+        file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))
+        opening = f"suspect = irwm.open_suspect({file}, model)   # to the recorded answers"
     lines = [
         "import irwm",
         "from irwm.report import from_json, reproduce",
         "",
         f"model = irwm.open_checkpoint({ours})   # the path to the original",
-        f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item",
+        opening,
         'key = irwm.Key.from_bytes(open("KEY FILE FROM THE VAULT", "rb").read())',
         "",
         *(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from irwm import Finding
 from irwm.errors import OutputExistsError
-from irwm.report.document import ReportError, finding_document, to_json
+from irwm.report.document import ReportError, finding_document, to_json, withheld
 from irwm.report.html import render_html
 from irwm.report.pdf import set_pages
 from irwm.report.signature_file import ENDING, Signer, announced, sign_report
+
+# Behind the name of a report: the archive of the one for outsiders, which does not say which rows carry the mark.
+WITHOUT_ROWS = "-without-rows"
+# ZIP can name no earlier moment; the same files always give the same archive.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_report(
@@ -49,15 +56,23 @@ def write_document(
     """
     _check_name(name)
     folder = Path(folder)
-    if signer is not None:
-        document = announced(document, signer)
-    files = report_files(document, name)
-    if signer is not None:
-        files[f"{name}{ENDING}"] = sign_report(
-            files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count
-        )
+    files = report_files(document, name) if signer is None else signed_files(document, signer, name)
     publish(folder, {folder / file: content for file, content in files.items()})
     return folder / f"{name}.html", folder / f"{name}.json"
+
+
+def signed_files(
+    document: Mapping[str, Any], signer: Signer, name: str = "report", *, without: Collection[str] = ()
+) -> dict[str, bytes]:
+    """The files of a signed report by name: as `report_files`, and the signature over them.
+
+    Args:
+        without: endings of files that are left out.
+    """
+    files = report_files(announced(document, signer), name)
+    files = {file: content for file, content in files.items() if not file.endswith(tuple(without))}
+    files[f"{name}{ENDING}"] = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+    return files
 
 
 def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str, bytes]:
@@ -68,6 +83,23 @@ def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str,
         f"{name}.html": html.encode("utf-8"),
         f"{name}.pdf": set_pages(document, html),
     }
+
+
+def for_outsiders(document: Mapping[str, Any], signer: Signer, name: str = "report") -> dict[str, bytes]:
+    """The report without the marked rows as one signed archive, by its name: JSON, PDF and signature."""
+    stem = f"{name}{WITHOUT_ROWS}"
+    return {f"{stem}.zip": archive(signed_files(withheld(document), signer, stem, without=(".html",)))}
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    """A report's files as one ZIP, which `irwm.report.received` takes as well as the files themselves."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, _ZIP_TIME)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+            made.writestr(entry, content, compresslevel=1)
+    return stream.getvalue()
 
 
 def publish(folder: Path, contents: Mapping[Path, bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from irwm.running.pair import Match, Pair, TokenMap, common_order, pair_of, stat
 from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, readings_of
 from irwm.running.text import exp_mean, token_list
 
+Told = Callable[[torch.Tensor], torch.Tensor]
 # Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
 BLOCK = 32
 _HEADLESS = "an encoder without an output head predicts nothing: its last hidden states were compared"
@@ -66,6 +68,7 @@ def compare(
     other_dir: str | Path,
     token_ids: TokenMap | None = None,
     progress: Progress | None = None,
+    told: Told | None = None,
 ) -> Utility:
     """Measure another model on the reference's text.
 
@@ -79,6 +82,7 @@ def compare(
         other_dir: a model folder or GGUF file that transformers opens, of the reference's kind.
         token_ids: new id of each old one, -1 where it is gone; needed where the tokenizer was not rewritten.
         progress: called with runs done, runs in all, and what is being done.
+        told: of a model that is served: what its server makes of logits (m, v) before anybody sees them.
 
     Raises:
         UnsupportedCheckpointError: transformers cannot run it, it is of another kind, or its tokens cannot be matched.
@@ -89,7 +93,8 @@ def compare(
     if reference.headless:
         return _encoder(pair, progress)
     after, kl, equal = [], [], []
-    for expected, outputs, reading in pair.run(progress):
+    for expected, logits, reading in pair.run(progress):
+        outputs = logits if told is None else told(logits)
         after.append(loss_of(outputs, reading.wanted))
         divergence, same = _distance(expected, outputs, pair.match)
         kl.append(divergence)

@@ -97,6 +97,12 @@ def embedding_rows(model: PreTrainedModel) -> int:
     return cast(torch.nn.Embedding, model.get_input_embeddings()).num_embeddings
 
 
+def has_tokenizer(folder: str | Path) -> bool:
+    """Whether a tokenizer's file is beside the weights; a GGUF file has its own."""
+    place, named = _place(folder)
+    return bool(named) or any((place / name).is_file() for name in _TOKENIZER_FILES)
+
+
 def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside the weights, or in the GGUF file.
 
@@ -105,14 +111,14 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    place, named = _place(folder)
-    if not named and not any((place / name).is_file() for name in _TOKENIZER_FILES):
+    if not has_tokenizer(folder):
         raise UnsupportedCheckpointError(
             "no tokenizer beside the weights",
             file=folder,
             expected="a tokenizer.json or the like",
             advice="Copy the original's tokenizer files into the folder",
         )
+    place, named = _place(folder)
     with typed(Path(folder), "transformers cannot open this model's tokenizer"), quiet():
         return AutoTokenizer.from_pretrained(place, **OURS, **named)
 

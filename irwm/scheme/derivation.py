@@ -77,8 +77,11 @@ class Derivation:
 
 
 @lru_cache(maxsize=16)  # the same for all recipients of a release
-def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str) -> bytes:
+def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str, embedding: str = "") -> bytes:
     """32 bytes that bind a derivation to everything in a key but its secret.
+
+    Args:
+        embedding: of the choices in an output head, the fingerprint of the embedding; "" for those in the embedding.
 
     Without it somebody could change the pool of usable rows, or layer 0's q and k, until every marked row happens to
     rank low. With it any change leads to new choices, so that a key can only be searched as a whole.
@@ -90,6 +93,8 @@ def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: 
         "hidden_size": hidden_size,
         "layer0_digest": layer0_digest,
     }
+    if embedding:
+        facts["head_beside_embedding"] = embedding
     return hashlib.sha256(b"irwm/v3/binding\0" + canonical(facts)).digest()
 
 

@@ -260,25 +260,29 @@ class _Inputs:
         self._model, self._device = model, device
         layout = model.layout
         self._scale = layout.embedding_scale
-        widening = layout.embedding_projection
+        widening, bias = layout.embedding_projection, layout.embedding_projection_bias
         self._widening = model.read(widening, device=device).double() if widening is not None else None
+        self._bias = model.read(bias, device=device).double() if bias is not None else None
         tables = (layout.token_type, layout.position)
         self._tables = [_first_row(model, table, device) for table in tables if table is not None]
-        norms = (layout.embedding_norm, layout.input_norm)
-        self._norms = [_NormFunction(model, norm, device) for norm in norms if norm is not None]
+        first, last = layout.embedding_norm, layout.input_norm
+        self._embedding_norm = _NormFunction(model, first, device) if first is not None else None
+        self._input_norm = _NormFunction(model, last, device) if last is not None else None
 
     def __call__(self, tokens: torch.Tensor, added: Added | None) -> torch.Tensor:
         """(n,) token ids to (n, width)."""
         x = _embedded(self._model, tokens, self._device, added)
         if self._scale != 1:
             x = x * self._scale
-        if self._widening is not None:
+        if self._widening is not None and self._bias is None:
             x = torch.nn.functional.linear(x, self._widening)
         for table in self._tables:
             x = x + table
-        for norm in self._norms:
-            x = norm(x)
-        return x
+        if self._embedding_norm is not None:
+            x = self._embedding_norm(x)
+        if self._widening is not None and self._bias is not None:
+            x = torch.nn.functional.linear(x, self._widening, self._bias)
+        return x if self._input_norm is None else self._input_norm(x)
 
 
 class _Projection:

@@ -88,8 +88,9 @@ class Noise:
         return deviations * sizes_of(self.stream_key, tokens)
 
     def added(self, model: Checkpoint) -> Added | None:
-        """What the noise adds to the rows of `model`, as the invariant takes it; None without noise."""
-        if not self.coordinates:
+        """What the noise adds to the rows that A is computed from, as the invariant takes it; None without noise, and
+        for noise in an output head, which A does not read."""
+        if not self.coordinates or model.whole is not None:
             return None
 
         def difference(tokens: torch.Tensor) -> torch.Tensor:

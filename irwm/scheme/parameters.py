@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from irwm.errors import ParameterError
+from irwm.errors import ParameterError, printable
 
 AUTO_SCALE = "auto"
 NOISE_LEVELS = ("row", "global")
+# Where in a model a release is marked: in the rows of its embedding and, where the output head is a matrix of its own,
+# in that one's rows too.
+EMBEDDING, HEAD = "embedding", "head"
+PLACES = (EMBEDDING, HEAD)
 # The smallest number of permutations N whose smallest rank, 1 / (N + 1), is above none of the thresholds that the paper
 # uses (beta >= 0.01).
 FEWEST_PERMUTATIONS = 99
@@ -26,6 +30,9 @@ DEFAULT_CONDITION_LIMIT = 30.0
 FINGERPRINT_NOISE, FINGERPRINT_SPACING = 8, 16
 ONE_OWNER_SPREAD, MANY_SPREAD = 0.1, 0.25
 FULL_WIDTH = 256
+# A row of the output head is read for every word that is predicted, and one of the embedding only where its token
+# stands: the same fingerprint costs several times as much there (docs/collusion.md), and half of it a quarter of that.
+HEAD_SHARE = 0.5
 # Constraints likewise: the paper's 10, or fewer where a row has fewer coordinates to spare.
 PRESET_CONSTRAINTS, CONSTRAINTS_SPACING, FEWEST_CONSTRAINTS = 10, 25, 4
 # Noise written over, which hides marked rows: at most one coordinate in 32, which costs the demo model about 1 % of
@@ -69,6 +76,9 @@ class Parameters:
             size in units of the row's own deviation. 0 writes the noise over the row's numbers, as the paper does.
         noise_level: how large noise is that is written over a row's numbers, "row": each row's own deviation (less
             costly where lengths differ), or "global": the paper's sigma_E for all, with which spread is 0.
+        places: which matrices carry mark and noise, ("embedding",) or ("embedding", "head"). A model whose output head
+            is its embedding, or has another shape, is marked in its embedding alone, and so is every model where the
+            mark is not hidden or noise is written over numbers.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -85,6 +95,7 @@ class Parameters:
     noise_coordinates: int = 0
     noise_level: str = NOISE_LEVELS[0]
     spread: float = MANY_SPREAD
+    places: tuple[str, ...] = PLACES
 
     def __post_init__(self) -> None:
         for name in ("positions", "constraints", "permutations", "noise_coordinates"):
@@ -94,6 +105,7 @@ class Parameters:
             raise ParameterError(
                 "unknown noise level", expected=" or ".join(NOISE_LEVELS), found=repr(self.noise_level)
             )
+        object.__setattr__(self, "places", _places(self.places))
         if not isinstance(self.hidden, bool) or (self.noise_coordinates and not self.hidden):
             raise ParameterError(
                 "noise needs the secret bases",
@@ -110,11 +122,29 @@ class Parameters:
             object.__setattr__(self, "noise_level", NOISE_LEVELS[0])
         if not self.noise_coordinates or self.noise_level != NOISE_LEVELS[0]:
             object.__setattr__(self, "spread", 0.0)
+        # A mark in the open is the paper's, which stands in the embedding. So does noise that is written over numbers:
+        # in the head it would cost a model several times what it costs there.
+        if not self.hidden or (self.noise_coordinates and not self.spread):
+            object.__setattr__(self, "places", (EMBEDDING,))
+
+    @property
+    def in_head(self) -> Parameters:
+        """The same for the mark in the output head, whose fingerprint is `HEAD_SHARE` as large."""
+        return replace(self, spread=self.spread * HEAD_SHARE)
 
     @classmethod
     def paper(cls, **changes: Any) -> Parameters:
-        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise."""
+        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise, in the embedding
+        alone."""
         return cls(**{"scale": 1000.0, "hidden": False, **changes})
+
+    def require_ranges(self) -> None:
+        """Check every range once more, where a key is made or used: Python lets anybody write into a frozen object.
+
+        Raises:
+            ParameterError: a value is outside its range.
+        """
+        replace(self)
 
     @property
     def noise_size(self) -> float | str:
@@ -131,7 +161,7 @@ class Parameters:
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain JSON values, without what says nothing: the size of noise where there is none, the
         level of noise that is added."""
-        values = asdict(self)
+        values = asdict(self) | {"places": list(self.places)}
         if not self.noise_coordinates:
             del values["spread"]
         if not self.noise_coordinates or self.spread:
@@ -189,6 +219,15 @@ def chance_of_counting(params: Parameters) -> float:
     while (below + 1) / steps < params.rank_threshold:
         below += 1
     return below / steps
+
+
+def _places(given: object) -> tuple[str, ...]:
+    """Places as a tuple, whether they come from Python or from JSON."""
+    if isinstance(given, (list, tuple)) and tuple(given) in ((EMBEDDING,), PLACES):
+        return tuple(given)
+    raise ParameterError(
+        "unknown places", expected="embedding, or embedding and head", found=printable(repr(given), 60)
+    )
 
 
 def require_whole(name: str, value: object, low: float, high: float) -> None:

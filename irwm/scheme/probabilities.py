@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from irwm.errors import ParameterError
 
 LN10 = math.log(10.0)
+# What is summed term by term takes memory for each: a report that claims more trials than this is not worked out.
+MOST_TRIALS = 1_000_000
 
 
 def _logsumexp(values: NDArray[np.float64]) -> float:
@@ -38,10 +40,11 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
     """ln P(X >= least) for X ~ Binomial(trials, p); finite far below the range of doubles.
 
     Raises:
-        ParameterError: p is not a probability, or trials is negative.
+        ParameterError: p is not a probability, or trials is negative or more than `MOST_TRIALS`.
     """
-    if not 0.0 <= p <= 1.0 or trials < 0:
-        raise ParameterError("not a binomial law", expected="0 <= p <= 1, trials >= 0", found=f"p={p}, n={trials}")
+    if not 0.0 <= p <= 1.0:
+        raise ParameterError("not a binomial law", expected="0 <= p <= 1", found=f"p={p}")
+    check_trials(trials)
     if least <= 0:
         return 0.0
     if least > trials or p == 0.0:
@@ -53,6 +56,12 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
         rest = min(1.0, math.exp(_logsumexp(_binomial_log_mass(head, trials, p))))
         return math.log1p(-rest) if rest < 1.0 else -math.inf
     return float(min(total, 0.0))
+
+
+def check_trials(trials: int) -> None:
+    """Refuses a number of trials that nothing can be summed over: ParameterError."""
+    if not 0 <= trials <= MOST_TRIALS:
+        raise ParameterError("not a number of trials", expected=f"0 to {MOST_TRIALS}", found=str(trials)[:40])
 
 
 def _binomial_log_mass(k: np.ndarray, n: int, p: float) -> np.ndarray:
@@ -140,6 +149,7 @@ def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
 
 def fisher_floor_log10(positions: int, permutations: int) -> float:
     """The smallest log10 p that `positions` ranks of `permutations` permutations can combine to."""
+    check_trials(positions)
     return fisher_log10(np.full(positions, 1.0 / (1 + permutations)))
 
 

@@ -72,6 +72,8 @@ class RowPool:
 def row_pool(model: Checkpoint) -> RowPool:
     """The pool of `model`, from its tokenizer's special ids and one streamed pass over its embedding.
 
+    An output head's pool leaves out what the embedding's does too: both give rows to A.
+
     Raises:
         CorruptCheckpointError: the embedding holds NaN or Inf, or rows of an absurd length; the first are listed.
     """
@@ -86,10 +88,11 @@ def row_pool(model: Checkpoint) -> RowPool:
         norms[start:stop] = _norms(rows).numpy()
         numbers = rows.view(torch.int32).numpy().astype(np.int64)
         digests[start:stop] = np.einsum("ij,j->i", numbers, factors)
+    what = "the embedding" if model.whole is None else "the output head"
     broken = np.flatnonzero(~np.isfinite(norms))
     if broken.size:
         raise CorruptCheckpointError(
-            "the embedding holds numbers that are not finite",
+            f"{what} holds numbers that are not finite",
             file=model.path,
             tensor=model.layout.embedding.name,
             expected="finite numbers",
@@ -100,7 +103,7 @@ def row_pool(model: Checkpoint) -> RowPool:
     absurd = np.flatnonzero(norms > ABSURD_LENGTH * median) if median > 0 else broken
     if absurd.size:
         raise CorruptCheckpointError(
-            "the embedding holds rows that no training makes",
+            f"{what} holds rows that no training makes",
             file=model.path,
             tensor=model.layout.embedding.name,
             expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median one",
@@ -111,6 +114,10 @@ def row_pool(model: Checkpoint) -> RowPool:
     _, inverse, copies = np.unique(digests, return_inverse=True, return_counts=True)
     keep &= copies[inverse] == 1
     keep[[i for i in special_token_ids(model) if 0 <= i < size]] = False
+    if model.whole is not None:
+        beside = np.zeros(size, dtype=bool)
+        beside[row_pool(model.whole).usable()] = True
+        keep &= beside
     return RowPool(size, ranges(np.flatnonzero(~keep)))
 
 

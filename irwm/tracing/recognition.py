@@ -37,6 +37,9 @@ FINALISTS = 1000
 # Recipients in one task: long enough to outweigh sending it, short enough to show progress.
 _RECIPIENTS_PER_TASK = 5000
 _ROWS_PER_TASK = 8192
+NOBODY = "Nobody is recognised: the suspect"
+_NO_EMBEDDING = "Nobody can be traced: the suspect is an adapter without an embedding of its own."
+_NO_NOISE = "These keys carry no noise, so nobody can be traced by it; their marks can still be looked for."
 
 
 def trace(
@@ -70,6 +73,7 @@ def trace_each(
         decoys: how many recipients who never got a copy are scored as well.
         progress: called with tasks done, tasks in all and what is being done.
         maps: under which the rows are read, one after the other until somebody is named; all of `MAPS` are paid for.
+            Of a suspect that is known by its answers the map by least squares comes first.
 
     Raises:
         ParameterError: a risk outside (0, 1), or no key.
@@ -84,13 +88,31 @@ def trace_each(
         check_geometry(key, examination.original)
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, examination.original)
-    readings = [each.borne_out for each in examination.aligned]
+    places = [place for place in examination.places if any(key.at(place) is not None for key in keys)]
+    if examination.suspect.head_alone:
+        # Rows from answers are stretched as well as turned, which only the second map undoes: under the first the
+        # noise is found, but its share is wrong.
+        maps = [by for by in reversed(MAPS) if by in maps]
     found: list[Tracing] = []
-    for by in maps:
-        found += [_traced(each, by, keys, risk, executor, decoys, progress, len(readings)) for each in readings]
-        if any(tracing.named or tracing.nothing_differs for tracing in found):
+    for place in places:
+        readings = [each.borne_out for each in examination.at(place).aligned]
+        looked = _Looked(place, len(places), len(readings))
+        for by in maps:
+            found += [_traced(each, by, keys, risk, executor, decoys, progress, looked) for each in readings]
+            if any(tracing.named or tracing.nothing_differs for tracing in found):
+                break
+        if any(tracing.named for tracing in found):
             break
     return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """Where is looked, of how many places, and at how many of the suspect's tensors there."""
+
+    place: str
+    places: int
+    tensors: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,18 +132,19 @@ class _Group:
     parameters: Parameters
 
     @classmethod
-    def all_of(cls, keys: Sequence[Key]) -> list[_Group]:
-        members: dict[bytes, list[tuple[int, Derivation]]] = {}
+    def all_of(cls, keys: Sequence[Key], place: str) -> list[_Group]:
+        members: dict[bytes, list[tuple[int, Derivation, Parameters]]] = {}
         for number, key in enumerate(keys):
-            if key.parameters.noise_coordinates:
-                derivation = key.derivation
-                members.setdefault(derivation.basis_key(), []).append((number, derivation))
+            part = key.at(place)
+            if part is not None and part.parameters.noise_coordinates:
+                derivation = part.derivation
+                members.setdefault(derivation.basis_key(), []).append((number, derivation, part.parameters))
         return [
             cls(
-                numbers=np.array([number for number, _ in group]),
-                stream_keys=tuple(derivation.noise_key() for _, derivation in group),
+                numbers=np.array([number for number, _, _ in group]),
+                stream_keys=tuple(derivation.noise_key() for _, derivation, _ in group),
                 derivation=group[0][1],
-                parameters=keys[group[0][0]].parameters,
+                parameters=group[0][2],
             )
             for group in members.values()
         ]
@@ -135,14 +158,14 @@ def _traced(
     executor: Executor | None,
     decoys: int,
     progress: Progress | None,
-    tensors: int,
+    looked: _Looked,
 ) -> Tracing:
     z, share = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
     rows = np.zeros(len(keys), dtype=np.int64)
     decoy_z: list[NDArray[np.float64]] = []
     first_rows, looks = 0, 1
     alignment = suspect.alignment
-    groups = _Group.all_of(keys) if suspect.holds_embedding else []
+    groups = _Group.all_of(keys, looked.place) if suspect.holds_embedding else []
     for index, group in enumerate(groups):
         if not suspect.readable(by, group.derivation.sample_key()):
             continue
@@ -157,7 +180,8 @@ def _traced(
         first_rows = max(first_rows, scored.first_rows)
         looks = max(looks, scored.looks)
     log10_p = rademacher_tail_log10(z)
-    log10_risk = np.minimum(0.0, log10_p + math.log10(len(keys) * tensors * len(MAPS) * looks))
+    paid = len(keys) * looked.tensors * len(MAPS) * looked.places * looks
+    log10_risk = np.minimum(0.0, log10_p + math.log10(paid))
     traces = tuple(
         Trace(
             recipient=key.recipient,
@@ -176,8 +200,10 @@ def _traced(
         decoys=np.concatenate(decoy_z) if decoy_z else np.empty(0),
         risk=risk,
         alignment=alignment,
-        tensors_read=tensors,
+        tensors_read=looked.tensors,
         maps=len(MAPS),
+        places=looked.places,
+        place=looked.place,
         by=by,
         looks=looks,
         rows=int(rows.max(initial=0)),
@@ -263,15 +289,29 @@ def _results(tasks: Sequence[Task], executor: Executor | None, progress: Progres
 
 def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: bool) -> str:
     if not own:
-        return "Nobody can be traced: the suspect is an adapter without an embedding of its own."
-    count = sum(trace.named for trace in traces)
-    if count:
-        who = "one recipient's copy" if count == 1 else f"the copies of {count} recipients"
-        return f"The suspect was made from {who}, at least."
-    if not alignment.aligned:
-        return f"Nobody is recognised: the suspect {alignment.reason}."
-    if not noisy:
-        return "These keys carry no noise, so nobody can be traced by it; their marks can still be looked for."
-    if all(math.isnan(trace.z) for trace in traces):
-        return "The suspect's embedding equals the original's: it is nobody's copy."
-    return "No recipient's copy is recognised in the suspect."
+        return _NO_EMBEDDING
+    if not noisy and not any(trace.named for trace in traces) and alignment.aligned:
+        return _NO_NOISE
+    nothing = all(math.isnan(trace.z) for trace in traces)
+    named = sum(trace.named for trace in traces)
+    return recognised(named, aligned=alignment.aligned, why=alignment.reason, nothing=nothing)[0]
+
+
+def recognised(named: int, *, aligned: bool, why: str, nothing: bool) -> tuple[str, ...]:
+    """The sentences that can stand for an outcome, the usual one first.
+
+    Args:
+        named: how many recipients are named.
+        aligned, why: of the alignment.
+        nothing: nobody has a z.
+    """
+    if named:
+        who = "one recipient's copy" if named == 1 else f"the copies of {named} recipients"
+        return (f"The suspect was made from {who}, at least.",)
+    # Of keys without noise, and of an adapter without an embedding, nothing can be compared either.
+    others = (_NO_NOISE, _NO_EMBEDDING) if nothing else ()
+    if not aligned:
+        return (f"{NOBODY} {why}.", *others)
+    if nothing:
+        return ("The suspect's embedding equals the original's: it is nobody's copy.", *others)
+    return ("No recipient's copy is recognised in the suspect.",)

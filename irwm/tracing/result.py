@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
+from irwm.scheme.parameters import EMBEDDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Tracing:
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
         maps: under how many maps the suspect's rows are read, needed or not; part of the correction.
         by: the map that these z were read under, one of `irwm.evidence.examination.MAPS`.
+        places: in how many places noise is looked for, needed or not; part of the correction.
+        place: where these z were read, "embedding" or "head".
         looks: 2 if a first pass came before the comparison of all rows, else 1; part of the correction.
         rows: embedding rows compared for the likeliest recipients.
         first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
@@ -65,11 +68,13 @@ class Tracing:
     rows: int
     first_pass_rows: int
     reason: str
+    places: int = 1
+    place: str = EMBEDDING
 
     @property
     def comparisons(self) -> int:
         """How many comparisons were made; every p is multiplied by it."""
-        return len(self.traces) * self.tensors_read * self.maps * self.looks
+        return len(self.traces) * self.tensors_read * self.maps * self.looks * self.places
 
     @property
     def nothing_differs(self) -> bool:

@@ -34,6 +34,7 @@ TINY = {
     "gemma": {"head_dim": 16, "rms_norm_eps": 1e-3},
     "gemma2": {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-3},
     "bert": {"layer_norm_eps": 1e-12},
+    "gpt2": {"n_inner": 72, "layer_norm_epsilon": 1e-3},
 }
 
 
@@ -48,7 +49,8 @@ def write_tiny(folder: Path, name: str) -> Path:
         with torch.no_grad():
             for parameter, value in model.named_parameters():
                 if value.ndim == 1:
-                    centre = 1.0 if "norm" in parameter.lower() and "gemma" not in family else 0.0
+                    normed = "norm" in parameter.lower() or ".ln_" in parameter
+                    centre = 1.0 if normed and "gemma" not in family else 0.0
                     value.copy_((0.0 if parameter.endswith("bias") else centre) + 0.3 * torch.randn(value.shape))
                 else:
                     # Scores of order one: with the usual 0.02 attention is flat, and a broken one would not show.

@@ -1,4 +1,4 @@
-"""What somebody does who has read the manual: each attack does what it says, to the embedding alone."""
+"""What somebody does who has read the manual: each attack does what it says, to embedding and output head alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, COMPOSITIONS, GROUPS, composed
 from irwm.errors import OutputExistsError, ParameterError
 
-EMBEDDING = "model.embed_tokens.weight"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 CHANGES = {
     "drop_components": lambda folder, out: adaptive.drop_components(folder, out, 0.5),
     "redraw_small": lambda folder, out: adaptive.redraw_small(folder, out, 0.2),
@@ -25,13 +25,13 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("attack", CHANGES)
-def test_nothing_but_the_embedding_changes_and_a_second_run_is_refused(
+def test_nothing_but_embedding_and_head_change_and_a_second_run_is_refused(
     tiny_path: Path, tmp_path: Path, attack: str
 ) -> None:
     CHANGES[attack](tiny_path, tmp_path / "out")
     before, after = (load_file(folder / "model.safetensors") for folder in (tiny_path, tmp_path / "out"))
-    assert [name for name in before if not torch.equal(before[name], after[name])] == [EMBEDDING]
-    assert torch.isfinite(after[EMBEDDING]).all()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == [HEAD, EMBEDDING]
+    assert all(torch.isfinite(after[name]).all() for name in (HEAD, EMBEDDING))
     with pytest.raises(OutputExistsError):
         CHANGES[attack](tiny_path, tmp_path / "out")
 

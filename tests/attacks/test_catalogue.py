@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 import irwm
+from irwm.attacks import prune, prune_neurons
 from irwm.attacks.attack import RELEASE, Setup
 from irwm.attacks.catalogue import ATTACKS, GROUPS, TRAINING
 from irwm.attacks.quantisers import to_gguf
 from irwm.attacks.trial import try_attack
+from irwm.errors import NotApplicableError, ParameterError
 from irwm.running import open_model
 from tools.small_models import write_llama
 
@@ -151,6 +154,43 @@ def test_obstacles_are_plain_sentences(demo_setup: Setup, minilm_path: Path, tmp
     told = str(ATTACKS["autoround"].obstacle(replace(demo_setup, release=minilm_path)))
     assert told.endswith(".") or told.endswith(").")
     assert ("not installed" in told) == (importlib.util.find_spec("auto_round") is None)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3])
+def test_pruned_neurons_are_the_share_asked_for_and_whole(setup: Setup, tmp_path: Path, ratio: float) -> None:
+    """In every layer the same unit is gone from gate, up and down; attention and embedding are left alone."""
+    out = prune_neurons(setup.release, tmp_path / "out", ratio)
+    before, after = (
+        {n: t for file in model.shards for n, t in load_file(file).items()}
+        for model in (irwm.open_checkpoint(setup.release), irwm.open_checkpoint(out))
+    )
+    gone, units = 0, 0
+    for name in (name for name in after if name.endswith("down_proj.weight")):
+        dead = (after[name] == 0).all(dim=0)
+        for other in ("gate_proj", "up_proj"):
+            assert torch.equal((after[name.replace("down_proj", other)] == 0).all(dim=1), dead)
+        assert torch.equal(after[name][:, ~dead], before[name][:, ~dead])
+        gone, units = gone + int(dead.sum()), units + dead.numel()
+    assert gone == int(ratio * units)
+    for name in (name for name in after if "mlp" not in name):
+        assert torch.equal(after[name], before[name]), name
+    assert irwm.detect(irwm.open_checkpoint(out), irwm.open_checkpoint(setup.original), setup.key).verdict == "found"
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.0, float("nan")])
+@pytest.mark.parametrize("pruned", [prune, prune_neurons])
+def test_a_ratio_out_of_range_prunes_nothing(setup: Setup, tmp_path: Path, pruned: Callable, ratio: float) -> None:
+    with pytest.raises(ParameterError, match="pruning ratio"):
+        pruned(setup.release, tmp_path / "out", ratio)
+    assert not (tmp_path / "out").exists()
+
+
+def test_neurons_of_a_family_that_is_not_known_are_not_pruned(setup: Setup, tmp_path: Path) -> None:
+    model = shutil.copytree(setup.release, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "nobody-knows"}))
+    with pytest.raises(NotApplicableError, match="anatomy"):
+        prune_neurons(model, tmp_path / "out", 0.1)
 
 
 def test_every_tool_has_strengths_with_labels() -> None:

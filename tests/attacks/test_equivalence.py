@@ -19,17 +19,18 @@ NOISE = 1e-5
 # What cannot be run in transformers, or is no change of the function that logits show: tested by itself.
 ELSEWHERE = {"rename_tensors", "cast"}
 RUNNABLE = sorted(set(TRANSFORMS) - ELSEWHERE)
-NOT_BERT = {"rotate", "fold_gains", "regain", "as_llama"}
-BERT_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
+LAYER_NORM_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
 REFUSED = {
-    "llama": {"as_llama"},
-    "mistral": set(),
-    "qwen2": set(),
-    "qwen3": {"map_qk", "as_llama"},
-    "phi3": set(),
-    "phi3-partial": {"as_llama"},
-    "gemma": set(),
-    "gemma2": {"rotate", "as_llama"},
+    "llama": {"as_llama", *LAYER_NORM_ONLY},
+    "mistral": LAYER_NORM_ONLY,
+    "qwen2": LAYER_NORM_ONLY,
+    "qwen3": {"map_qk", "as_llama", *LAYER_NORM_ONLY},
+    "phi3": LAYER_NORM_ONLY,
+    "phi3-partial": {"as_llama", *LAYER_NORM_ONLY},
+    "gemma": LAYER_NORM_ONLY,
+    "gemma2": {"rotate", "as_llama", *LAYER_NORM_ONLY},
+    "bert": {"rotate", "fold_gains", "regain", "as_llama"},
+    "gpt2": {"as_llama"},
 }
 
 
@@ -50,8 +51,7 @@ def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
     tiny_models: dict[str, Path], tmp_path: Path, name: str, transform: str
 ) -> None:
     state = read_state(tiny_models[name])
-    refused = NOT_BERT if name == "bert" else REFUSED[name] | BERT_ONLY
-    if transform in refused:
+    if transform in REFUSED[name]:
         with pytest.raises(NotApplicableError, match=f"{transform} does not apply"):
             apply(state, [transform])
         return
@@ -66,7 +66,7 @@ def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
 def test_the_trained_llama_keeps_its_logits(demo_path: Path, tmp_path: Path, transform: str) -> None:
     state = read_state(demo_path)
     if TRANSFORMS[transform].obstacle(state) is not None:
-        assert transform in BERT_ONLY | {"as_llama"}
+        assert transform in LAYER_NORM_ONLY | {"as_llama"}
         return
     disguised = apply(state, [transform], seed=2)
     out = write_state(disguised, tmp_path / "out", dtype="float32")
@@ -135,6 +135,24 @@ def test_signs_of_single_coordinates_break_a_layer_norm_model(tiny_models: dict[
     assert error(tiny_models["bert"], write_state(draft.done(), tmp_path / "out")) > 0.03
 
 
+def test_a_rotation_that_moves_the_direction_of_all_ones_breaks_a_layer_norm_model(
+    tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    folded = fold_gains(read_state(tiny_models["gpt2"]))
+    wrong = turned(folded, orthogonal(structure_of(folded).hidden_size, generator(0)))
+    assert error(tiny_models["gpt2"], write_state(wrong, tmp_path / "out")) > 0.03
+
+
+def test_a_bias_behind_a_gain_of_zero_is_not_folded(tiny_models: dict[str, Path]) -> None:
+    state = read_state(tiny_models["gpt2"])
+    draft = Draft(state)
+    gain = structure_of(state).norms[-1].gain
+    draft.change([gain], lambda g: g.index_fill(0, torch.tensor([3]), 0.0))
+    with pytest.raises(NotApplicableError, match="a gain of zero") as caught:
+        fold_gains(draft.done())
+    assert gain in str(caught.value)
+
+
 def test_a_rotated_llama_is_still_a_plain_llama(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     state = read_state(tiny_models["llama"])
     rotated = apply(state, ["rotate"])
@@ -142,7 +160,7 @@ def test_a_rotated_llama_is_still_a_plain_llama(tiny_models: dict[str, Path], tm
     assert rotated.tensors.keys() == state.tensors.keys()
 
 
-@pytest.mark.parametrize("name", ["gemma", "qwen2", "phi3-partial"])
+@pytest.mark.parametrize("name", ["gemma", "qwen2", "phi3-partial", "gpt2"])
 def test_a_tied_head_is_written_when_the_last_gain_moves_into_it(tiny_models: dict[str, Path], name: str) -> None:
     state = read_state(tiny_models[name])
     assert "lm_head.weight" not in state.tensors

@@ -79,8 +79,9 @@ def test_numbers_too_large_for_the_format_are_refused_by_name(tiny_models: dict[
 @pytest.mark.parametrize(
     ("name", "transform", "reason"),
     [
-        ("bert", "rotate", "LayerNorms subtract the mean"),
+        ("bert", "rotate", "norms stand on the residual stream itself"),
         ("bert", "as_llama", "LayerNorms subtract the mean"),
+        ("gpt2", "as_llama", "LayerNorms subtract the mean"),
         ("gemma2", "rotate", "norms with gains stand between"),
         ("qwen3", "map_qk", "normalised per head"),
         ("qwen3", "as_llama", "normalised per head"),

@@ -27,7 +27,7 @@ def test_what_is_left_loads_and_is_the_model_without_those_layers(
     whole = AutoModel.from_pretrained(tiny_models[name], **without).eval()
     out = drop_layers(tiny_models[name], tmp_path / "out", [0])
     smaller = AutoModel.from_pretrained(out, **without).eval()
-    layers = whole.encoder.layer if name == "bert" else whole.layers
+    layers = whole.encoder.layer if name == "bert" else whole.h if name == "gpt2" else whole.layers
     del layers[0]
     whole.config.num_hidden_layers = smaller.config.num_hidden_layers
     assert smaller.config.num_hidden_layers == 1

@@ -39,8 +39,9 @@ def test_a_weak_attack_leaves_mark_name_and_model(setup: Setup, measured: Refere
     assert trial.finding.verdict == "found"
     assert trial.findings["sum", "suspect"].reading.statistic == "sum"
     assert trial.traced is not None
-    assert trial.traced[1]
-    assert trial.traced[0] > 10
+    (trace,) = trial.traced.traces
+    assert trace.named
+    assert trace.z > 10
     assert trial.utility is not None
     assert abs(trial.utility.change) < 0.25
     assert trial.proof is None
@@ -97,7 +98,7 @@ def test_stop_goes_through_and_takes_the_scratch_away(setup: Setup) -> None:
 def test_what_was_read_of_the_mark_stands_where_the_model_cannot_be_measured(
     setup: Setup, measured: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_arguments: object) -> None:
+    def refuses(*_arguments: object, **_more: object) -> None:
         raise ParameterError("a token has no row")
 
     monkeypatch.setattr("irwm.attacks.trial.compare", refuses)

@@ -16,6 +16,7 @@ from irwm.attacks.rewrite import rewrite
 from tools.officer import (
     choose_original,
     fill_path,
+    first_step,
     investigate,
     open_tab,
     place,
@@ -66,12 +67,13 @@ def test_a_path_that_is_not_a_model_is_said(running_app: RunningApp, page: Page,
         expected = "File"
     elif make == "outside":
         path = Path("/etc/passwd")
-        expected = "not among the folders"
+        expected = "not in one of the folders"
     page.reload()
-    open_tab(page, "protect")
+    first_step(page)
     fill_path(page, "original", path)
     notice = page.locator("#page-protect .notice-fault, #picker-original .notice-fault").first
     expect(notice).to_contain_text(expected, ignore_case=True)
+    expect(page.locator("#picker-original .note .icon")).to_have_count(0)  # no tick on what is broken
     expect(page.locator("#to-names")).to_be_disabled()
 
 
@@ -83,7 +85,9 @@ def test_a_release_folder_that_exists_is_refused_and_untouched(
     set_up_release(page, model, release.parent, release.name, "Example Labs", "")
     expect(page.locator("#preflight .notice-fault")).to_contain_text("exists already")
     page.click("#start-protect")
-    expect(page.locator(".toast-wrap")).to_contain_text("exists already")
+    page.wait_for_timeout(1000)  # long enough to begin, or to say it a second time
+    expect(page.locator("#preflight .notice-fault")).to_contain_text("exists already")
+    expect(page.locator("#page-protect .notice-fault:visible, .toast-body")).to_have_count(1)
     assert contents(running_app.root) == before
 
 
@@ -108,11 +112,13 @@ def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path
 
 def test_an_owner_is_asked_for(model: Path, page: Page) -> None:
     page.reload()
-    open_tab(page, "protect")
+    first_step(page)
     choose_original(page, model)
     page.click("#to-names")
+    type_into(page, "owner", "")  # a reload gives it back
     page.click("#to-setting")
-    expect(page.locator(".toast-wrap")).to_contain_text("owner is missing")
+    expect(page.locator("#owner-notice .notice-fault")).to_contain_text("owner is missing")
+    expect(page.locator("#page-protect .notice-fault:visible, .toast-body")).to_have_count(1)
     expect(page.locator("#owner")).to_be_visible()
 
 
@@ -162,7 +168,7 @@ def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
     expect(page.locator("#verdict .verdict-word")).to_have_text("Found")
-    assert list(running_app.home.glob("received/*/model.safetensors"))
+    assert list(running_app.home.glob("received/*/*/model.safetensors"))
 
 
 @pytest.mark.fault(44)
@@ -187,15 +193,18 @@ def test_stop_leaves_nothing(minilm_path: Path, running_app: RunningApp, page: P
 
 
 def test_a_wrong_passphrase_is_refused_and_the_right_one_still_works(page: Page) -> None:
+    def enter(passphrase: str) -> None:
+        type_into(page, "passphrase", passphrase)
+        with page.expect_request(lambda request: passphrase in (request.post_data or "")):
+            page.click("#unlock-vault")
+
     page.click("#lock")
     for _ in range(2):
-        type_into(page, "passphrase", "not the passphrase at all")
-        page.click("#unlock-vault")
+        enter("not the passphrase at all")
         expect(page.locator("#passphrase input, #passphrase textarea").first).to_have_value("")
         expect(page.locator(".notice-fault")).to_contain_text("does not open the vault")
         expect(page.locator("#pages")).to_be_hidden()
-    type_into(page, "passphrase", PASSPHRASE)
-    page.click("#unlock-vault")
+    enter(PASSPHRASE)
     expect(page.locator("#pages")).to_be_visible()
 
 

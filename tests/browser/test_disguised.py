@@ -11,9 +11,11 @@ from playwright.sync_api import Page, expect
 
 from irwm.attacks.equivalence import disguise
 from irwm.report.numbers import sure
+from storage.vault import Vault
+from tests.jobs.recipients import jobs_of
 from tools.copies import DISGUISES
 from tools.officer import download, investigate, place, protect
-from tools.running_app import RunningApp
+from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,7 +55,7 @@ def test_every_step_is_listed_with_its_confidence(document: dict[str, Any], page
 
 def test_lineage_is_a_finding_of_its_own(document: dict[str, Any], page: Page) -> None:
     lineage = page.locator("#recognition .lineage")
-    expect(lineage.locator(".lineage-word")).to_have_text("Derived")
+    expect(lineage.locator(".lineage-word")).to_have_text("Same origin")
     expect(lineage).to_contain_text(f"{document['lineage']['attention']:.3f} in layer 0")
 
 
@@ -75,8 +77,11 @@ def test_a_reload_shows_the_same_again(document: dict[str, Any], page: Page) -> 
 
 
 def test_a_report_of_another_version_is_offered_and_said(document, page: Page, running_app: RunningApp) -> None:
-    (recorded,) = running_app.home.rglob("report.json")
-    recorded.write_text(json.dumps(document | {"schema": {"name": "irwm-report", "version": 1}}))
+    (recorded,) = running_app.home.rglob("report.json.sealed")
+    vault = Vault.open(running_app.home)
+    vault.unlock(PASSPHRASE)
+    older = json.dumps(document | {"schema": {"name": "irwm-report", "version": 1}}).encode()
+    jobs_of(vault).files(recorded.parent.name).write("report.json", older)
     page.reload()
     page.click("#page-investigate-button")
     expect(page.locator("#verdict")).to_contain_text("The report has another schema")

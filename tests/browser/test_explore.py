@@ -58,18 +58,21 @@ def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Pag
     expect(field(explore, "rho")).to_have_value("35")
     expect(title(explore, "odds")).to_contain_text("0.99929")
     put(explore, "success", "much")
-    expect(explore.locator("#explore-said .notice-fault")).to_contain_text("Success is out of range")
+    expect(explore.locator("#explore-answer .notice-fault")).to_contain_text("Success wanted is out of range")
+    expect(explore.locator("#explore-room .plotly")).to_have_count(0)
+    expect(explore.locator("#explore-odds .plotly")).to_be_visible()  # which does not rest on it
     put(explore, "success", "0.999")
-    expect(explore.locator("#explore-said .notice-fault")).to_have_count(0)
+    expect(explore.locator("#explore-answer .notice-fault")).to_have_count(0)
+    expect(explore.locator("#explore-odds .plotly")).to_be_visible()
 
 
 def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
     fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
     expect(explore.locator("#explore-model-note")).to_contain_text("Drawn for own: 4 096 rows of 256")
     put(explore, "num-noise", "10")
-    expect(explore.locator("#explore-said .notice-fault")).to_contain_text("Noise needs the secret bases")
+    expect(explore.locator("#explore-model-note .notice-fault")).to_contain_text("Noise needs the secret bases")
     explore.check("#explore-hidden input")
-    expect(explore.locator("#explore-said .notice-fault")).to_have_count(0)
+    expect(explore.locator("#explore-model-note .notice-fault")).to_have_count(0)
     for label, words in (
         ("Stored numbers", "neighbours"),
         ("Condition", "tries are stable enough"),

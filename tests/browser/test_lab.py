@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from storage.vault import Vault
+from tests.jobs.recipients import jobs_of
 from tools.officer import download, fill_path, open_tab, place, points, protect
-from tools.running_app import RunningApp
+from tools.running_app import PASSPHRASE, RunningApp
 from tools.waiting import Stopwatch, until
 
 pytestmark = pytest.mark.browser
@@ -29,6 +32,14 @@ def newest_job(app: RunningApp) -> Path:
     return max((app.home / "jobs").iterdir(), key=lambda folder: folder.stat().st_ctime)
 
 
+def numbers(app: RunningApp, folder: Path) -> dict[str, Any]:
+    """The document of a lab, which lies sealed in the job's folder."""
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    found: dict[str, Any] = json.loads(jobs_of(vault).files(folder.name).read("lab.json"))
+    return found
+
+
 def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -39,7 +50,7 @@ def lab(page: Page) -> Page:
     expect(page.locator("#lab-obstacles")).to_contain_text("cannot run on the demo model")
     page.locator("#lab-preset label", has_text="My own choice").click()
     expect(page.locator("#lab-prune")).to_be_visible()
-    for attack in ("noise", "round", "finetune", "merge-linear", "components", "once-4"):
+    for attack in ("noise", "round", "finetune", "merge-linear", "components", "once-4", "serve"):
         tick(page, attack)
     tick(page, "prune", "30 %", "90 %")
     page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
@@ -50,7 +61,7 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     lab.click("#start-lab")
     expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
     expect(lab.locator("#job-lab .state-done")).to_be_visible()
-    expect(lab.locator("#lab-summary h3")).to_contain_text("The mark was found in the one trial that left the model")
+    expect(lab.locator("#lab-summary h2")).to_contain_text("The mark was found in the one trial that left the model")
     expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30 %.*Found.*50 / 50", re.S))
     expect(lab.locator("#lab-table tbody tr").nth(3)).to_contain_text("ruined")
     expect(lab.locator("#lab-trials .plotly")).to_be_visible()
@@ -65,7 +76,12 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     assert [row["attack"] for row in document["marks"][0]["rows"]] == ["none", "original", "prune", "prune"]
     assert document["status"]["signed"]
     assert "<h2>1 One owner</h2>" in download(lab, "lab-html")
-    assert names(newest_job(running_app)) == {"lab.json", "lab.html", "lab.signature.json", "log.txt"}
+    assert names(newest_job(running_app)) == {
+        "lab.json.sealed",
+        "lab.html.sealed",
+        "lab.signature.json.sealed",
+        "log.txt",
+    }
 
 
 def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
@@ -85,19 +101,19 @@ def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
 def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, running_app: RunningApp) -> None:
     lab.locator("#lab-preset label", has_text="My own choice").click()
     expect(lab.locator("#lab-prune")).to_be_visible()
-    for attack in ("noise", "round", "merge-linear", "components", "once-4"):
+    for attack in ("noise", "round", "merge-linear", "components", "once-4", "serve"):
         tick(lab, attack)
     tick(lab, "prune", "30 %")
-    tick(lab, "finetune", "20 steps")
+    tick(lab, "finetune", "100 steps")
     lab.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
     lab.click("#start-lab")
-    expect(lab.locator("#job-lab .job-what")).to_contain_text("Fine-tuned, 20 steps")
+    expect(lab.locator("#job-lab .job-what")).to_contain_text("Fine-tuned, 100 steps")
     expect(lab.locator("#lab-table tbody tr")).to_have_count(3)
     lab.locator("#job-lab .job-stop").click()
     expect(lab.locator("#job-lab .state-stopped")).to_be_visible()
     folder = newest_job(running_app)
     began = Stopwatch()
-    until(lambda: names(folder) == {"lab.json", "log.txt"}, "the scratch files to go", folder / "log.txt")
+    until(lambda: names(folder) == {"lab.json.sealed", "log.txt"}, "the scratch files to go")
     assert began.seconds() < 10
     expect(lab.locator("#lab-summary")).to_contain_text("ended early")
     assert lab.locator("#lab-html").is_hidden()
@@ -105,9 +121,9 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     lab.click("#lab-go-on")
     expect(lab.locator("#job-lab .state-done")).to_be_visible()
     expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
-    expect(lab.locator("#lab-summary h3")).to_contain_text("each of the 2 trials")
-    done = json.loads((newest_job(running_app) / "lab.json").read_bytes())["marks"][0]["rows"]
-    kept = json.loads((folder / "lab.json").read_bytes())["marks"][0]["rows"]
+    expect(lab.locator("#lab-summary h2")).to_contain_text("each of the 2 trials")
+    done = numbers(running_app, newest_job(running_app))["marks"][0]["rows"]
+    kept = numbers(running_app, folder)["marks"][0]["rows"]
     assert done[: len(kept)] == kept
 
 
@@ -130,20 +146,20 @@ def test_a_release_made_by_protect_is_attacked_with_its_key_and_what_cannot_run_
     tick(lab, "finetune")
     tick(lab, "prune", "30 %")
     tick(lab, "round", "4 bits")
-    tick(lab, "once-4", "Tables shifted")
+    tick(lab, "once-4")
+    expect(lab.locator("#lab-once-4 label", has_text="Tables shifted")).to_have_count(0)
     lab.click("#start-lab")
-    expect(lab.locator("#job-lab .job-head h3")).to_have_text("Lab on own-model-marked")
+    expect(lab.locator("#job-lab .job-head h2")).to_have_text("Lab on own-model-marked")
     expect(lab.locator("#job-lab .state-done")).to_be_visible()
     rows = lab.locator("#lab-table tbody tr")
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(4)
     for at, words in enumerate(
         ("Not attacked.*Found", "Unmarked original.*Not found", "Pruned.*Found", "4 bits.*Found")
     ):
         expect(rows.nth(at)).to_contain_text(re.compile(words, re.S))
-    expect(rows.nth(4)).to_contain_text(re.compile("Tables shifted.*Not carried out.*LayerNorm", re.S))
     expect(lab.locator("#lab-summary")).not_to_contain_text("rehearsal")
     assert points(lab, "lab-trials") == 4
     assert names(running_app.root) == there
-    document = json.loads((newest_job(running_app) / "lab.json").read_bytes())
+    document = numbers(running_app, newest_job(running_app))
     assert not document["rehearsal"]
     assert document["marks"][0]["key"]["recipient"] == "Early access 7"

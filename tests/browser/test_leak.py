@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -13,11 +14,14 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from irwm.attacks.equivalence import disguise
-from irwm.report import reproduce
+from irwm.report import from_json, reproduce
+from irwm.report.received import Received, receive
+from irwm.report.signature_file import read_signature
+from irwm.report.verify import verify_report
 from storage import Vault
 from tests.checkpoint.gguf_builders import convert
 from tests.jobs.recipients import make_keys, put_in_vault
-from tools.officer import download, fill_path, investigate, open_tab, place, run_investigation
+from tools.officer import download, fetch, fill_path, investigate, open_tab, place, run_investigation
 from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
@@ -54,7 +58,7 @@ def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], p
     sentence = page.locator("#verdict .verdict-sentence")
     for name in LEAKERS:
         expect(sentence).to_contain_text(f"“{name}”")
-    expect(sentence).to_contain_text("at least (of about 3)")
+    expect(sentence).to_contain_text("(about 3 copies in all)")
     expect(sentence).to_contain_text("The odds of naming anybody who had no part: less than 1 in 10")
     for name in set(NAMES) - LEAKERS:
         expect(sentence).not_to_contain_text(f"“{name}”")
@@ -77,11 +81,27 @@ def test_the_ranking_shows_everybody_and_calls_nobody_else_a_suspect(leak: dict[
 def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Page) -> None:
     document = leak["document"]
     report = download(page, "report-html")
-    for words in ("3. Recipients", "at least (of about 3)", "dated before", "not named"):
+    for words in ("3. Recipients", "(about 3 copies in all)", "dated earlier", "not named"):
         assert words in report
     key = next(key for key in leak["keys"] if key.commitment == document["key"]["commitment"])
     again = reproduce(document, irwm.open_checkpoint(leak["suspect"]), leak["model"], key, keys=leak["keys"])
     assert again == []
+
+
+def test_outsiders_get_one_archive_without_the_marked_rows_and_experts_the_full_one(
+    leak: dict[str, Any], page: Page, tmp_path: Path
+) -> None:
+    expect(page.locator("#report-archives")).to_contain_text("Says everything but which rows carry the mark")
+    said = {}
+    for button in ("report-outside", "report-full"):
+        path = fetch(page, button, tmp_path)
+        assert path.suffix == ".zip"
+        assert verify_report(path).ok
+        report = receive(path)
+        assert isinstance(report, Received)
+        said[button] = from_json(report.parts[".json"])
+    rows = [{each["token"] for each in said[button]["reading"]["positions"]} for button in said]
+    assert rows == [{None}, {each["token"] for each in leak["document"]["reading"]["positions"]}]
 
 
 def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], page: Page) -> None:
@@ -96,7 +116,7 @@ def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], pa
 
 def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], page: Page) -> None:
     field = page.locator("#path-suspect input, #path-suspect textarea").first
-    expect(page.locator("#suspect-model .model-card h3")).to_have_text(leak["model"].path.name)
+    expect(page.locator("#suspect-model .model-card h2")).to_have_text(leak["model"].path.name)
     # Neither Enter nor a blur: the button is pressed by script, as when both happen within one moment.
     page.evaluate(
         """([path]) => {
@@ -109,7 +129,7 @@ def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], p
     )
     page.wait_for_timeout(300)
     page.evaluate("document.querySelector('#start-investigate').click()")
-    expect(page.locator(".toast-body, .toast-wrap").first).to_contain_text("not the one that was looked at")
+    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("not the one on the card")
     field.press("Enter")
 
 
@@ -138,4 +158,7 @@ def test_a_folder_of_suspects_is_swept_and_a_broken_one_does_not_end_it(
     overview = json.loads(download(page, "sweep-json"))
     assert [row["verdict"] for row in overview["rows"] if row["error"] is None] == ["found", "not found"]
     assert overview["refused"] == ["a-leak.gguf"]
+    signed = read_signature(download(page, "sweep-signature").encode())
+    assert signed.holds()
+    assert signed.files["sweep.json"] == hashlib.sha256(download(page, "sweep-json").encode()).hexdigest()
     assert "1 of 3 suspects found" in re.sub(r"<[^>]+>", "", download(page, "sweep-html"))

@@ -53,7 +53,7 @@ def test_the_card_of_the_demo_in_two_columns(demo: Path, page: Page) -> None:
     open_tab(page, "protect")
     choose_original(page, demo)
     expect(page.locator("#protect-model .model-markable")).to_have_text("Can be marked")
-    expect(fact(page, "protect-model", "Family")).to_contain_text("llama, told by config.json")
+    expect(fact(page, "protect-model", "Family")).to_contain_text("llama, recognised by config.json")
     expect(fact(page, "protect-model", "Usable rows")).to_contain_text("of 4\u00a0096")
     expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_have_text(
         "45a79e73a4a0e02a05619af85d79d3f9287212b3aadd0c461be8634d8509e1b3"
@@ -97,7 +97,7 @@ def test_each_family_says_what_is_particular_to_it(
 def test_hostile_names_are_text_and_an_unknown_family_is_not_marked(hostile: Path, page: Page) -> None:
     fill_path(page, "original", hostile)
     card = page.locator("#protect-model .model-card")
-    expect(card.locator("h3")).to_have_text("<img src=x onerror=alert(1)>\\u202e")
+    expect(card.locator("h2")).to_have_text("<img src=x onerror=alert(1)>\\u202e")
     expect(card.locator(".model-markable")).to_have_text("Cannot be marked")
     expect(card).to_contain_text("Can be examined, but not marked. A mark needs layer 0's q and k")
     expect(card).to_contain_text("IRWM Studio never runs code from a model")
@@ -126,8 +126,8 @@ def test_a_quantised_suspect_says_what_it_is(tiny_path: Path, running_app: Runni
     file = convert(tiny_path, running_app.root / "leaked.gguf", gguf.GGMLQuantizationType.Q8_0)
     open_tab(page, "investigate")
     fill_path(page, "suspect", file)
-    expect(page.locator("#suspect-model h3")).to_have_text("leaked.gguf")
-    expect(fact(page, "suspect-model", "Family")).to_contain_text("llama, told by the file’s own settings")
+    expect(page.locator("#suspect-model h2")).to_have_text("leaked.gguf")
+    expect(fact(page, "suspect-model", "Family")).to_contain_text("llama, recognised by the file’s own settings")
     expect(fact(page, "suspect-model", "Format")).to_have_text("GGUF")
     expect(fact(page, "suspect-model", "Number format")).to_contain_text("Q8_0")
     expect(page.locator("#suspect-model .model-table").first).to_contain_text("Q8_0, 8.5 bits each")
@@ -171,7 +171,7 @@ def first_seen(page: Page, path: Path) -> str:
     """Chooses an original and returns its card's text from the moment the card appears."""
     fill_path(page, "original", path)
     return page.wait_for_function(
-        """name => document.querySelector('#protect-model h3')?.textContent === name
+        """name => document.querySelector('#protect-model h2')?.textContent === name
                    && document.querySelector('#protect-model .model-card').innerText""",
         arg=path.name,
     ).json_value()
@@ -181,7 +181,7 @@ def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, pag
     open_tab(page, "protect")
     text = first_seen(page, huge)
     assert "32 query heads, 8 key heads of 128" in text
-    assert "being read" in text
+    assert "reading …" in text
     assert "SHA-256" not in text
     expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_be_visible()
     expect(fact(page, "protect-model", "Usable rows")).to_have_text(
@@ -191,11 +191,11 @@ def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, pag
 
 def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: Path, demo: Path, page: Page) -> None:
     choose_original(page, demo)
-    assert "being read" in first_seen(page, huge)
+    assert "reading …" in first_seen(page, huge)
     choose_original(page, demo)
     expect(page.locator("#protect-model .copyable")).to_be_visible()
     page.wait_for_timeout(2000)
-    expect(page.locator("#protect-model h3")).to_have_text("demo")
+    expect(page.locator("#protect-model h2")).to_have_text("demo")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -220,7 +220,7 @@ def test_words_on_the_card_can_be_read(visit, running_app: RunningApp, hostile: 
             }
             return "rgb(255, 255, 255)";
           };
-          return [...card.querySelectorAll("h3, h4, dt, dd, p, strong, th, td, code, summary, .beneath, .copy")]
+          return [...card.querySelectorAll("h2, h3, dt, dd, p, strong, th, td, code, summary, .beneath, .copy")]
             .map(element => [light(getComputedStyle(element).color), light(behind(element))])
             .map(([a, b]) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
         }"""

@@ -10,8 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from storage.jobs import Jobs
+from storage.vault import Vault
 from tools.officer import open_tab
-from tools.running_app import PATIENCE_MS, VIEWPORT, RunningApp, pass_the_gate, start_app
+from tools.running_app import PASSPHRASE, VIEWPORT, RunningApp, opened_context, pass_the_gate, start_app
 
 pytestmark = pytest.mark.browser
 
@@ -28,9 +29,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
 
 @pytest.fixture(scope="module")
 def page(app: RunningApp, chromium: Browser) -> Iterator[Page]:
-    context = chromium.new_context(viewport=VIEWPORT, color_scheme="light")
+    context = opened_context(chromium, color_scheme="light")
     page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
     page.goto(app.url)
     pass_the_gate(page)
     yield page
@@ -49,7 +49,7 @@ def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp
     open_tab(page, "settings")
     expect(page.locator("#set-idle input")).to_have_value("15")
     # All that the page fills in has come: what is typed before would be replaced.
-    expect(page.locator("#set-theme").get_by_label("As the system", exact=True)).to_be_checked()
+    expect(page.locator("#set-theme").get_by_label("Same as the system", exact=True)).to_be_checked()
     expect(page.locator("#settings-fixed")).to_contain_text("IRWM_HOME")
     page.wait_for_timeout(500)
     assert not is_dark(page)
@@ -80,7 +80,7 @@ def test_the_folders_hold_for_a_page_that_was_built_before(page: Page, app: Runn
 
 def test_the_theme_follows_the_system_again(page: Page) -> None:
     open_tab(page, "settings")
-    choose(page, "set-theme", "As the system")
+    choose(page, "set-theme", "Same as the system")
     page.click("#save-settings")
     expect(page.locator("body.dark")).to_have_count(0)
     page.emulate_media(color_scheme="dark")
@@ -90,7 +90,9 @@ def test_the_theme_follows_the_system_again(page: Page) -> None:
 
 
 def test_the_history_shows_a_finished_and_an_interrupted_job(page: Page, app: RunningApp) -> None:
-    jobs = Jobs(app.home)
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    jobs = Jobs(app.home).opened(vault.jobs_keys_to_seal())
     for title, how in (
         ("Verify the first report", {"state": "done", "result": {"ok": True}}),
         (

@@ -60,6 +60,7 @@ def test_the_release_is_found(report: dict[str, Any], page: Page) -> None:
     expect(page.locator("#recipients")).to_contain_text("Second")
 
 
+@pytest.mark.sampled(2)
 def test_the_original_is_not_found(released, page: Page) -> None:
     model, _ = released
     document = investigate(page, model, model)
@@ -67,6 +68,7 @@ def test_the_original_is_not_found(released, page: Page) -> None:
     expect(page.locator("#verdict .verdict-word")).to_have_text("Not found")
 
 
+@pytest.mark.sampled(2)
 def test_a_release_of_another_key_is_not_found(released, page: Page) -> None:
     model, release = released
     document = investigate(page, release, model, only_key="Second")
@@ -74,7 +76,7 @@ def test_a_release_of_another_key_is_not_found(released, page: Page) -> None:
     assert document["verdict"]["word"] == "not found"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_changed_copy_is_found(released, page: Page, attack: str) -> None:
     model, release = released

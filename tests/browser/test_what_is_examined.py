@@ -32,12 +32,15 @@ def model(demo_path: Path, running_app: RunningApp, page: Page) -> Path:
     return path
 
 
+CLEAR = "#suspect-files button[aria-label='Clear'], #suspect-files button[title='Clear']"
+
+
 def field(page: Page):
     return page.locator("#path-suspect input, #path-suspect textarea").first
 
 
 def card(page: Page):
-    return page.locator("#suspect-model .model-card h3")
+    return page.locator("#suspect-model .model-card h2")
 
 
 def upload(page: Page, model: Path) -> None:
@@ -56,7 +59,7 @@ def test_an_upload_takes_the_place_of_a_path_and_the_same_path_that_of_the_uploa
     fill_path(page, "suspect", suspect)
     expect(card(page)).to_have_text("suspect")
     page.click("#start-investigate")
-    expect(page.locator(".job-head h3").filter(has_text="Investigate suspect")).to_be_visible()
+    expect(page.locator(".job-head h2").filter(has_text="Investigate suspect")).to_be_visible()
     expect(page.locator("#verdict .verdict-about")).to_contain_text("suspect against demo")
 
 
@@ -67,8 +70,27 @@ def test_an_upload_is_examined_and_takes_the_verdict_on_the_path_away(model: Pat
     expect(page.locator("#verdict .verdict-about")).to_contain_text("model.safetensors against demo")
 
 
+def test_a_folder_that_is_dropped_is_uploaded_file_by_file(model: Path, page: Page) -> None:
+    """By real drag events, which know what a folder on the disk is."""
+    for clear in page.locator(CLEAR).all()[:1]:
+        clear.click()
+    expect(page.locator("#suspect-model .model-card")).to_have_count(0)
+    place = page.locator("#suspect-files button").first
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    assert box is not None
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    dragged = {"items": [], "files": [str(model)], "dragOperationsMask": 1}
+    session = page.context.new_cdp_session(page)
+    for event in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": event, **at, "data": dragged})
+    expect(card(page)).to_have_text("uploaded files")
+    expect(page.locator("#suspect-model")).to_contain_text("4 096 tokens × 256")
+    expect(page.locator("#suspect-files")).to_contain_text("tokenizer")
+
+
 def test_an_upload_that_is_removed_is_not_examined(model: Path, page: Page) -> None:
-    page.locator("#suspect-files button[aria-label='Clear'], #suspect-files button[title='Clear']").first.click()
+    page.locator(CLEAR).first.click()
     expect(page.locator("#suspect-model .model-card")).to_have_count(0)
     expect(page.locator("#finding")).to_be_hidden()
     page.click("#start-investigate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import irwm
-from irwm.checkpoint.answers import width_of
+from irwm.checkpoint.answers import _raise_absurd, _told_alike, recovered_head, soft_cap_of, width_of, without_cap
 from irwm.errors import AnswersError
 from irwm.running import default_text
+from irwm.running.serving import Serving
 
 WIDTH = 128  # of the small Gemma
 
@@ -98,6 +99,72 @@ def test_it_is_said_where_answers_are_of_another_width(served: Served) -> None:
     assert any("200 directions, where the original has 128" in note for note in said)
     assert not any("directions" in note for note in irwm.suspect_from_answers(served.marked, served.original).notes)
     assert width_of(np.array([3.0, 2.9, 2.8, 2.7])) is None
+    strong_first = np.concatenate([[1e4], np.linspace(30, 3, 127), np.full(64, 0.01)])
+    assert width_of(strong_first, WIDTH) == 128, "the first direction is stronger in every model"
+    assert width_of(np.concatenate([[1e4, 9e3], np.zeros(60)]), WIDTH) == 2
+
+
+def test_more_answers_than_tokens_are_read_by_the_tokens(served: Served) -> None:
+    """The same subspace from the smaller of the two products, which alone has to be held."""
+    tokens = np.arange(0, 4096, 13)  # 316 of them, and 384 answers
+    by_answers = recovered_head(served.marked.numpy()[:300, tokens], WIDTH).rows.astype(np.float64)
+    by_tokens = recovered_head(np.tile(served.marked.numpy()[:300, tokens], (2, 1)), WIDTH).rows.astype(np.float64)
+    both = np.linalg.svd(np.linalg.qr(by_answers)[0].T @ np.linalg.qr(by_tokens)[0], compute_uv=False)
+    assert both.min() > 0.999
+
+
+def test_what_would_fill_the_memory_is_refused(served: Served) -> None:
+    with pytest.raises(AnswersError, match="too many answers with too many tokens"):
+        recovered_head(np.zeros((16_400, 16_400), np.float16), WIDTH)
+    many = recovered_head(np.zeros((30_000, 300), np.float16), WIDTH)
+    assert many.rows.shape == (300, WIDTH)
+
+
+def test_one_value_beyond_the_cap_costs_one_token(served: Served, gemma_path: Path) -> None:
+    capped = 30 * torch.tanh(torch.from_numpy(served.marked.numpy().copy()) / 30 + 0.3)
+    table = capped.log_softmax(-1).numpy()
+    table[0, 7] = -90.0
+    found = recovered_head(table, WIDTH, soft_cap=30.0)
+    assert 7 not in found.columns
+    assert len(found.columns) == 4095
+
+
+def test_a_few_tokens_told_as_impossible_hide_nothing(served: Served) -> None:
+    """1 % of the rarest: they cost a customer nothing, and would be the strongest directions of all."""
+    for table, marked in ((served.marked, True), (served.unmarked, False)):
+        told = table.numpy().copy()
+        rare = (told < np.log(1e-5)) & (np.random.default_rng(0).random(told.shape) < 0.01)
+        assert rare.sum() > 1000
+        told[rare] = -900.0
+        found = irwm.detect(irwm.suspect_from_answers(told, served.original), served.original, served.key)
+        assert (found.verdict == "found") == marked
+        assert not marked or found.log10_risk < -20
+
+
+def test_it_is_said_where_unlikely_tokens_are_told_alike(served: Served) -> None:
+    flat = Serving(flat=0.8).told(served.marked, torch.Generator())
+    notes = irwm.suspect_from_answers(flat, served.original).notes
+    assert any(note.startswith("80 % of an answer’s tokens are told with one and the same number") for note in notes)
+    assert not any(
+        "one and the same" in note for note in irwm.suspect_from_answers(served.marked, served.original).notes
+    )
+    rounded = Serving(decimals=1).told(served.marked, torch.Generator())
+    assert not any("one and the same" in note for note in irwm.suspect_from_answers(rounded, served.original).notes)
+
+
+def test_where_most_tokens_are_told_alike_the_others_stay_as_they_are(served: Served) -> None:
+    told = served.marked.numpy()[:200].astype(np.float64)
+    told[:, : 3 * told.shape[1] // 4] = -4.0
+    before = told.copy()
+    _raise_absurd(told)
+    assert (told == before).all()
+    assert _told_alike(before) == 0.75
+    assert _told_alike(np.full((3, 4), np.nan)) == 0
+
+
+def test_bfloat16_is_read(served: Served) -> None:
+    found = irwm.suspect_from_answers(served.marked.bfloat16(), served.original)
+    assert irwm.detect(found, served.original, served.key).verdict == "found"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +195,33 @@ def test_wrong_tokens_are_refused(served: Served, tokens: list[int], said: str) 
         irwm.suspect_from_answers(served.marked, served.original, tokens)
 
 
-def test_an_original_whose_head_is_not_its_embedding_is_refused(demo_path: Path) -> None:
-    with pytest.raises(AnswersError, match="a tensor of its own"):
-        irwm.suspect_from_answers(torch.zeros(400, 4096), irwm.open_checkpoint(demo_path))
+def test_an_original_without_an_output_head_is_refused(demo_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    headless = replace(model, layout=replace(model.layout, head=None))
+    with pytest.raises(AnswersError, match="output head"):
+        irwm.suspect_from_answers(torch.zeros(400, 4096), headless)
+
+
+def test_a_soft_cap_is_undone() -> None:
+    """Without the sum that was taken from each answer: it is found by the directions that the answers lie in."""
+    d, v, n, cap = 32, 800, 60, 30.0
+    rng = np.random.default_rng(0)
+    logits = 6 * rng.normal(size=(n, d)) @ rng.normal(size=(v, d)).T / np.sqrt(d) + 0.5
+    told = torch.from_numpy(cap * np.tanh(logits / cap)).log_softmax(-1).numpy()
+    undone = without_cap(told, cap, d)
+    centred = [x - x.mean(axis=1, keepdims=True) for x in (undone, told, logits)]
+    wrong = [np.abs(x - centred[2]).max() for x in centred[:2]]
+    assert wrong[1] > 1  # what the cap bends
+    assert wrong[0] < 0.02 * wrong[1]
+
+
+def test_answers_beyond_the_cap_are_refused() -> None:
+    with pytest.raises(AnswersError, match="soft cap"):
+        without_cap(np.array([[-0.1, -100.0, -3.0], [-0.1, -2.0, -3.0]]), 30.0, 1)
+
+
+def test_the_cap_is_the_configs(gemma_path: Path) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    assert soft_cap_of(model) is None
+    for config in ({"final_logit_softcapping": 30.0}, {"text_config": {"final_logit_softcapping": 30}}):
+        assert soft_cap_of(replace(model, config=config)) == 30.0

@@ -91,6 +91,7 @@ def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path)
     assert found.tensors_read == 2
 
 
+@pytest.mark.fault(84)
 @pytest.mark.slow
 def test_any_number_of_tensors_by_the_embeddings_name_hides_nothing(marked, tmp_path: Path) -> None:
     """Junk, and damaged copies, which fit as well as the release does."""
@@ -117,14 +118,21 @@ def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Pa
     """The one that holds the mark may be among those that were passed over."""
     _, _, _, plain = marked
     decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES)}
-    few = written(tmp_path / "few", dict(list(decoys.items())[1:]) | {"x": plain[EMBEDDING]}, {"model_type": "mine"})
-    many = written(tmp_path / "many", decoys | {"x": plain[EMBEDDING]}, {"model_type": "mine"})
+    own = {"x": plain[EMBEDDING], "y": plain["lm_head.weight"]}
+    few = written(tmp_path / "few", dict(list(decoys.items())[2:]) | own, {"model_type": "mine"})
+    many = written(tmp_path / "many", decoys | own, {"model_type": "mine"})
     assert verdict(few, marked).verdict == "not found"
+    alone = written(tmp_path / "alone", {"x": plain[EMBEDDING]}, {"model_type": "mine"})
+    found = verdict(alone, marked)
+    assert (found.verdict, found.elsewhere is None) == ("inconclusive", False)
+    assert found.reason.startswith("The suspect's output head cannot be aligned")
+    assert "the suspect's embedding by itself does not show this key's mark" in found.warnings
     found = verdict(many, marked)
     assert found.verdict == "inconclusive"
     assert "read them all" in found.reason
 
 
+@pytest.mark.fault(84)
 def test_small_decoys_do_not_push_a_renamed_embedding_out_of_the_candidates(marked, tmp_path: Path) -> None:
     _, _, release, _ = marked
     rows = len(release[EMBEDDING])

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from irwm.checkpoint import PackedTensor, read_tensor
-from irwm.checkpoint.formats import Content, child, confined, torch_parser
+from irwm.checkpoint import PackedTensor, confined, read_tensor
+from irwm.checkpoint.formats import Content, child, torch_parser
 from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.errors import CheckpointError
 

@@ -50,7 +50,7 @@ class Desk:
 
     @property
     def jobs(self) -> Jobs:
-        return Jobs(self.home)
+        return Jobs(self.home).opened(self.vault().jobs_keys_to_seal())
 
     def vault(self) -> Vault:
         vault = Vault.open(self.home)

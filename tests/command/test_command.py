@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import json
 import os
 import signal
@@ -15,13 +17,16 @@ from pathlib import Path
 import pytest
 
 import irwm
+from irwm.report.verify import verify_report
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
-from tests.jobs.recipients import averaged, make_keys, put_in_vault
+from tests.jobs.recipients import PARAMETERS, averaged, make_keys, put_in_vault
+from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tools.small_models import write_llama
 from tools.waiting import PATIENCE, Stopwatch, until, until_ended
 from ui.command import answers, words
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
+from ui.explore_settings import ExploreSettings
 from ui.jobs import requests
 from ui.jobs.results import INCONCLUSIVE, PARTS
 from ui.preset_names import TYPED
@@ -73,11 +78,52 @@ def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: 
 
 
 @pytest.mark.slow
+def test_the_table_of_receipts_is_copied_where_that_is_asked_and_progress_names_nobody(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(tmp_path / "home", tmp_path / "work")
+    desk.work.mkdir()
+    desk.home.mkdir(mode=0o700)
+    Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+    write_llama(desk.work / "model", vocab_size=3000)
+    (desk.work / "names.txt").write_text("Quuxholm\nWyvern\n")
+    words = ("protect", "model", "copies", "--owner", "Xylophonia", "--recipients", "names.txt", "--utility", "no")
+    (desk.work / "settings.json").write_text(ExploreSettings(parameters=PARAMETERS, recipients=2).to_json())
+    written = desk.here(capfd, *words, "--parameters", "settings.json", "--report", "receipts")
+    assert written.status == 0, written.said
+    (file,) = written.answer["files"]
+    assert file == str(desk.work / "receipts" / "receipts.csv")
+    rows = list(csv.DictReader(io.StringIO(Path(file).read_bytes().decode("utf-8-sig"))))
+    assert [row["recipient"] for row in rows] == ["Quuxholm", "Wyvern"]
+    assert {Path(row["folder"]).name for row in rows} == {path.name for path in (desk.work / "copies").iterdir()}
+    assert not [name for name in ("Quuxholm", "Wyvern", "Xylophonia") if name in written.said]
+    again = desk.here(capfd, *words, "--parameters", "settings.json")
+    assert (again.status, again.answer["files"], again.answer["error"]["type"]) == (2, [], "RecipientListError")
+
+
+@pytest.mark.slow
 def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     missed = desk.here(capfd, "investigate", "model", "--original", "model", "--quiet")
     assert (missed.status, missed.answer["outcome"]) == (1, "not found")
     assert missed.answer["result"]["whose"] == []
     assert missed.said == "Not found: 1 key tried, none of them fits.\n"
+
+
+@pytest.mark.slow
+def test_recorded_answers_are_a_suspect(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
+    original = irwm.open_checkpoint(desk.work / "model")
+    file = write_recording(irwm.open_checkpoint(desk.work / "release"), original, desk.work / "answers.safetensors")
+    words = ("investigate", file, "--original", "model", "--case", "Who serves this?", "--report", "on-answers")
+    found = desk.here(capfd, *words)
+    assert (found.status, found.answer["outcome"], found.answer["result"]["whose"]) == (0, "found", ["Åsa"])
+    document = json.loads((desk.work / "on-answers" / "report.json").read_bytes())
+    assert document["items"]["suspect"]["name"] == f"answers of {MODEL} at {ENDPOINT}"
+    verified = verify_report(desk.work / "on-answers" / "report.json", suspect=file, original=original)
+    assert {check.name: check.ok for check in verified.checks}["suspect"]
+    file.write_bytes(file.read_bytes()[:-1])
+    failed = desk.here(capfd, "investigate", file, "--original", "model")
+    assert (failed.status, failed.answer["error"]["type"]) == (2, "AnswersFileError")
+    assert "answers.safetensors" in failed.answer["error"]["file"]
 
 
 def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +149,11 @@ def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
     rows = swept.answer["result"]["suspects"]
     assert [Path(row["suspect"]).parts[0] for row in rows] == ["torn", "torn-too"]
     assert all(row["error"]["problem"] for row in rows)
-    assert {path.name for path in (desk.work / "swept").iterdir()} == {"sweep.html", "sweep.json"}
+    assert {path.name for path in (desk.work / "swept").iterdir()} == {
+        "sweep.html",
+        "sweep.json",
+        "sweep.signature.json",
+    }
     assert swept.said.splitlines()[-1] == "Found in 0 of 2 suspects; 2 could not be examined."
 
 
@@ -164,6 +214,8 @@ def test_every_refusal_before_the_start_is_an_error_in_parts(
         ((*protect, "--recipients", "names.csv"), "which column holds the names"),
         ((*protect, "--parameters", "settings.json"), "not settings"),
         ((*protect, "--label", "x" * 501), "the note is too long"),
+        ((*protect, "--report", "receipts"), "no table of receipts for one recipient"),
+        ((*protect, "--recipients", "names.csv", "--report", "release"), "folder is not empty"),
         (("investigate", "release", "--original", "model", "--report", "release"), "folder is not empty"),
         (("investigate", "release", "--original", "model", "--report", "names.csv"), "folder is not empty"),
         (("investigate", "release", "--original", "model", "--keys", "0123"), "no key of this original"),
@@ -212,6 +264,36 @@ def test_what_nobody_foresaw_is_no_verdict(
     assert "in burst" in failed.said
 
 
+def test_a_key_is_opened_for_an_expert_once_and_the_log_says_so(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = desk.vault()
+    (record,) = [each for each in vault.keys() if each.recipient == "Åsa"]
+    folder = desk.work / "for the expert"
+    folder.mkdir()
+    done = desk.here(capfd, "open-key", record.commitment[:12], "for the expert")
+    file = folder / f"key-{record.commitment[:16]}.irwm-key"
+    assert (done.status, done.answer["outcome"], done.answer["files"]) == (0, "opened", [str(file)])
+    assert irwm.Key.from_bytes(file.read_bytes()).commitment == record.commitment
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "key opened" in [entry.event for entry in desk.vault().audit_log()]
+    again = desk.here(capfd, "open-key", record.id, "for the expert")
+    assert (again.status, again.answer["error"]["type"]) == (2, "OutputExistsError")
+
+
+@pytest.mark.parametrize(
+    ("key", "folder"), [("0000000000", "."), ("Example Labs", "."), ("Åsa", "."), ("0000000000", "nowhere")]
+)
+def test_no_key_is_opened_where_it_is_not_clear_which_or_where(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str], key: str, folder: str
+) -> None:
+    put_in_vault(desk.vault(), make_keys(irwm.open_checkpoint(desk.work / "model"), ["Bo", "Cy"]))
+    refused = desk.here(capfd, "open-key", key, folder)
+    assert (refused.status, refused.answer["outcome"]) == (2, "error")
+    assert refused.answer["error"]["advice"]
+    assert not list(desk.work.glob("*.irwm-key"))
+
+
 @pytest.mark.slow
 def test_help_needs_no_library_and_a_command_no_gradio() -> None:
     code = (
@@ -235,10 +317,10 @@ def test_the_words_that_are_typed_are_those_that_are_known() -> None:
     assert set(UTILITIES) == set(requests.UTILITIES)
     assert PRESETS == ("standard", "many", "paper")
     assert set(TYPED.values()) == set(KNOWN_PRESETS)
-    assert COMMANDS == ("init", "protect", "investigate", "trace")
+    assert COMMANDS == ("init", "protect", "investigate", "trace", "collect", "open-key")
     assert sorted(set(answers.EXIT.values())) == [0, 1, 2, 3, 4]
     said = (words.CREATED, words.WRITTEN, words.FOUND, words.NAMED, words.NOT_FOUND, words.ERROR, INCONCLUSIVE)
-    assert set(answers.EXIT) == {*said, words.STOPPED}
+    assert set(answers.EXIT) == {*said, words.STOPPED, answers.PLANNED, answers.RECORDED, answers.OPENED}
     assert answers.PARTS == PARTS
 
 

@@ -11,16 +11,12 @@ from ui.command.report_folder import check_free, copy_report
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    (tmp_path / "case").mkdir()
-    made = [tmp_path / "case" / name for name in ("report.html", "report.json")]
-    for path in made:
-        path.write_text(path.name)
-    return made
+def files() -> dict[str, bytes]:
+    return {name: name.encode() for name in ("report.html", "report.json")}
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_all_files_are_copied(tmp_path: Path, files: list[Path], there: bool) -> None:
+def test_all_files_are_copied(tmp_path: Path, files: dict[str, bytes], there: bool) -> None:
     folder = tmp_path / "deep" / "report"
     if there:
         folder.mkdir(parents=True)
@@ -30,7 +26,7 @@ def test_all_files_are_copied(tmp_path: Path, files: list[Path], there: bool) ->
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path, files: list[Path]) -> None:
+def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path, files: dict[str, bytes]) -> None:
     folder = tmp_path / "report"
     check_free(folder)
     folder.mkdir()
@@ -42,27 +38,32 @@ def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path,
 
 @pytest.mark.parametrize("there", [True, False])
 def test_what_comes_into_it_at_the_last_moment_is_not_written_over(
-    tmp_path: Path, files: list[Path], there: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, files: dict[str, bytes], there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "report"
     if there:
         folder.mkdir()
     real = __import__("ui.command.report_folder", fromlist=["_copy"])._copy
 
-    def late(given: list[Path], target: Path) -> None:
+    def late(given: dict[str, bytes], target: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "report.json").write_text("somebody else's")
         real(given, target)
 
     monkeypatch.setattr("ui.command.report_folder._copy", late)
-    with pytest.raises(IrwmError, match="cannot be copied"):
+    with pytest.raises(IrwmError, match="cannot be written"):
         copy_report(files, folder)
     assert [path.read_text() for path in folder.iterdir()] == ["somebody else's"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["case", "report"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report"]
 
 
-def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, files: list[Path]) -> None:
-    files.append(tmp_path / "case" / "gone.pdf")
-    with pytest.raises(IrwmError, match="cannot be copied"):
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, files: dict[str, bytes]) -> None:
+    files["x" * 300] = b"a name that no file system takes"
+    with pytest.raises(IrwmError, match="cannot be written"):
         copy_report(files, tmp_path / "report")
-    assert [path.name for path in tmp_path.iterdir()] == ["case"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_is_nothing_to_give_no_folder_is_made(tmp_path: Path) -> None:
+    assert copy_report({}, tmp_path / "report") == []
+    assert list(tmp_path.iterdir()) == []

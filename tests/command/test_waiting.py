@@ -31,19 +31,16 @@ OVER = replace(JOB, state="done", result=RESULT)
 class List:
     """A list of jobs that fails as often as it is told to."""
 
-    def __init__(self, errors: list[Exception], folder: Path = Path("nowhere")) -> None:
-        self.errors, self._folder = errors, folder
+    def __init__(self, errors: list[Exception]) -> None:
+        self.errors, self.over = errors, OVER
 
     def get(self, _: str) -> Job:
         if self.errors:
             raise self.errors.pop()
-        return OVER
+        return self.over
 
     def ahead(self, _: str) -> list[Job]:
         return []
-
-    def folder(self, _: str) -> Path:
-        return self._folder
 
 
 @pytest.fixture
@@ -59,7 +56,11 @@ def test_a_busy_list_is_asked_again(progress: Progress) -> None:
 
 def test_a_stop_is_asked_for_again_too(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: Any = List([StorageBusyError("busy")])
-    monkeypatch.setattr(running.runner, "stop", lambda id, jobs: replace(jobs.get(id), state="stopped"))
+
+    def stopping(id: str, jobs: List) -> None:
+        jobs.over = replace(jobs.get(id), state="stopped")
+
+    monkeypatch.setattr(running.runner, "stop", stopping)
     stop = Stop()
     stop.asked = True
     assert running._ended(JOB, jobs, stop, progress).state == "stopped"
@@ -84,33 +85,30 @@ def test_a_job_that_was_lost_from_sight_is_named() -> None:
     assert words.of_lost("investigate", JOB, ValueError("secret"))["error"]["type"] == "ValueError"
 
 
-def test_a_report_that_cannot_be_copied_keeps_job_result_and_files(tmp_path: Path) -> None:
-    jobs: Any = List([], tmp_path)
-    answer = words.of_uncopied("investigate", OVER, jobs, IrwmError("it cannot be copied"))
+def test_a_report_that_cannot_be_copied_keeps_job_and_result() -> None:
+    answer = words.of_uncopied("investigate", OVER, IrwmError("it cannot be copied"))
     assert (answer["outcome"], answer["exit_status"], answer["job"]["state"]) == ("error", 2, "done")
     assert (answer["result"]["verdict"], answer["error"]["problem"]) == ("found", "it cannot be copied")
-    stopped = words.of_uncopied("investigate", replace(JOB, state="stopped"), jobs, IrwmError("it cannot be copied"))
+    stopped = words.of_uncopied("investigate", replace(JOB, state="stopped"), IrwmError("it cannot be copied"))
     assert (stopped["outcome"], stopped["error"]) == ("stopped", None)
 
 
-def test_a_trace_names_only_whom_the_noise_names(tmp_path: Path) -> None:
-    jobs: Any = List([], tmp_path)
-    answer = words.of_job("trace", OVER, jobs)
+def test_a_trace_names_only_whom_the_noise_names() -> None:
+    answer = words.of_job("trace", OVER)
     assert (answer["outcome"], answer["exit_status"], answer["result"]["whose"]) == ("found", 0, ["Ada"])
     assert words.sentence(answer) == "Found: the mark made for Ada; its noise names nobody."
     noisy = replace(JOB, state="done", result=RESULT | {"rows": [ROW | {"named": True}]})
-    assert words.sentence(words.of_job("trace", noisy, jobs)) == "Named: Ada."
-    assert words.of_job("investigate", noisy, jobs)["outcome"] == "found"
+    assert words.sentence(words.of_job("trace", noisy)) == "Named: Ada."
+    assert words.of_job("investigate", noisy)["outcome"] == "found"
 
 
-def test_a_traced_folder_names_only_whom_the_noise_names(tmp_path: Path) -> None:
-    jobs: Any = List([], tmp_path)
+def test_a_traced_folder_names_only_whom_the_noise_names() -> None:
     row = {"path": "s", "error": None, "verdict": "found", "rests_on": "mark", "whose": ["Ada"]}
     overview = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": True}
 
     def traced(rests_on: str) -> dict[str, Any]:
         rows = [row | {"rests_on": rests_on}]
-        return words.of_job("trace", replace(OVER, kind="sweep", result=overview | {"rows": rows}), jobs)
+        return words.of_job("trace", replace(OVER, kind="sweep", result=overview | {"rows": rows}))
 
     assert (traced("mark")["outcome"], traced("tracing")["outcome"]) == ("found", "named")
     assert words.sentence(traced("mark")) == "Found in 1 of 1 suspects; not all of the folder was looked into."

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binom, kstest
 
 import irwm
-from benchmarks.decoys import cases, readings, risks
+from benchmarks.decoys import cases, risks
 from irwm.evidence.decoys import _below, decoys, ranked
 from irwm.evidence.examination import ALIGNED, LEAST_SQUARES
 from irwm.evidence.neutral import write_neutral
@@ -59,7 +59,7 @@ def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained
 def test_wrong_keys_stay_within_it_on_strangers_and_odd_embeddings_under_every_map(tmp_path: Path) -> None:
     met = set()
     for case in cases(tmp_path):
-        for by, read_by in readings(case, "cpu"):
+        for by, read_by in case.readings("cpu"):
             found = risks(read_by, NUMBER, first_seed=100)
             if not found.size:
                 continue  # too few rows are left

@@ -211,5 +211,6 @@ def test_which_tensor_is_the_embedding_is_looked_for_once(demo_path: Path, monke
     plain = pipeline._of_width
     monkeypatch.setattr(pipeline, "_of_width", lambda *pair: looked.append(pair) or plain(*pair))
     model = irwm.open_checkpoint(demo_path)
-    irwm.detect(irwm.open_checkpoint(demo_path), model, irwm.generate_key(model, secret=bytes(32)))
+    params = irwm.Parameters(places=("embedding",))
+    irwm.detect(irwm.open_checkpoint(demo_path), model, irwm.generate_key(model, params, secret=bytes(32)))
     assert len(looked) == 1

@@ -11,6 +11,9 @@ import irwm
 from irwm.alignment.rows import Rows
 from irwm.errors import KeyMismatchError
 
+# Of a key without a mark in the output head nothing else is aligned.
+ALONE = irwm.Parameters(places=("embedding",))
+
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[irwm.Checkpoint]:
@@ -30,7 +33,7 @@ def test_another_suspect_is_held_against_the_same_rows_of_the_original(
     tiny_path: Path, made: list[irwm.Checkpoint]
 ) -> None:
     original, one, other = (irwm.open_checkpoint(tiny_path) for _ in range(3))
-    key = irwm.generate_key(original, secret=bytes(32))
+    key = irwm.generate_key(original, ALONE, secret=bytes(32))
     first = irwm.Examination(one, original)
     (alone,) = irwm.detect_each(first, [key])
     (again,) = irwm.detect_each(first.another(other), [key])
@@ -41,7 +44,7 @@ def test_another_suspect_is_held_against_the_same_rows_of_the_original(
 
 def test_all_that_is_asked_of_one_suspect_rests_on_one_alignment(tiny_path: Path, made: list[irwm.Checkpoint]) -> None:
     original, suspect = irwm.open_checkpoint(tiny_path), irwm.open_checkpoint(tiny_path)
-    keys = [irwm.generate_key(original, secret=bytes([n]) * 32) for n in range(3)]
+    keys = [irwm.generate_key(original, ALONE, secret=bytes([n]) * 32) for n in range(3)]
     examination = irwm.Examination(suspect, original)
     found = [*irwm.detect_each(examination, keys), *irwm.detect_each(examination, keys, statistic="sum")]
     assert all(finding.alignment is examination.aligned[0].alignment for finding in found)
@@ -51,7 +54,7 @@ def test_all_that_is_asked_of_one_suspect_rests_on_one_alignment(tiny_path: Path
 
 def test_an_examination_against_another_original_is_refused(tiny_path: Path, minilm_path: Path) -> None:
     original = irwm.open_checkpoint(tiny_path)
-    key = irwm.generate_key(original, secret=bytes(32))
+    key = irwm.generate_key(original, ALONE, secret=bytes(32))
     examination = irwm.Examination(original, irwm.open_checkpoint(minilm_path))
     with pytest.raises(KeyMismatchError, match="another original"):
         examination.check([key])

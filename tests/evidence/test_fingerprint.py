@@ -19,7 +19,10 @@ from irwm.scheme.probabilities import rademacher_tail_log10
 from tools.copies import copy_of, keys_for, with_noise, write_embedding
 from tools.small_models import write_llama
 
-PARAMETERS = irwm.Parameters(positions=20, required_positions=12, constraints=4, noise_coordinates=4, spread=0.1)
+# In the embedding alone; tests/evidence/test_head.py has both places.
+PARAMETERS = irwm.Parameters(
+    positions=20, required_positions=12, constraints=4, noise_coordinates=4, spread=0.1, places=("embedding",)
+)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +120,7 @@ def test_a_report_says_and_reproduces_both_forms(model, key, without_mark) -> No
     assert reproduce(document, without_mark, model, key) == []
     page = render_html(document)
     assert "Fingerprint, by itself" in page
-    assert "The suspect carries the fingerprint of this key’s release." in page
+    assert "The suspect carries the fingerprint of the release of “Owner”." in page
     assert "The suspect carries this key’s mark." not in page
     assert "forms of evidence" in page
     assert "More than one in ten models" not in page

@@ -16,19 +16,34 @@ from torch.overrides import TorchFunctionMode
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
     AutoModel,
     AutoModelForImageTextToText,
     T5ForConditionalGeneration,
 )
 
-from tests.families.cases import CASES
+from tests.families.cases import CASES, WRAPPERS
 
 # Families that transformers does not hold: a Llama written under their names, its q, k and v put together.
 FOREIGN = {"internlm2", "baichuan"}
+_MASKED = {
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "modernbert",
+    "eurobert",
+    "deberta-v2",
+    "electra",
+}
+# Language models that transformers loads only inside of a multimodal one.
+_INSIDE_ONLY = {"qwen3_omni_moe_text": "qwen3_omni_moe_thinker", "step3p5": "step3p7", "mllama_text_model": "mllama"}
 _ENCODER_DECODERS = {"t5", "mt5", "umt5"}
-# OPT multiplies q by the softmax's factor before the product, the others multiply the product.
-_SCALED_BEFORE = {"opt"}
+# They multiply q or k by the softmax's factor before the product, the others multiply the product.
+_SCALED_BEFORE = {"opt", "deberta-v2"}
 
 _ATTENTION = re.compile(
     r"(^|\.)(h|layer|layers|block|blocks)\.0\..*\b(self_attn|attn|attention|self_attention|SelfAttention)$"
@@ -41,13 +56,31 @@ def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
     if model_type in FOREIGN:
         model_type, settings = "llama", {**settings, "attention_bias": settings.get("bias", False)}
+    if model_type in _INSIDE_ONLY:
+        return wrapped_model(_INSIDE_ONLY[model_type], seed)
     config = CONFIG_MAPPING[model_type](**settings)
     if model_type in _ENCODER_DECODERS:
         model = T5ForConditionalGeneration(config)
-    elif model_type in ("bert", "roberta", "xlm-roberta", "camembert", "distilbert"):
+    elif model_type in _MASKED:
         model = MODEL_FOR_MASKED_LM_MAPPING[type(config)](config)
-    else:
+    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    else:
+        # The text part of a multimodal model, which has no head of its own.
+        model = MODEL_MAPPING[type(config)](config)
+    randomise(model)
+    return model.eval()
+
+
+def wrapped_model(wrapper: str, seed: int = 0) -> torch.nn.Module:
+    """A multimodal model with the language model of a case inside, float32, every parameter random."""
+    case, rest = WRAPPERS[wrapper]
+    torch.manual_seed(seed)
+    config = CONFIG_MAPPING[wrapper](text_config=config_of(case), **rest)
+    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        model = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config)
+    else:
+        model = MODEL_MAPPING[type(config)](config)
     randomise(model)
     return model.eval()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_MAPPING,
+)
 
 import irwm
 from irwm.errors import UnknownFamilyError
@@ -18,6 +24,7 @@ from irwm.families.family import families
 from irwm.release.insertion import marked_rows
 from irwm.scheme.invariant import Layer0
 from tests.families.reference import randomise
+from tools.small_models import write_llama
 
 _SIZES = {"vocab_size": 600, "hidden_size": 64, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2}
 _LATENT = {
@@ -42,10 +49,51 @@ _HEADS = {
     "pad_token_id": 0,
 }
 _EXPERTS = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+_INDEX = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 16}
+_MAMBA = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_d_state": 8,
+    "mamba_d_ssm": 128,
+    "shared_intermediate_size": 16,
+}
+_STREAMS = {"hc_mult": 2, "head_dim": 16, "q_lora_rank": 24, "o_lora_rank": 8, "o_groups": 2, "qk_rope_head_dim": 8}
+_GEMMA3N = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 600, "laurel_rank": 4, "head_dim": 16}
+_GEMMA3N |= {"num_kv_shared_layers": 0}
+_ZAMBA = {"num_hidden_layers": 4, "mamba_d_state": 8, "layers_block_type": ["mamba", "hybrid"] * 2}
 MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_SIZES, **_LATENT, **_EXPERTS},
     "deepseek_v3": {**_SIZES, **_LATENT, **_EXPERTS},
     "minicpm3": {**_SIZES, **_LATENT},
+    "deepseek_v32": {**_SIZES, **_LATENT, **_EXPERTS, **_INDEX},
+    "glm_moe_dsa": {**_SIZES, **_LATENT, **_EXPERTS, **_INDEX},
+    "longcat_flash": {**_SIZES, **_LATENT, **_EXPERTS, "num_layers": 2, "zero_expert_num": 2},
+    "mistral4": {**_SIZES, **_LATENT, **_EXPERTS},
+    "mistral_large4_text": {**_SIZES, **_LATENT, **_EXPERTS, **_INDEX},
+    "gemma3n_text": {**_SIZES, **_HEADS, **_GEMMA3N},
+    "deepseek_v4": {**_SIZES, **_HEADS, **_STREAMS, "num_key_value_heads": 1},
+    "glm5_next_text": {**_SIZES, **_LATENT, **_EXPERTS, **_INDEX, "hc_mult": 2, "qk_rope_head_dim": 0},
+    "hy_v4": {**_SIZES, **_LATENT, **_EXPERTS, **_INDEX, "hc_mult": 2},
+    "qwen3_5_text": {**_SIZES, **_HEADS, "num_hidden_layers": 4},
+    "qwen3_5_moe_text": {**_SIZES, **_HEADS, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 2},
+    "kimi_linear": {**_SIZES, **_LATENT, **_EXPERTS, "q_lora_rank": None, "num_hidden_layers": 4, "num_experts": 4},
+    "minimax": {**_SIZES, **_HEADS, "num_local_experts": 2, "layer_types": ["linear_attention", "full_attention"]},
+    "falcon_h1": {**_SIZES, **_HEADS, **_MAMBA},
+    "granitemoehybrid": {**_SIZES, **_HEADS, **_MAMBA, "num_local_experts": 2, "num_experts_per_tok": 2},
+    "olmo_hybrid": {**_SIZES, **_HEADS, "num_hidden_layers": 4},
+    "lfm2": {**_SIZES, **_HEADS, "layer_types": ["conv", "full_attention"]},
+    "lfm2_moe": {
+        **_SIZES,
+        **_HEADS,
+        "layer_types": ["conv", "full_attention"],
+        "num_experts": 2,
+        "num_dense_layers": 1,
+    },
+    "lfm3": {**_SIZES, **_HEADS, "layer_types": ["conv", "full_attention"], "head_dim": 16},
+    "zamba": {**_SIZES, **_HEADS, **_ZAMBA, "num_key_value_heads": 4, "mamba_expand": 2, "use_mamba_kernels": False},
+    "zamba2": {**_SIZES, **_HEADS, **_ZAMBA, "num_key_value_heads": 4, "mamba_ngroups": 1, "n_mamba_heads": 2},
+    "recurrent_gemma": {**_SIZES, **_HEADS, "num_key_value_heads": 1, "lru_width": 64},
+    "nemotron_h": {**_SIZES, **_HEADS, "layers_block_type": ["mamba", "attention"], "mamba_num_heads": 8},
     "mamba": {**_SIZES, "state_size": 4, "tie_word_embeddings": True},
     "falcon_mamba": {**_SIZES, "state_size": 4},
     "mamba2": {**_SIZES, "state_size": 8, "num_heads": 8, "head_dim": 16, "n_groups": 2, "chunk_size": 8},
@@ -58,10 +106,15 @@ QUERIES = [3, 17, 44, 101, 198]
 REFERENCES = list(range(1, 600, 5))
 
 
+def make(model_type: str) -> torch.nn.Module:
+    config = CONFIG_MAPPING[model_type](**MODELS[model_type])
+    mappings = (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING)
+    return next(mapping for mapping in mappings if type(config) in mapping)[type(config)](config)
+
+
 def write(model_type: str, folder: Path, dtype: torch.dtype = torch.float32, seed: int = 0) -> Path:
     torch.manual_seed(seed)
-    config = CONFIG_MAPPING[model_type](**MODELS[model_type])
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    model = make(model_type)
     randomise(model)
     model.to(dtype).save_pretrained(folder)
     return folder
@@ -104,6 +157,16 @@ def test_a_model_without_scores_is_marked_and_the_mark_found(
     assert irwm.detect(model, model, key).verdict == "not found"
     other = irwm.generate_key(model, secret=bytes(32), owner="them")
     assert irwm.detect(suspect, model, other).verdict == "not found"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("model_type", MODELS)
+def test_every_model_type_without_scores_carries_a_mark(model_type: str, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(write(model_type, tmp_path / "model", torch.bfloat16))
+    key = irwm.generate_key(model, secret=bytes(range(32)))
+    release = irwm.insert(model, key, tmp_path / "release")
+    assert irwm.detect(irwm.open_checkpoint(release.path), model, key).verdict == "found"
+    assert irwm.detect(model, model, key).verdict == "not found"
 
 
 @pytest.mark.parametrize("model_type", ["rwkv", "mamba"])
@@ -191,3 +254,62 @@ def test_an_unknown_family_is_still_examined_and_not_marked(tmp_path: Path) -> N
     assert (model.family, model.layout.names_known) == ("unknown", False)
     with pytest.raises(UnknownFamilyError):
         model.require_markable()
+
+
+NEW = "brand_new_2027"
+
+
+def of_a_new_type(folder: Path, tied: bool, **more: torch.Tensor) -> Path:
+    """A Llama whose config names a type that no family has."""
+    write_llama(folder, tie_word_embeddings=tied)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": NEW, "architectures": ["BrandNew"]}))
+    file = folder / "model.safetensors"
+    save_file(load_file(file) | more, file, metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_of_a_family_that_is_not_known_is_marked_and_found(tmp_path: Path, tied: bool) -> None:
+    per_layer = {"model.embed_tokens_per_layer.weight": torch.randn(600, 64)}
+    model = irwm.open_checkpoint(of_a_new_type(tmp_path / "model", tied, **per_layer))
+    assert (model.family, model.layout.scores, model.tied) == ("unknown", "embedding", tied)
+    assert model.layout.embedding.name == "model.embed_tokens.weight"
+    assert NEW in model.notes[0]
+    key = irwm.generate_key(model, irwm.Parameters(constraints=4), secret=bytes(32))
+    assert (key.head is None) is tied
+    release = irwm.insert(model, key, tmp_path / "release").path
+    before, after = load_file(model.path / "model.safetensors"), load_file(release / "model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"model.embed_tokens.weight"} | (set() if tied else {"lm_head.weight"})
+    for suspect, verdict in ((release, "found"), (model.path, "not found")):
+        found = irwm.detect(irwm.open_checkpoint(suspect), model, key)
+        assert found.verdict == verdict, found.reason
+    wrong = irwm.generate_key(model, irwm.Parameters(constraints=4), secret=bytes([1]) * 32)
+    assert irwm.detect(irwm.open_checkpoint(release), model, wrong).verdict == "not found"
+
+
+def test_a_known_original_is_not_read_by_a_new_types_embedding(tmp_path: Path) -> None:
+    """A suspect that says it is something new: the mark is read, the paper's own reading is not possible."""
+    original = irwm.open_checkpoint(write_llama(tmp_path / "model", tie_word_embeddings=True))
+    key = irwm.generate_key(original, irwm.Parameters(constraints=4), secret=bytes(32))
+    release = irwm.insert(original, key, tmp_path / "release").path
+    config = json.loads((release / "config.json").read_text())
+    (release / "config.json").write_text(json.dumps(config | {"model_type": NEW}))
+    found = irwm.detect(irwm.open_checkpoint(release), original, key)
+    assert (found.verdict, found.paper) == ("found", None)
+    assert any("q and k" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("change", ["two embeddings", "other sizes", "no type"])
+def test_where_names_do_not_tell_a_new_types_embedding_it_is_not_marked(tmp_path: Path, change: str) -> None:
+    more = {"decoder.embed_tokens.weight": torch.randn(600, 64)} if change == "two embeddings" else {}
+    folder = of_a_new_type(tmp_path / "model", True, **more)
+    config = json.loads((folder / "config.json").read_text())
+    if change == "other sizes":
+        config["hidden_size"] = 32
+    if change == "no type":
+        del config["model_type"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnknownFamilyError):
+        irwm.open_checkpoint(folder).require_markable()

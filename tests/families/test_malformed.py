@@ -11,14 +11,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
 from irwm.errors import IrwmError
 from irwm.families import Layout, Norm, TensorRef, recognise, unnamed
 from irwm.families.family import Family, families
 from tests.families.cases import CASES
 from tests.families.reference import config_of, shapes_of
-from tests.families.test_embedding_only import MODELS
+from tests.families.test_embedding_only import MODELS, make
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -44,9 +43,8 @@ def base(name: str) -> tuple[dict[str, Any], Shapes]:
 
 @cache
 def _bare(model_type: str) -> tuple[dict[str, Any], Shapes]:
-    config = CONFIG_MAPPING[model_type](**MODELS[model_type])
     with torch.device("meta"):
-        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+        model = make(model_type)
     return {"model_type": model_type, **MODELS[model_type]}, {n: tuple(t.shape) for n, t in model.state_dict().items()}
 
 
@@ -93,10 +91,13 @@ def check(layout: Layout, shapes: Shapes) -> None:
     if layout.embedding_projection is not None:
         width, narrow = shape_of(layout.embedding_projection, shapes)
         assert narrow == d
+    bias = layout.embedding_projection_bias
+    assert bias is None or shape_of(bias, shapes) == (width,)
+    first = width if bias is None else d
     for table in (layout.position, layout.token_type):
-        assert table is None or shape_of(table, shapes)[1] == width
-    for norm in (layout.embedding_norm, layout.input_norm):
-        assert all(shape_of(ref, shapes) == (width,) for ref in norm_refs(norm))
+        assert table is None or shape_of(table, shapes)[1] == first
+    for norm, size in ((layout.embedding_norm, first), (layout.input_norm, width)):
+        assert all(shape_of(ref, shapes) == (size,) for ref in norm_refs(norm))
     assert math.isfinite(layout.embedding_scale)
     assert layout.embedding_scale > 0
     if layout.q is None or layout.k is None:

@@ -127,7 +127,20 @@ def test_query_heads_read_their_own_key_head(tmp_path: Path) -> None:
     assert relative_error(Layer0(Interleaved(model, layout)).scores(QUERIES, REFERENCES), right) > 0.1
 
 
-@pytest.mark.parametrize("case", ["gemma", "gemma2", "gemma3"])
+def test_the_bias_behind_the_embeddings_norm_is_needed(tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(save("electra, a narrow embedding", tmp_path / "model", torch.float32))
+    layout = model.layout
+    right = Layer0(model).scores(QUERIES, REFERENCES)
+
+    class WithoutBias(Relaid):
+        def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
+            tensor = super().read(ref, rows, device)
+            return torch.zeros_like(tensor) if ref == layout.embedding_projection_bias else tensor
+
+    assert relative_error(Layer0(WithoutBias(model, layout)).scores(QUERIES, REFERENCES), right) > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["gemma", "gemma2", "gemma3", "gemma4", "vaultgemma"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_gemmas_embedding_factor_is_rounded_as_the_model_rounds_it(
     case: str, dtype: torch.dtype, tmp_path: Path

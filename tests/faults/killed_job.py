@@ -19,9 +19,11 @@ from typing import Any
 
 from irwm.errors import IrwmError
 from storage.jobs import Jobs
+from storage.vault import Vault
 from ui.jobs import protect
 from ui.jobs.child import error_parts
 from ui.jobs.reporter import JobReporter
+from ui.jobs.vault_access import SECRET_NAME
 
 LOOK_SECONDS = 0.0005
 
@@ -39,7 +41,8 @@ def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, An
 
 
 def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: str, pause: float | None) -> Any:
-    jobs = Jobs(Path(home))
+    vault = Vault.take_over(Path(home), bytes.fromhex(secrets[SECRET_NAME]))
+    jobs = Jobs(Path(home)).opened(vault.jobs_keys_to_seal())
     job_id = jobs.create("protect", "To be killed", request).id
     told, tell = os.pipe()
     child = os.fork()

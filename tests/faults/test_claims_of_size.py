@@ -1,4 +1,7 @@
-"""Suspects that claim to be far larger than they are."""
+"""Suspects that claim to be far larger than they are, in every format, and checkpoints that are large in all (73, 74).
+
+Every suspect here is a file of holes: it takes a few kilobytes of the disk, and claims gigabytes or terabytes.
+"""
 
 from __future__ import annotations
 
@@ -7,67 +10,238 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.formats import child, reading
+from irwm.errors import CorruptCheckpointError
+from tests.checkpoint.gguf_builders import _write_settings, converted, header, setting, text
+from tools.waiting import PATIENCE
+from ui.jobs.examining import HASHED_BYTES, described, hashes
 
 # Prints the error's text, and the largest size of this process in bytes beyond that before the suspect was looked at.
 EXAMINE = """
 import resource, sys, irwm
 from irwm.evidence.examination import Examination
 original = irwm.open_checkpoint(sys.argv[1])
+key = irwm.generate_key(original, secret=bytes(32))
+irwm.detect(original, original, key)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    Examination(irwm.open_checkpoint(sys.argv[2]), original).aligned
+    found = irwm.detect(irwm.open_checkpoint(sys.argv[2]), original, key)
+    print(found.verdict, found.reason)
+except irwm.IrwmError as error:
+    print(error)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print((used.ru_maxrss - before) * 1024, used.ru_utime + used.ru_stime)
+"""
+WIDTH, FLOAT = 64, 4
+
+
+class _Silent:
+    """A reporter of progress that nobody reads."""
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        pass
+
+
+def shapes_of(model: Path, changed: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    return {
+        name: changed.get(name, list(tensor.shape)) for name, tensor in load_file(model / "model.safetensors").items()
+    }
+
+
+def holes(path: Path, shapes: Mapping[str, list[int]]) -> Path:
+    """A safetensors file with tensors of these shapes, of which only the header is on the disk."""
+    offset, made = 0, {}
+    for name, shape in shapes.items():
+        size = FLOAT * int(torch.tensor(shape).prod())
+        made[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    words = json.dumps(made).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(words)) + words)
+        file.truncate(8 + len(words) + offset)
+    return path
+
+
+def as_safetensors(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
+    holes(copy / "model.safetensors", shapes)
+    return copy
+
+
+def as_shards(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
+    where = {}
+    for number, (name, shape) in enumerate(shapes.items(), start=1):
+        where[name] = f"model-{number:05}-of-{len(shapes):05}.safetensors"
+        holes(copy / where[name], {name: shape})
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    return copy
+
+
+def as_torch(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
+    # Memory that was never written to takes none, and torch leaves the file's room for it empty.
+    with torch.serialization.skip_data():
+        torch.save({name: torch.empty(shape) for name, shape in shapes.items()}, copy / "pytorch_model.bin")
+    return copy
+
+
+def as_gguf(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
+    config = json.loads((copy / "config.json").read_text())
+    writer = gguf.GGUFWriter(copy / "model.gguf", "llama")
+    _write_settings(writer, config)
+    total = 0
+    for name, value in converted(model).items():
+        shape = shapes["model.embed_tokens.weight"] if name in ("token_embd.weight", "output.weight") else value.shape
+        size = FLOAT * int(torch.tensor(shape).prod())
+        writer.add_tensor_info(name, list(shape), value.dtype, size)
+        total += -(-size // 32) * 32
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    (copy / "config.json").unlink()
+    with (copy / "model.gguf").open("r+b") as file:
+        file.truncate(-(-file.seek(0, 2) // 32) * 32 + total)
+    return copy
+
+
+FORMATS = {"safetensors": as_safetensors, "shards": as_shards, "torch": as_torch, "gguf": as_gguf}
+
+
+def sparse_copy(model: Path, copy: Path, write: Callable, rows: int, changed: Mapping[str, list[int]] = {}) -> Path:
+    """The model with an embedding and a head of so many rows, none of which is on the disk."""
+    copy.mkdir()
+    config = json.loads((model / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"vocab_size": rows}))
+    large = {name: [rows, WIDTH] for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    made = write(model, copy, shapes_of(model, large | changed))
+    taken = sum(file.stat().st_blocks * 512 for file in made.iterdir())
+    assert taken < 1 << 20, "no file of holes"
+    return made
+
+
+def examined(original: Path, suspect: Path) -> tuple[str, int, float]:
+    """What is said of a suspect, and the bytes and processor seconds that it took."""
+    command = [sys.executable, "-c", EXAMINE, str(original), str(suspect)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 0, run.stderr
+    *said, used = run.stdout.splitlines()
+    peak, seconds = used.split()
+    return " ".join(said), int(peak), float(seconds)
+
+
+@pytest.mark.fault(73)
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_suspect_of_holes_that_claims_millions_of_rows_is_compared_with_the_original_first(
+    tiny_path: Path, tmp_path: Path, format: str
+) -> None:
+    suspect = sparse_copy(tiny_path, tmp_path / "suspect", FORMATS[format], 1 << 22)
+    said, peak, _ = examined(tiny_path, suspect)
+    assert "far more rows than the original" in said
+    assert peak < 200 << 20
+
+
+@pytest.mark.fault(73)
+@pytest.mark.slow
+def test_as_many_rows_as_are_read_take_a_gigabyte_at_most(tiny_path: Path, tmp_path: Path) -> None:
+    suspect = sparse_copy(tiny_path, tmp_path / "suspect", as_safetensors, 1 << 20)
+    said, peak, seconds = examined(tiny_path, suspect)
+    assert said.startswith("inconclusive")
+    assert peak < 1200 << 20
+    assert seconds < 60
+
+
+@pytest.mark.fault(73)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["q_proj", "k_proj"])
+def test_a_layer_that_claims_millions_of_rows_is_not_read(tiny_path: Path, tmp_path: Path, part: str) -> None:
+    name = f"model.layers.0.self_attn.{part}.weight"
+    suspect = sparse_copy(tiny_path, tmp_path / "suspect", as_safetensors, 600, {name: [1 << 24, WIDTH]})
+    said, peak, seconds = examined(tiny_path, suspect)
+    assert "found" not in said.split()[0]
+    assert peak < 1200 << 20
+    assert seconds < 60
+
+
+@pytest.mark.fault(73, 74)
+def test_terabytes_of_holes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> None:
+    """Tensors that no model reads, beside a sound model: the verdict does not need them, and the report says so."""
+    shutil.copytree(tiny_path, tmp_path / "suspect")
+    (tmp_path / "suspect" / "model.safetensors").rename(tmp_path / "suspect" / "model-00001-of-00002.safetensors")
+    holes(tmp_path / "suspect" / "model-00002-of-00002.safetensors", {"junk": [HASHED_BYTES // 64, 64]})
+    original, suspect = open_checkpoint(tiny_path), open_checkpoint(tmp_path / "suspect")
+    began = time.process_time()
+    received = hashes(suspect, _Silent(), original)  # type: ignore[arg-type]  # of a reporter this alone is used
+    assert list(received) == ["model-00001-of-00002.safetensors"]
+    item = described(suspect, received)
+    assert time.process_time() - began < 5
+    assert {file.name: bool(file.sha256) for file in item.files} == {
+        "model-00001-of-00002.safetensors": True,
+        "model-00002-of-00002.safetensors": False,
+        "config.json": True,
+    }
+    assert "were not hashed: model-00002-of-00002.safetensors" in item.notes[-1]
+    assert len(hashes(original, _Silent(), original)) == 1  # type: ignore[arg-type]
+
+
+def long_safetensors(path: Path, number: int) -> None:
+    words = json.dumps(
+        {"__metadata__": {"a": "x" * (30 << 20)}, f"t{number}": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    )
+    path.write_bytes(struct.pack("<Q", len(words)) + words.encode() + bytes(4))
+
+
+def long_gguf(path: Path, number: int) -> None:
+    tokens = struct.pack("<IQ", 8, 1 << 20) + text("x" * 20) * (1 << 20)
+    head = header([setting("general.architecture", 8, text("llama")), setting("tokenizer.ggml.tokens", 9, tokens),
+                   setting("split.count", 2, struct.pack("<H", 8))], [])  # fmt: skip
+    path.write_bytes(head + bytes(-len(head) % 32))
+
+
+@pytest.mark.fault(74)
+@pytest.mark.slow
+@pytest.mark.parametrize(("ending", "write"), [("safetensors", long_safetensors), ("gguf", long_gguf)])
+def test_headers_that_are_long_in_all_are_refused_before_memory_runs_out(
+    tmp_path: Path, ending: str, write: Callable[[Path, int], None]
+) -> None:
+    """Each is as long as a header may be, and so would be two thousand of them."""
+    for number in range(1, 9):
+        write(tmp_path / f"model-{number:05}-of-00008.{ending}", number)
+    command = [sys.executable, "-c", OPEN, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 0, run.stderr
+    said, peak = run.stdout.splitlines()
+    assert "together longer than those of any real model" in said or "answer with more than" in said
+    assert int(peak) < 1000 << 20
+
+
+OPEN = """
+import resource, sys, irwm
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    irwm.open_checkpoint(sys.argv[1])
 except irwm.IrwmError as error:
     print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
-def sparse_copy(model: Path, copy: Path, rows: int) -> Path:
-    """The model with an embedding and a head of so many rows, none of which is on the disk."""
-    shutil.copytree(model, copy)
-    weights = copy / "model.safetensors"
-    content = weights.read_bytes()
-    length = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8 : 8 + length])
-    header.pop("__metadata__", None)
-    opened = open_checkpoint(model)
-    width = opened.hidden_size
-    large = {ref.name for ref in (opened.layout.embedding, opened.layout.head) if ref is not None}
-    offset, made = 0, {}
-    for each, entry in header.items():
-        begin, end = entry["data_offsets"]
-        shape, size = entry["shape"], end - begin
-        if each in large:
-            shape, size = [rows, width], rows * width * (size // (shape[0] * shape[1]))
-        made[each] = entry | {"shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(made).encode()
-    with weights.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + offset)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"vocab_size": rows}))
-    return copy
-
-
-# fault 73
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [1 << 22, 1 << 20])
-def test_a_sparse_suspect_that_claims_millions_of_rows_is_compared_with_the_original_first(
-    tiny_path: Path, tmp_path: Path, rows: int
-) -> None:
-    suspect = sparse_copy(tiny_path, tmp_path / "suspect", rows)
-    command = [sys.executable, "-c", EXAMINE, str(tiny_path), str(suspect)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    *said, peak = run.stdout.splitlines()
-    width = open_checkpoint(tiny_path).hidden_size
-    if rows * width > 1 << 26:
-        assert "far more rows than the original" in " ".join(said)
-        assert int(peak) < 200 * 1024**2
-    assert int(peak) < 1200 * 1024**2
+@pytest.mark.fault(74)
+def test_the_headers_of_a_checkpoint_are_counted_together(tmp_path: Path) -> None:
+    file = holes(tmp_path / "model.safetensors", {"a": [1]})
+    one = reading.Reading(tmp_path, files=3)
+    one.take_header(file, reading.HEADER_BYTES - 1000)
+    with one.child(file) as (limits, _):
+        assert limits == replace(child.LIMITS, output=1000)
+    with pytest.raises(CorruptCheckpointError, match="together longer than those of any real model"):
+        one.take_header(file, 1001)

@@ -101,7 +101,9 @@ def test_fault_35_no_p_is_ever_zero_not_even_of_a_fresh_mark(marked) -> None:
 def test_fault_36_many_keys_are_paid_for_and_printed(marked) -> None:
     model, key, release = marked
     one, many = (irwm.detect(release, model, key, keys_tried=tried) for tried in (1, 100_000))
-    assert log10_risk(many.reading, many.comparisons) == pytest.approx(log10_risk(one.reading, one.maps) + 5)
+    assert log10_risk(many.reading, many.comparisons) == pytest.approx(
+        log10_risk(one.reading, one.maps * one.places) + 5
+    )
     from irwm.report import ItemDescription, KeyInfo, finding_document, render_html
     from tests.report.test_html import Page
 
@@ -115,10 +117,12 @@ def test_fault_36_many_keys_are_paid_for_and_printed(marked) -> None:
         tool_versions={},
     )
     lr = document["evaluation"]
-    assert lr["log10_lr_per_comparison"] == pytest.approx(lr["log10_lr"] - math.log10(100_000 * many.maps))
+    assert lr["log10_lr_per_comparison"] == pytest.approx(
+        lr["log10_lr"] - math.log10(100_000 * many.maps * many.places)
+    )
     text = Page(render_html(document)).text
     assert "100 000 for the keys tried on this suspect" in text
-    assert "divided by the 200 000 comparisons made" in text
+    assert "divided by the 400 000 comparisons made" in text
 
 
 def test_fault_37_the_same_seed_gives_the_same_ranks_with_any_number_of_threads(marked) -> None:

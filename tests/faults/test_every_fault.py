@@ -106,3 +106,14 @@ def test_each_row_names_the_files_that_try_its_fault(
     assert not after
     expected = ", ".join(f"`{file}`" for file in sorted({trial.file for trial in trials.get(number, [])}))
     assert files == expected, f"the last cell of row {number} of docs/faults.md should be:\n{expected}"
+
+
+@pytest.mark.parametrize(("page", "least"), [("security.md", 20), ("verifying.md", 8)])
+def test_every_test_that_a_page_of_claims_names_is_there(page: str, least: int) -> None:
+    text = (LIST.parent / page).read_text(encoding="utf-8")
+    paths = set(re.findall(r"`(tests/[\w/.]+?)(?:::\w+)?`", text))
+    assert len(paths) >= least
+    assert [path for path in sorted(paths) if not (TESTS.parent / path).exists()] == []
+    known = {(path.relative_to(TESTS.parent).as_posix(), function.name) for path, function in functions()}
+    assert set(re.findall(r"`(tests/[\w/.]+)::(\w+)`", text)) <= known
+    assert set(re.findall(r"`(test_\w+)`", text)) <= {name for _, name in known}

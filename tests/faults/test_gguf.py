@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor, token_ids
-from irwm.checkpoint.formats import child, confined, gguf_file, gguf_parser
+from irwm.checkpoint import Checkpoint, confined, open_checkpoint, read_tensor, token_ids
+from irwm.checkpoint.formats import child, gguf_file, gguf_parser
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.errors import (
     CheckpointChangedError,

@@ -42,7 +42,7 @@ class Killer:
 
     def __init__(self, vault: Vault, model: Path, shelf: Path) -> None:
         self.vault, self.model, self.shelf = vault, model, shelf
-        self.jobs = Jobs(vault.home)
+        self.jobs = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.killed_job"],

@@ -201,7 +201,7 @@ while True:
 """
 
 
-# fault 75
+@pytest.mark.fault(75)
 @pytest.mark.slow
 def test_no_open_reads_outside_while_files_and_folders_are_swapped_for_links(tmp_path: Path) -> None:
     model, outside = tmp_path / "model", tmp_path / "outside"
@@ -231,7 +231,7 @@ def test_no_open_reads_outside_while_files_and_folders_are_swapped_for_links(tmp
     assert found["outside"] == 0, found
 
 
-# fault 75
+@pytest.mark.fault(75)
 def test_a_child_reads_the_file_that_was_opened_whatever_has_its_name_by_then(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(2)}, tmp_path / "x.bin")
     torch.save({"outside": torch.zeros(2)}, tmp_path / "y.bin")

@@ -22,7 +22,8 @@ QUERY = "model.layers.0.self_attn.q_proj.weight"
 @pytest.fixture(scope="module")
 def marked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory):
     model = irwm.open_checkpoint(tiny_path)
-    key = irwm.generate_key(model, secret=bytes(32))
+    # In the embedding alone: what spoils that leaves a mark in the output head as it is.
+    key = irwm.generate_key(model, irwm.Parameters(places=("embedding",)), secret=bytes(32))
     return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("r") / "release")
 
 
@@ -36,8 +37,9 @@ def spoil(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor]
     return irwm.open_checkpoint(rewrite(release, out, through))
 
 
+@pytest.mark.fault(25, 83)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 3e38])
-def test_faults_25_and_83_numbers_in_rows_that_the_key_does_not_read_change_no_verdict(marked, tmp_path, bad) -> None:
+def test_numbers_in_rows_that_the_key_does_not_read_change_no_verdict(marked, tmp_path, bad) -> None:
     model, key, release = marked
     rows = np.setdiff1d(np.arange(600), key.marked_rows)[::40].tolist()
     spoilt = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((rows, 5), bad))

@@ -245,7 +245,7 @@ def measured(path: Path) -> tuple[float, int, int, str]:
     return float(seconds), int(memory), int(code), rest
 
 
-# Fault 67
+@pytest.mark.fault(67)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
@@ -268,7 +268,7 @@ def test_garbage_takes_little_time_and_memory(tmp_path: Path, name: str, content
     assert memory < MOST_MEMORY
 
 
-# Fault 66
+@pytest.mark.fault(66)
 @pytest.mark.parametrize(
     "opened", ["<script", "<script>", '<script type="application/json" id="figure-data">', "<", "</"]
 )
@@ -279,7 +279,7 @@ def test_a_page_of_opened_tags_is_compared_in_no_time(report: Path, opened: str)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - began < 20.0
 
 
-# Fault 76
+@pytest.mark.fault(76)
 def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report: Path) -> None:
     first = case["signer"].identity
     assert verify_report(report, identity=first).exit_code == 0
@@ -294,7 +294,7 @@ def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report
     assert unsigned.open == ("it is not signed",)
 
 
-# Fault 76
+@pytest.mark.fault(76)
 @pytest.mark.parametrize("key", [
     "01" + "00" * 31,
     "00" * 32,

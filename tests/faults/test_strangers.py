@@ -10,6 +10,7 @@ import io
 import json
 import socket
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,11 @@ import httpx
 import psutil
 import pytest
 
+from benchmarks.locked_out import LISTS, MOST_BYTES, MOST_SECONDS, PAGE, report_of, size_of, sound_numbers
 from storage import Cost, Vault
 from tests.ui.test_serving import call, handler, is_open
 from tools.running_app import PASSPHRASE, RunningApp, start_app
-from tools.waiting import Stopwatch
+from tools.waiting import Stopwatch, until
 from ui import guard
 from ui.budget import STRANGERS
 
@@ -66,8 +68,38 @@ def answer_to(app: RunningApp, head: str, piece: bytes = b"", most: int = 0) -> 
     return b"", sent
 
 
-# fault 68
-@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/call/unlock"])
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return sound_numbers(tmp_path_factory.mktemp("numbers"))
+
+
+@pytest.mark.fault(66, 67)
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ["page", "lists"])
+def test_a_report_made_to_stop_the_verifier_holds_up_nobody_else(
+    app: RunningApp, client: httpx.Client, numbers: bytes, attack: str
+) -> None:
+    call(client, "do_unlock", [PASSPHRASE, 0])
+    files = {"report.html": PAGE, "report.json": numbers} if attack == "page" else {"report.json": LISTS}
+    process, said = psutil.Process(app.process.pid), []
+    before, peak, longest, began = process.memory_info().rss, 0, 0.0, Stopwatch()
+    stranger = threading.Thread(target=lambda: said.append(json.dumps(report_of(app.port, files))))
+    stranger.start()
+    while stranger.is_alive():
+        click = Stopwatch()
+        assert is_open(client)
+        longest, peak = max(longest, click.seconds()), max(peak, size_of(app.process.pid))
+    assert "This report does not hold" in said[0], said[0][:2000]
+    why = "not what follows from the JSON" if attack == "page" else "far larger than any real one"
+    assert why in said[0], said[0][:2000]
+    assert longest < MOST_SECONDS
+    assert began.seconds() < 60
+    assert peak < MOST_BYTES
+    assert process.memory_info().rss - before < 200 * MIB
+
+
+@pytest.mark.fault(68)
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join"])
 @pytest.mark.parametrize(
     "lengths", ["Transfer-Encoding: chunked\nContent-Length: 5", "Content-Length: 5\nTransfer-Encoding: Chunked"]
 )
@@ -83,7 +115,7 @@ def test_content_in_pieces_beside_a_length_is_refused_before_any_of_it_is_kept(
     assert stored(app) == before
 
 
-# fault 68
+@pytest.mark.fault(68)
 def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningApp) -> None:
     for lengths in ("Transfer-Encoding: chunked", "Content-Length: 5\nContent-Length: 6", "Content-Length: 5, 6"):
         for path in ("/gradio_api/upload", "/gradio_api/queue/join"):
@@ -93,7 +125,7 @@ def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningA
     assert b" 411 " in told, "a request for reading has content for nobody"
 
 
-# fault 68
+@pytest.mark.fault(68)
 def test_strangers_store_no_more_than_their_share_and_the_officer_has_room_beside_it(
     app: RunningApp, client: httpx.Client
 ) -> None:
@@ -112,7 +144,7 @@ def test_strangers_store_no_more_than_their_share_and_the_officer_has_room_besid
         held.unlink()
 
 
-# fault 69
+@pytest.mark.fault(69)
 @pytest.mark.parametrize("route", ["run", "api"])
 def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.Client, route: str) -> None:
     for name in ("compare", "do_unlock", "unlock", "jobs"):
@@ -135,7 +167,7 @@ def dear_backup(folder: Path) -> bytes:
     return copy.read_bytes()
 
 
-# fault 69
+@pytest.mark.fault(69)
 def test_backups_that_ask_for_gigabytes_to_try_a_passphrase_are_refused_at_once(
     app: RunningApp, client: httpx.Client, tmp_path: Path
 ) -> None:
@@ -151,7 +183,50 @@ def test_backups_that_ask_for_gigabytes_to_try_a_passphrase_are_refused_at_once(
     assert began.seconds() < 20
 
 
-# fault 78
+@pytest.mark.fault(79)
+@pytest.mark.slow
+def test_wrong_passphrases_of_twelve_browsers_count_as_twelve(app: RunningApp, client: httpx.Client) -> None:
+    wrong = early = 0
+    for n in range(12):
+        with app.client() as other:
+            other.get("/")
+            told = json.dumps(call(other, "do_unlock", [f"guess {n}", 0]))
+            wrong += "does not open the vault" in told
+            early += "oo many wrong passphrases" in told
+    assert wrong + early == 12
+    assert wrong >= 3
+    if not early:  # each took longer than the wait before it, which the next one's cannot
+        assert "oo many wrong passphrases" in json.dumps(call(client, "do_unlock", [PASSPHRASE, 0]))
+
+    def opened() -> bool:
+        call(client, "do_unlock", [PASSPHRASE, 0])
+        return is_open(client)
+
+    until(opened, "the wait to end", app.log)
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    counted = [entry.details.get("failed tries before", 0) for entry in vault.audit_log()]
+    assert wrong in counted
+
+
+@pytest.mark.fault(80)
+@pytest.mark.slow
+def test_what_strangers_uploaded_is_gone_after_a_kill_and_the_next_start(tmp_path: Path) -> None:
+    def uploads() -> list[Path]:
+        return [path for path in (tmp_path / "tmp").rglob("report.html") if path.is_file()]
+
+    with start_app(tmp_path) as app:
+        with app.client() as client:
+            client.get("/")
+            assert client.post("/gradio_api/upload", files={"files": ("report.html", b"secret")}).status_code == 200
+        app.process.kill()
+        app.process.wait()
+        assert uploads(), "this is what the next start has to remove"
+    with start_app(tmp_path):
+        assert not uploads()
+
+
+@pytest.mark.fault(78)
 def test_a_stream_of_answers_is_for_the_browser_that_began_it_alone(app: RunningApp, client: httpx.Client) -> None:
     call(client, "do_unlock", [PASSPHRASE, 0])
     session = uuid.uuid4().hex

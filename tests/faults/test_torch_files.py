@@ -294,7 +294,7 @@ def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) 
 # --- 74: what one checkpoint may take of the machine, in all its files
 
 
-# fault 74
+@pytest.mark.fault(74)
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_a_pickle_that_makes_gigabytes_out_of_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
     """By name where torch would make them, and by torch where it does not know the spelling."""
@@ -312,7 +312,7 @@ def test_a_pickle_that_makes_gigabytes_out_of_a_number_is_refused(tmp_path: Path
     assert grown <= max(before, 1024**2), "KiB of the largest child, torch included"
 
 
-# fault 74
+@pytest.mark.fault(74)
 def test_the_seconds_of_child_processes_are_counted_for_a_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +329,7 @@ def test_the_seconds_of_child_processes_are_counted_for_a_checkpoint(
     assert reading.Reading(folder, files=10**6).seconds < 300
 
 
-# fault 74
+@pytest.mark.fault(74)
 @pytest.mark.slow
 def test_two_hundred_shards_that_keep_their_readers_busy_end_with_the_first(tmp_path: Path) -> None:
     """A pickle of 60 MB that makes and drops empty dictionaries, in every one of the shards."""

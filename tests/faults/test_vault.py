@@ -1,4 +1,5 @@
-"""Faults with the vault (FAULTS 45 to 55, and 40 and 42 for its file), tried on real files and with real processes.
+"""Faults with the vault (FAULTS 45 to 55, 70, 71, and 40 and 42 for its file), tried on real files and by real
+processes.
 
 What only the running app can show, such as a page that stays responsive, is in test_web; what `tests/storage` tries in
 full is marked there.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -27,17 +29,20 @@ import pytest
 
 from storage import (
     DamagedRecordError,
+    DatabaseDamagedError,
     KeyRecord,
     PassphraseError,
     StorageBusyError,
     StorageError,
     StorageFullError,
     Vault,
+    VaultChangedError,
     WrongPassphraseError,
     latest_backup,
     restore,
 )
-from storage.schema import VAULT_SCHEMA
+from storage.schema import RECORD_TABLES, VAULT_SCHEMA
+from storage.witness import WITNESS_NAME
 from tests.faults.helpers import empty, fill_up
 from tests.storage.conftest import (
     CHEAP,
@@ -48,6 +53,7 @@ from tests.storage.conftest import (
     clock,
     filled,
     home,
+    many,
     passphrase,
     reopened,
     spawn,
@@ -56,12 +62,26 @@ from tests.storage.conftest import (
 )
 from tools.waiting import PATIENCE
 
-__all__ = ["add", "answer", "cheap", "clock", "filled", "home", "passphrase", "reopened", "spawn", "sql", "vault"]
+__all__ = [
+    "add",
+    "answer",
+    "cheap",
+    "clock",
+    "filled",
+    "home",
+    "many",
+    "passphrase",
+    "reopened",
+    "spawn",
+    "sql",
+    "vault",
+]
 
 Add = Callable[..., KeyRecord]
 Spawn = Callable[..., subprocess.Popen[str]]
 Sql = Callable[..., list[Any]]
 PAGE = 4096
+NEW = "another four plain words"
 
 HOLDS_THE_LOCK = """
 from storage import Vault
@@ -116,6 +136,25 @@ def test_fault_40_a_vault_on_a_full_disk_keeps_what_it_has(small_disk: Path, pas
     names = {path.name for path in small_disk.iterdir()}
     assert names == {"home", backup.name}, "nothing half-written is left"
     assert not [path.name for path in (small_disk / "home").iterdir() if "partial" in path.name]
+
+
+def test_fault_40_a_change_of_passphrase_on_a_full_disk_changes_nothing(
+    small_disk: Path, many: Callable[..., Any], passphrase: str
+) -> None:
+    kind = StorageFullError if os.path.ismount(small_disk) else StorageError
+    vault = Vault.create(small_disk / "home", passphrase, CHEAP)
+    vault.add_keys(many(100, size=4000))
+    log = vault.audit_log()
+    with nearly_full(small_disk, 40 * PAGE), pytest.raises(kind):
+        vault.change_passphrase(passphrase, NEW)
+    assert vault.audit_log() == log
+    again = Vault.open(vault.home)
+    with pytest.raises(WrongPassphraseError):
+        again.unlock(NEW)
+    again.unlock(passphrase)
+    assert again.check().ok
+    again.change_passphrase(passphrase, NEW)
+    assert again.check().ok
 
 
 @contextlib.contextmanager
@@ -322,3 +361,266 @@ def test_fault_55_the_app_does_not_start_on_a_linked_home(tmp_path: Path, passph
     assert refused.returncode == 2
     assert "is a link" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.fixture
+def changed(filled: Vault, home: Path, add: Add, passphrase: str) -> Path:
+    """A copy of the home's files from before the passphrase was changed; one more key was added after that."""
+    old = home.parent / "old"
+    shutil.copytree(home, old)
+    filled.change_passphrase(passphrase, NEW)
+    add(filled, "added later")
+    assert filled.check().ok
+    return old
+
+
+def put_into(target: Path, source: Path, *statements: str) -> None:
+    """Runs SQL on a vault's file with another one at hand as `other`."""
+    with contextlib.closing(sqlite3.connect(target)) as conn, conn:
+        conn.execute("ATTACH ? AS other", [str(source)])
+        for statement in statements:
+            conn.execute(statement)
+
+
+def taken_over(table: str, where: str = "") -> tuple[str, str]:
+    """Statements that put the other file's rows in place of a table's own."""
+    return f"DELETE FROM main.{table} {where}", f"INSERT INTO main.{table} SELECT * FROM other.{table} {where}"
+
+
+def test_fault_70_an_old_copy_and_its_passphrase_open_nothing_sealed_later(
+    filled: Vault, changed: Path, passphrase: str
+) -> None:
+    before = Vault.open(changed)
+    before.unlock(passphrase)
+    assert len(before.keys()) == 2, "what the copy holds, it opens: nobody can take that back"
+    with pytest.raises(WrongPassphraseError):
+        before.unlock(NEW)
+    # New records into the old file, beside what tells its key.
+    put_into(before.path, filled.path, *itertools.chain(*map(taken_over, RECORD_TABLES)))
+    check = before.check()
+    assert check.records == 0
+    assert len(check.damaged) == 2 * len(RECORD_TABLES) + 1
+    assert before.keys() == []
+    for key in filled.keys():
+        with pytest.raises(DamagedRecordError):
+            before.key_bytes(key.id)
+    # And the new log with them.
+    put_into(before.path, filled.path, *taken_over("audit"))
+    assert not [entry for entry in before.audit_log() if entry.details is not None]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        taken_over("vault"),
+        (*taken_over("vault"), *taken_over("audit_state")),
+        (
+            *taken_over("vault"),
+            *taken_over("audit_state"),
+            "DELETE FROM main.audit WHERE seq > (SELECT MAX(seq) FROM other.audit)",
+        ),
+    ],
+    ids=["header", "header and end", "header and end, and the log cut there"],
+)
+@pytest.mark.parametrize("with_witness", [False, True])
+def test_fault_70_an_old_header_put_back_is_refused(
+    filled: Vault, home: Path, changed: Path, passphrase: str, statements: tuple[str, ...], with_witness: bool
+) -> None:
+    put_into(filled.path, changed / "vault.sqlite3", *statements)
+    if with_witness:
+        shutil.copy(changed / WITNESS_NAME, home / WITNESS_NAME)
+    again = Vault.open(home)
+    assert again.warnings or with_witness, "the witness names the key that the header does not"
+    with pytest.raises(DatabaseDamagedError, match="does not belong to the rest of the vault"):
+        again.unlock(passphrase)
+    assert not again.is_unlocked
+    with pytest.raises(WrongPassphraseError):
+        again.unlock(NEW)
+    with pytest.raises(VaultChangedError, match="exchanged"):  # whoever had it open meanwhile
+        filled.keys()
+
+
+def test_fault_70_a_whole_old_log_with_its_header_opens_no_record_and_is_noticed(
+    filled: Vault, home: Path, changed: Path, passphrase: str
+) -> None:
+    tables = ("vault", "audit_state", "audit")
+    put_into(filled.path, changed / "vault.sqlite3", *itertools.chain(*map(taken_over, tables)))
+    again = Vault.open(home)
+    assert "older state" in again.warnings[0]
+    again.unlock(passphrase)
+    check = again.check()
+    assert check.records == 0
+    assert len(check.damaged) == 2 * len(RECORD_TABLES) + 1
+
+
+# Each ends the process where it says; the second of the two writings of the witness follows the commit.
+KILLED = {
+    "amid the records": "progress = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)",
+    "before the commit": "kill_at = 1",
+    "after the commit": "kill_at = 2",
+}
+CHANGES = """
+from storage import Vault, rekey
+rekey.STEP, progress, kill_at, calls = 10, None, 0, []
+{how}
+remember = Vault._remember
+def remembered(*arguments, **named):
+    calls.append(arguments)
+    if len(calls) != 2 or kill_at != 2:
+        remember(*arguments, **named)
+    if len(calls) == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+Vault._remember = remembered
+vault = Vault.open(home)
+print("ready", flush=True); sys.stdin.readline()
+vault.change_passphrase(sys.argv[2], sys.argv[3], progress=progress)
+print("changed", flush=True)
+"""
+
+
+def opened_by_one_of(home: Path, passphrases: tuple[str, str]) -> tuple[str, Vault]:
+    """The one passphrase that opens the vault, after every record and the log were looked at."""
+    opens = []
+    for each in passphrases:
+        vault = Vault.open(home)
+        with contextlib.suppress(WrongPassphraseError):
+            vault.unlock(each)
+            opens.append((each, vault))
+    ((which, vault),) = opens
+    check = vault.check()
+    assert check.ok, check
+    assert vault.verify_audit().ok
+    assert vault.warnings == (), "a killed change is no reason to suspect anybody"
+    return which, vault
+
+
+@pytest.mark.parametrize("moment", KILLED)
+def test_fault_70_a_change_of_passphrase_killed_at_its_turning_points_is_whole_or_absent(
+    filled: Vault, home: Path, spawn: Spawn, passphrase: str, moment: str
+) -> None:
+    child = spawn(CHANGES.format(how=KILLED[moment]), passphrase, NEW)
+    out, err = child.communicate("go\n", timeout=PATIENCE)
+    assert (child.returncode, out) == (-signal.SIGKILL, "ready\n"), err
+    which, vault = opened_by_one_of(home, (passphrase, NEW))
+    assert which == (NEW if moment == "after the commit" else passphrase)
+    assert len(vault.keys()) == 2
+    vault.change_passphrase(which, "and once more")
+    assert vault.check().ok
+
+
+KILLS, SLACK = 50, 1.5
+
+
+@pytest.mark.slow
+def test_fault_70_after_kill_9_at_50_random_moments_exactly_one_passphrase_opens_everything(
+    filled: Vault, home: Path, many: Callable[..., Any], spawn: Spawn, passphrase: str, seed: int
+) -> None:
+    random = Random(seed)
+    filled.add_keys(many(1500, size=2000))
+    contents = dict(filled.keys_bytes(filled.key_ids()))
+    printed = filled.audit_head
+    public = filled.identity().public_key
+    filled.lock()
+
+    def begin(old: str, new: str) -> subprocess.Popen[str]:
+        child = spawn(CHANGES.format(how=""), old, new)
+        assert child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout.readline() == "ready\n"
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        return child
+
+    child, started = begin(passphrase, NEW), time.monotonic()
+    assert child.stdout is not None
+    assert child.stdout.readline() == "changed\n"
+    whole = time.monotonic() - started
+    child.wait()
+    present, other = NEW, passphrase
+    outcomes = []
+    for turn in range(KILLS):
+        child = begin(present, other)
+        # Spread over a little more than a whole change takes, in every stretch of it once.
+        time.sleep(whole * SLACK * (turn + random.random()) / KILLS)
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+        which, vault = opened_by_one_of(home, (present, other))
+        assert dict(vault.keys_bytes(vault.key_ids())) == contents
+        assert vault.verify_audit(known_head=printed).ok
+        assert vault.identity().public_key == public
+        vault.lock()
+        outcomes.append(which == other)
+        present, other = (other, present) if which == other else (present, other)
+    assert set(outcomes) == {False, True}, "some were killed before the change, some after it"
+
+
+def forged(home: Path, **changes: Any) -> None:
+    """The witness edited by somebody who has no key."""
+    path = home / WITNESS_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_fault_71_an_older_vault_without_its_witness_is_warned_of(
+    vault: Vault, home: Path, add: Add, passphrase: str
+) -> None:
+    older = vault.path.read_bytes()
+    add(vault, "lost")
+    vault.lock()
+    vault.path.write_bytes(older)
+    (home / WITNESS_NAME).unlink()
+    again = Vault.open(home)
+    (warning,) = again.warnings
+    assert f"{WITNESS_NAME} is missing" in warning
+    again.unlock(passphrase)
+    assert again.warnings == (warning,)
+    missed, unlocked = again.audit_log()[-2:]
+    assert (missed.event, missed.details) == ("witness missing", {"warning": warning})
+    assert unlocked.event == "vault unlocked"
+    assert Vault.open(home).warnings == (), "said once, then in the log"
+
+
+@pytest.mark.parametrize("locked_before", [False, True])
+def test_fault_71_a_witness_forged_to_fit_an_older_vault_is_noticed(
+    vault: Vault, home: Path, add: Add, passphrase: str, locked_before: bool
+) -> None:
+    older, count, head = vault.path.read_bytes(), vault.audit_count, vault.audit_head
+    add(vault, "lost")
+    if locked_before:
+        vault.lock()
+    vault.path.write_bytes(older)
+    forged(home, count=count, head=head)
+    again = vault
+    if locked_before:
+        again = Vault.open(home)
+        assert again.warnings == (), "nobody can tell without the passphrase"
+        again.unlock(passphrase)
+    else:
+        again.add_case("next")
+    (warning,) = again.warnings
+    assert "not written by this vault" in warning
+    assert "witness not authentic" in [entry.event for entry in again.audit_log()]
+    assert Vault.open(home).warnings == ()
+
+
+@pytest.mark.parametrize("tags", [{}, {"ab" * 16: "cd" * 32}, {"": ""}])
+def test_fault_71_a_witness_without_this_vaults_code_is_noticed_before_and_after_unlocking(
+    vault: Vault, home: Path, passphrase: str, tags: dict[str, str]
+) -> None:
+    forged(home, tags=tags)
+    again = Vault.open(home)
+    (warning,) = again.warnings
+    assert "another data key" in warning
+    again.unlock(passphrase)
+    assert again.audit_log()[-2].details == {"warning": warning}
+
+
+def test_fault_71_a_sound_vault_and_its_witness_raise_no_doubt(
+    filled: Vault, home: Path, reopened: Callable[[], Vault], passphrase: str
+) -> None:
+    for _ in range(3):
+        assert reopened().warnings == ()
+    filled.change_passphrase(passphrase, NEW)
+    filled.change_passphrase(NEW, passphrase)
+    assert reopened().warnings == ()
+    events = {entry.event for entry in filled.audit_log()}
+    assert events.isdisjoint({"exchange noticed", "witness missing", "witness not authentic"})

@@ -35,7 +35,7 @@ from storage.processes import still_runs
 from tests.ui.serving import Visit
 from tests.ui.test_serving import call, handler, is_open
 from tools.officer import open_tab, place, set_up_release
-from tools.running_app import PASSPHRASE, REPOSITORY, VIEWPORT, RunningApp, pass_the_gate, start_app
+from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, opened_context, pass_the_gate, start_app
 from tools.waiting import Stopwatch, until, until_over
 from ui import guard
 from ui.jobs import runner
@@ -65,8 +65,8 @@ def vault(app: RunningApp) -> Vault:
 
 
 @pytest.fixture
-def jobs(app: RunningApp) -> Iterator[Jobs]:
-    jobs = Jobs(app.home)
+def jobs(app: RunningApp, vault: Vault) -> Iterator[Jobs]:
+    jobs = Jobs(app.home).opened(vault.jobs_keys_to_seal())
     yield jobs
     for job in jobs.recent():
         runner.stop(job.id, jobs)
@@ -257,7 +257,7 @@ def test_fault_60_a_simple_request_of_another_page_in_a_real_browser_reaches_not
     app: RunningApp, chromium: Browser
 ) -> None:
     """The browser unlocks, then visits a page of another origin that posts to us with its cookies."""
-    context = chromium.new_context(viewport=VIEWPORT)
+    context = opened_context(chromium)
     try:
         page = context.new_page()
         page.goto(app.url)
@@ -553,7 +553,7 @@ def secrets_of(vault: Vault) -> list[bytes]:
 def test_fault_54_no_secret_is_in_page_state_browser_storage_logs_or_caches(
     app: RunningApp, vault: Vault, jobs: Jobs, chromium: Browser
 ) -> None:
-    context = chromium.new_context(viewport=VIEWPORT)
+    context = opened_context(chromium)
     try:
         page = context.new_page()
         received: list[Any] = []
@@ -678,7 +678,7 @@ def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_eve
     out = app.root / "closed"
 
     def opened() -> Page:
-        page = chromium.new_context(viewport=VIEWPORT).new_page()
+        page = opened_context(chromium).new_page()
         page.goto(app.url)
         pass_the_gate(page)
         return page
@@ -719,7 +719,7 @@ def test_fault_44_after_the_app_was_killed_its_job_is_interrupted_swept_and_can_
     app: RunningApp, vault: Vault, jobs: Jobs, large: Path, chromium: Browser
 ) -> None:
     """The last test of this module: it kills the app."""
-    page = chromium.new_context(viewport=VIEWPORT).new_page()
+    page = opened_context(chromium).new_page()
     page.goto(app.url)
     pass_the_gate(page)
     set_up_release(page, large, app.root, "again", "Example Labs", "")
@@ -736,10 +736,11 @@ def test_fault_44_after_the_app_was_killed_its_job_is_interrupted_swept_and_can_
     assert partial.exists()
     with start_app(app.home.parent) as restarted:
         assert jobs.get(job.id).state == "interrupted"
-        assert not partial.exists(), "orphans are swept at start"
-        page = chromium.new_context(viewport=VIEWPORT).new_page()
+        page = opened_context(chromium).new_page()
         page.goto(f"{restarted.url}/?tab=protect")
         pass_the_gate(page)
+        # What the job wrote to is sealed, so that it is swept when the vault is first opened.
+        until(lambda: not partial.exists(), "the sweep of what was left", restarted.log)
         expect(page.locator("#job-protect .job-state")).to_have_text("Interrupted")
         page.context.close()
         again = runner.again(jobs.get(job.id), vault, jobs)

@@ -9,10 +9,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -20,59 +16,39 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import find_files, open_checkpoint
+from irwm.checkpoint.confined import answer_of
 from irwm.checkpoint.dtypes import BITS
 from irwm.checkpoint.files import open_regular, parse_json
 from irwm.checkpoint.formats import gguf_parser, torch_parser
-from irwm.checkpoint.formats.confined import answer_of
 from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.quantised import assembled
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.checkpoint.tokens import special_token_ids, token_ids
-from irwm.errors import IrwmError
 from irwm.families import recognise
+from tests.fuzz.received import RECEIVED
+from tests.fuzz.target import FOLDER, Target, written
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "assets" / "demo"
-FOLDER = Path(tempfile.mkdtemp(prefix="irwm-fuzz-"))
-
-
-@dataclass(frozen=True)
-class Target:
-    """A parser to fuzz.
-
-    Attributes:
-        run: takes the bytes; returns whatever they are.
-        seeds: sound inputs to start from.
-    """
-
-    run: Callable[[bytes], None]
-    seeds: Callable[[], list[bytes]]
-
-
-def _written(name: str, content: bytes) -> Path:
-    path = FOLDER / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
 
 
 def safetensors(content: bytes) -> None:
-    read_safetensors(_written("one.safetensors", content))
+    read_safetensors(written("one.safetensors", content))
 
 
 def gguf(content: bytes) -> None:
-    gguf_parser.parse(str(_written("one.gguf", content)))
+    gguf_parser.parse(str(written("one.gguf", content)))
 
 
 def torch_archive(content: bytes) -> None:
     """As the child answers: torch's own unpickler raises whatever it likes, which is made a refusal there."""
-    answer = answer_of({"parse": torch_parser.parse}, str(_written("one.bin", content)))
+    answer = answer_of({"parse": torch_parser.parse}, str(written("one.bin", content)))
     assert json.loads(answer)
 
 
 def index(content: bytes) -> None:
-    _written("sharded/model.safetensors.index.json", content)
+    written("sharded/model.safetensors.index.json", content)
     find_files(FOLDER / "sharded")
 
 
@@ -90,7 +66,7 @@ def quantised(content: bytes) -> None:
     value = parse_json(content, FOLDER, "config", strict=False)
     if isinstance(value, dict) and isinstance(value.get("config"), dict) and isinstance(value.get("pieces"), dict):
         state = str(value.get("state", "")).encode("utf-8", "replace")[:4096]
-        file = _written("pieces", state + bytes(4096 - len(state)))
+        file = written("pieces", state + bytes(4096 - len(state)))
         with open_regular(file) as (_, seen):
             pieces = {
                 name: TensorEntry(
@@ -108,7 +84,7 @@ def quantised(content: bytes) -> None:
 
 def adapter(content: bytes) -> None:
     """An adapter's config beside sound weights, on the demo model."""
-    folder = _written("adapter/adapter_config.json", content).parent
+    folder = written("adapter/adapter_config.json", content).parent
     weights = folder / "adapter_model.safetensors"
     if not weights.exists():
         stem = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
@@ -130,7 +106,7 @@ def gguf_settings(content: bytes) -> None:
 
 def tokenizer(content: bytes) -> None:
     model = open_checkpoint(_tokenizer_folder())
-    _written("tokens/tokenizer.json", content)
+    written("tokens/tokenizer.json", content)
     special_token_ids(model)
     token_ids(model)
 
@@ -180,8 +156,8 @@ def _torch_seeds() -> list[bytes]:
 
 
 def _index_seeds() -> list[bytes]:
-    _written("sharded/model-00001-of-00001.safetensors", _safetensors_seeds()[0])
-    _written("sharded/config.json", b"{}")
+    written("sharded/model-00001-of-00001.safetensors", _safetensors_seeds()[0])
+    written("sharded/config.json", b"{}")
     return [json.dumps({"metadata": {}, "weight_map": {"a": "model-00001-of-00001.safetensors"}}).encode()]
 
 
@@ -243,10 +219,5 @@ TARGETS = {
     "quantised": Target(quantised, _quantised_seeds),
     "adapter": Target(adapter, _adapter_seeds),
     "tokenizer": Target(tokenizer, _tokenizer_seeds),
+    **RECEIVED,
 }
-
-
-def tried(target: Target, content: bytes) -> None:
-    """Runs a target; a typed error is a right answer."""
-    with suppress(IrwmError):
-        target.run(content)

@@ -15,6 +15,7 @@ import irwm
 from irwm.errors import IrwmError
 from storage import Jobs, NewKey, Vault
 from storage.job import Job
+from storage.job_files import ENDING
 from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.child import error_parts
@@ -76,16 +77,34 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
     } | changes
 
 
+def jobs_of(vault: Vault) -> Jobs:
+    """The list of jobs as the unlocked vault opens it, and starts them."""
+    return Jobs(vault.home).opened(vault.jobs_keys_to_seal())
+
+
+def given_out(jobs: Jobs, id: str, folder: Path) -> Path:
+    """A new folder with all that lies sealed in a job's folder, opened, as a person gets it."""
+    folder.mkdir()
+    files = jobs.files(id)
+    for path in jobs.folder(id).glob(f"*{ENDING}"):
+        name = path.name.removesuffix(ENDING)
+        (folder / name).write_bytes(files.read(name))
+    return folder
+
+
 def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
     """The job once it is over, run in this process, which saves the start of another one."""
-    job = jobs.start(jobs.create(kind, kind.capitalize(), asked).id, os.getpid())
+    job = jobs.create(kind, kind.capitalize(), asked)
+    jobs.start(job.id, os.getpid())
     task = importlib.import_module(f"ui.jobs.{kind}")
     reporter = JobReporter(jobs, job.id)
     try:
         result = task.run(asked, secrets_for(vault), reporter)
     except IrwmError as error:
-        return jobs.finish(job.id, "failed", error=error_parts(error))
-    return jobs.finish(job.id, "done", result=result)
+        jobs.finish(job.id, "failed", error=error_parts(error))
+    else:
+        jobs.finish(job.id, "done", result=result)
+    return jobs.get(job.id)
 
 
 def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:

@@ -17,8 +17,9 @@ from irwm.errors import CancelledError
 from irwm.evidence.devices import NOT_ENOUGH
 from irwm.release import verify_manifest
 from irwm.running import certificate
-from storage import Jobs, Vault
+from storage import Vault
 from storage.encryption import Cost
+from tests.jobs.recipients import jobs_of
 from tests.jobs.test_tasks import finish, protect_request
 from tools.waiting import Stopwatch, until
 from ui.components.receipt import cost_text, receipt_html
@@ -31,7 +32,7 @@ from ui.jobs.vault_access import secrets_for
 def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = Jobs(home)
+    jobs = jobs_of(vault)
     request = protect_request(demo_path, tmp_path / "release", utility="small")
     job = finish(jobs, runner.start("protect", "Protect demo", request, secrets_for(vault), jobs).id)
     assert job.state == "done", job.error
@@ -39,14 +40,24 @@ def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: 
     assert made["why"] == ""
     assert made["utility"]["tokens"] == 1023
     assert made["utility"]["top1"] > 0.98
-    assert json.loads((jobs.folder(job.id) / "utility.json").read_text(encoding="utf-8")) == made
+    assert json.loads(jobs.files(job.id).read("utility.json").decode("utf-8")) == made
     assert "What it costs the model" in receipt_html(job.result)
     assert cost_text(made) in receipt_html(job.result)
     assert len(vault.releases()) == 1
 
 
+class Kept:
+    """The files of a job, in clear."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
+
+
 def report(tmp_path: Path, progress: Any = lambda *_: None) -> Any:
-    return SimpleNamespace(folder=tmp_path, progress=progress, log=lambda _: None)
+    return SimpleNamespace(folder=tmp_path, files=Kept(tmp_path), progress=progress, log=lambda _: None)
 
 
 RECEIPT = {"changed_rows": 50, "path": "/nowhere"}
@@ -85,7 +96,7 @@ def test_a_gpu_that_is_full_leaves_it_to_the_processor_if_that_has_room(
     said: list[str] = []
     monkeypatch.setattr(certificate, "reference", reference)
     monkeypatch.setattr(certifying, "_free_bytes", lambda: free)
-    told = SimpleNamespace(folder=tmp_path, progress=lambda *_: None, log=said.append)
+    told = SimpleNamespace(folder=tmp_path, files=Kept(tmp_path), progress=lambda *_: None, log=said.append)
     receipt = {"changed_rows": 0, "path": str(demo_path)}
     found = certifying.certificate_of({"utility": "yes"}, irwm.open_checkpoint(demo_path), receipt, "cuda", told)
     assert said == [NOT_ENOUGH]
@@ -134,7 +145,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
 def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp_path: Path) -> None:
     home, release = tmp_path / "home", tmp_path / "release"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = Jobs(home)
+    jobs = jobs_of(vault)
     job = runner.start(
         "protect", "Protect demo", protect_request(demo_path, release, utility="yes"), secrets_for(vault), jobs
     )
@@ -153,7 +164,7 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp
 def test_a_stop_after_the_copy_was_published_does_not_cost_its_record(demo_path: Path, tmp_path: Path) -> None:
     home, release = tmp_path / "home", tmp_path / "release"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = Jobs(home)
+    jobs = jobs_of(vault)
     request = protect_request(demo_path, release)
     reporter = JobReporter(jobs, jobs.start(jobs.create("protect", "Protect demo", request).id, os.getpid()).id)
     real = reporter.progress
@@ -188,7 +199,7 @@ MANY = {
             {},
             [
                 "40.00 before, 40.10 after (+0.25 %, give or take 0.40 %)",
-                "can tell from chance",
+                "that may be chance on this text",
                 "99.5 %",
                 "0.0004 nats",
             ],

@@ -21,7 +21,8 @@ from irwm.errors import CancelledError, IrwmError
 from irwm.tracing import Tracing, trace_each
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
+from storage.job_keys import JobsKeys
+from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_job
 from tools.small_models import write_llama
 from tools.waiting import Stopwatch, until
 from ui.jobs import executors
@@ -47,7 +48,7 @@ def here(world: dict[str, Any]) -> Tracing:
 
 @pytest.fixture
 def report(tmp_path: Path) -> JobReporter:
-    jobs = Jobs(tmp_path / "home")
+    jobs = Jobs(tmp_path / "home").opened(JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16))
     return JobReporter(jobs, jobs.create("investigate", "Investigate", {}).id)
 
 
@@ -116,7 +117,7 @@ def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) ->
     vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     put_in_vault(vault, world["keys"])
     asked = request(world["path"], None, suspect=str(world["mean"]), scheduler=cluster.scheduler_address)
-    job = run_job("investigate", asked, vault, Jobs(tmp_path / "home"))
+    job = run_job("investigate", asked, vault, jobs_of(vault))
     assert job.state == "done", job.error
     by_name = {row["recipient"]: row["z"] for row in job.result["rows"]}
     assert by_name == {trace.recipient: trace.z for trace in here.traces}

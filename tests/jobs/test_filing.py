@@ -74,3 +74,22 @@ def test_a_signature_names_the_log_after_what_was_filed_before(vault: Vault) -> 
     signer = filing.signer()
     assert (signer.audit_head, signer.audit_count) == (vault.audit_head, vault.audit_count)
     assert signer.identity == vault.identity().first_public_key
+
+
+@pytest.mark.parametrize(
+    ("request_", "title"),
+    [
+        ({"suspect": "/incoming/leaked-q4.gguf"}, "leaked-q4.gguf"),
+        ({"folder": "/incoming/three suspects"}, "three suspects"),
+        ({"suspect": "/incoming/leaked", "case_title": "Leak of January"}, "Leak of January"),
+        ({"suspect": "/incoming/\u202egpj.x"}, "\\u202egpj.x"),
+        ({}, "Untitled case"),
+    ],
+)
+def test_a_case_without_a_title_is_named_after_its_suspect_and_opened_new(
+    vault: Vault, request_: dict[str, str], title: str
+) -> None:
+    asked = {"case_id": "", "case_title": "", "note": ""} | request_
+    first, second = Filing.begin(vault, asked), Filing.begin(vault, asked)
+    assert {case.title for case in vault.cases()} == {title}
+    assert (first.case_id == second.case_id) == bool(asked["case_title"]), "only a typed title is gone on with"

@@ -12,8 +12,10 @@ import torch
 import irwm
 from irwm.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from irwm.report import from_json, reproduce
-from storage import Jobs, Vault
+from irwm.report.items import SETTINGS
+from storage import Vault
 from storage.encryption import Cost
+from tests.jobs.recipients import jobs_of
 from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
@@ -44,7 +46,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
 ) -> None:
     key, folder = leaked
     vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = Jobs(tmp_path / "home")
+    jobs = jobs_of(vault)
     record = vault.add_key(
         key.to_bytes(),
         owner=key.owner,
@@ -73,7 +75,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
     assert job.state == "done", job.error
     assert [row["verdict"] for row in job.result["rows"]] == ["found"]
 
-    document = from_json((jobs.folder(id) / job.result["json"]).read_bytes())
+    document = from_json(jobs.files(id).read(job.result["json"]))
     suspect, original = document["items"]["suspect"], document["items"]["original"]
     assert suspect["name"] == "adapter"
     assert {file["name"]: (file["bytes"], file["sha256"]) for file in suspect["files"]} == {
@@ -81,7 +83,8 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
         for name in (ADAPTER_WEIGHTS[0], ADAPTER_CONFIG)
     }
     assert suspect["bytes_total"] == sum(file["bytes"] for file in suspect["files"])
-    assert [file["name"] for file in original["files"]] == ["model.safetensors"]
+    beside = [name for name in SETTINGS if (tiny_path / name).is_file()]
+    assert [file["name"] for file in original["files"]] == ["model.safetensors", *beside]
     assert any("applied in memory" in note for note in suspect["notes"])
 
     lines = document["reproduce"]["python"]
@@ -98,8 +101,9 @@ def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) ->
 
     item = ItemDescription.of(irwm.open_checkpoint(tiny_path))
     assert not item.is_adapter
+    names = ["model.safetensors", "config.json"]
     assert [(file.name, file.bytes) for file in item.files] == [
-        ("model.safetensors", (tiny_path / "model.safetensors").stat().st_size)
+        (name, (tiny_path / name).stat().st_size) for name in names
     ]
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import irwm
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import run_here, run_job
+from tests.jobs.recipients import jobs_of, run_here, run_job
+from tests.recording.answers import ENDPOINT, MODEL, write_recording
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def vault(tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def jobs(vault: Vault) -> Jobs:
-    return Jobs(vault.home)
+    return jobs_of(vault)
 
 
 def asked(path: Path, case_id: str, **changes: str) -> dict[str, str]:
@@ -93,3 +95,14 @@ def test_what_cannot_be_hashed_is_said_and_nothing_is_filed(
     assert job.state == "failed"
     assert job.error["advice"]
     assert not vault.case_items(case.id)
+
+
+def test_recorded_answers_are_called_by_who_answered(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
+    model, case = irwm.open_checkpoint(tiny_path), vault.add_case("Who serves this?")
+    file = write_recording(model, model, tmp_path / "answers.safetensors", count=2)
+    name = f"answers of {MODEL} at {ENDPOINT}"
+    assert run_here("item", asked(file, case.id), vault, jobs).result["name"] == name
+    assert run_here("item", asked(file, case.id, name="Exhibit A"), vault, jobs).result["name"] == "Exhibit A"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert run_here("item", asked(file, case.id), vault, jobs).result["name"] == "answers.safetensors"
+    assert [item.name for item in vault.case_items(case.id)] == [name, "Exhibit A", "answers.safetensors"]

@@ -11,6 +11,7 @@ import irwm
 from irwm.errors import IrwmError, OutputExistsError, ParameterError
 from storage import Jobs, NewKey, Vault
 from storage.encryption import Cost
+from tests.jobs.recipients import jobs_of
 from ui.jobs import requests
 from ui.jobs.recipients import Recipient, RecipientListError
 from ui.jobs.requests import NoNoiseError, chosen_keys
@@ -25,7 +26,7 @@ def vault(tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def jobs(vault: Vault) -> Jobs:
-    return Jobs(vault.home)
+    return jobs_of(vault)
 
 
 def put(vault: Vault, recipient: str, mark: str, *, noise: int = 0, model: str = MODEL) -> str:

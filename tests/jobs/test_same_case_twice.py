@@ -41,7 +41,7 @@ class Quiet(JobReporter):
 original, suspect = (irwm.open_checkpoint(path) for path in sys.argv[2:4])
 key = irwm.Key.from_bytes(Path(sys.argv[4]).read_bytes())
 report = Quiet(Path(sys.argv[5]))
-examiner = Examiner(original, Keys(("1",), (key,), ()), {**DEFAULTS, "decoys": 400}, None, report.folder)
+examiner = Examiner(original, Keys(("1",), (key,), (), 1), {**DEFAULTS, "decoys": 400}, None, report.folder)
 examined = examiner.examine(suspect, "cpu", report)
 document = examined.document(suspect, original, {"Case": "7"}, {"Device": "cpu", "Seconds": sys.argv[6]}, report)
 Path(sys.argv[5], "report.json").write_bytes(to_json(document))

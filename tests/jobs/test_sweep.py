@@ -14,18 +14,21 @@ import pytest
 import irwm
 from irwm.report import from_json
 from irwm.report.document import ReportError
-from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html, read_overview
+from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here
+from storage.job_files import JobFiles
+from tests.jobs.recipients import averaged, given_out, jobs_of, make_keys, put_in_vault, request, run_here
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.candidates import DEEPEST, SweepFolderError, candidates
 from ui.components.sweep_view import table_row
 from ui.jobs import examining, runner, sweep
+from ui.jobs.kept import overview_of
 from ui.jobs.reporter import JobReporter
 from ui.jobs.requests import to_resume
+from ui.jobs.results import files_of
 from ui.jobs.vault_access import secrets_for
 
 
@@ -55,7 +58,7 @@ def vault(world: dict[str, Any], tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def jobs(vault: Vault, tmp_path: Path) -> Jobs:
-    return Jobs(tmp_path / "home")
+    return jobs_of(vault)
 
 
 def asked(world: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -66,11 +69,25 @@ def by_path(found: dict[str, Any]) -> dict[str, Any]:
     return {row["path"]: row for row in found["rows"]}
 
 
+@pytest.mark.fault(81)
 @pytest.mark.slow
-def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world, vault, jobs) -> None:
+def test_the_name_of_a_suspect_forges_no_line_of_the_log(world, vault, jobs, tmp_path: Path) -> None:
+    name = "a\n12:00:00 Acme is found\x1b[2J\u202egnp\u2028x.gguf"
+    folder = tmp_path / "received\n12:00:01 found"
+    folder.mkdir()
+    (folder / name).write_bytes(b"GGUF" + bytes(30))
+    job = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    log = jobs.log_tail(job.id)
+    assert "Acme is found" in log
+    assert all(line.isprintable() for line in log.split("\n"))
+    assert not [line for line in log.split("\n") if line.startswith("12:00:0")]
+
+
+@pytest.mark.slow
+def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world, vault, jobs, tmp_path) -> None:
     job = run_here("sweep", asked(world), vault, jobs)
     assert job.state == "done", job.error
-    found = read_overview(jobs.folder(job.id))
+    found = overview_of(jobs.files(job.id))
     rows = by_path(found)
     assert found["complete"]
     assert rows.keys() == {"alone.safetensors", "broken.gguf", "deeper/mean", "other"}
@@ -82,25 +99,27 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
     (case,) = vault.cases()
     runs = vault.case_runs(case.id)
     assert sorted(Path(run.suspect).name for run in runs) == ["alone.safetensors", "mean", "other"]
+    assert {"sweep.html", "sweep.json", "sweep.signature.json"} <= files_of(job, jobs).keys()
+    folder = given_out(jobs, job.id, tmp_path / "given")
     for row in found["rows"]:
         if row["error"] is None:
-            document = from_json((jobs.folder(job.id) / row["json"]).read_bytes())
+            document = from_json(jobs.files(job.id).read(row["json"]))
             assert document["verdict"]["word"] == row["verdict"]
             assert document in [run.finding for run in runs]
             name = row["json"].removesuffix(".json")
             (run,) = [run for run in runs if run.finding == document]
             assert sorted(run.files) == [f"{name}.json", f"{name}.pdf", f"{name}.signature.json"]
-            checked = verify_report(jobs.folder(job.id) / row["json"])
+            checked = verify_report(folder / row["json"])
             assert checked.ok, [check for check in checked.checks if check.ok is False]
-    page = (jobs.folder(job.id) / OVERVIEW_HTML).read_text(encoding="utf-8")
+    page = jobs.files(job.id).read(OVERVIEW_HTML).decode("utf-8")
     assert "2 of 4 suspects found" in page.replace('<span class="n">', "").replace("</span>", "")
     assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")
 
 
-def rows_of(folder: Path) -> list[Any]:
+def rows_of(files: JobFiles) -> list[Any]:
     """The suspects of a sweep that are done; none while there is no overview."""
     try:
-        return list(read_overview(folder)["rows"])
+        return list(overview_of(files)["rows"])
     except ReportError:
         return []
 
@@ -108,9 +127,9 @@ def rows_of(folder: Path) -> list[Any]:
 @pytest.mark.quick("the real child process of a sweep")
 def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -> None:
     id = runner.start("sweep", "Sweep", asked(world), secrets_for(vault), jobs).id
-    until(lambda: rows_of(jobs.folder(id)), "the sweep's first suspect", lambda: jobs.log_tail(id))
+    until(lambda: rows_of(jobs.files(id)), "the sweep's first suspect", lambda: jobs.log_tail(id))
     assert runner.stop(id, jobs).state == "stopped"
-    kept = read_overview(jobs.folder(id))
+    kept = overview_of(jobs.files(id))
     assert 1 <= len(kept["rows"]) < 4
     assert not kept["complete"]
     (case,) = vault.cases()
@@ -119,14 +138,14 @@ def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -
     assert to_resume(jobs, jobs.get(id).request) == id
     resumed = run_here("sweep", asked(world, resume=id), vault, jobs)
     assert resumed.state == "done", resumed.error
-    found = read_overview(jobs.folder(resumed.id))
+    found = overview_of(jobs.files(resumed.id))
     assert found["complete"]
     assert len(found["rows"]) == 4
     assert found["rows"][: len(kept["rows"])] == kept["rows"]
     assert [case.id for case in vault.cases()] == [found["case_id"]]
     assert before <= len(vault.case_runs(case.id)) <= 4
     for row in found["rows"]:
-        assert row["error"] is not None or (jobs.folder(resumed.id) / row["json"]).is_file()
+        assert row["error"] is not None or row["json"] in jobs.files(resumed.id)
     assert to_resume(jobs, resumed.request) == ""
 
 
@@ -165,13 +184,14 @@ def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tm
     assert len(vault.case_runs(case_id)) == 1
 
     original, tried = first.result["original"], first.result["keys_sha256"]
-    reporter, asking = JobReporter(jobs, job.id), asking | {"resume": first.id}
-    assert sweep._earlier(asking, reporter, original, tried)
+    asking |= {"resume": first.id}
+    files = sweep._resumed(asking, vault, JobReporter(jobs, job.id))
+    assert sweep._earlier(asking, files, original, tried)
     changes = {"statistic": "sum", "invariant": "suspect", "seed": 9, "case_id": other, "folder": str(tmp_path)}
     for name, value in changes.items():
-        assert sweep._earlier(asking | {name: value}, reporter, original, tried) is None, name
-    assert sweep._earlier(asking, reporter, "0" * 64, tried) is None
-    assert sweep._earlier(asking, reporter, original, "0" * 64) is None
+        assert sweep._earlier(asking | {name: value}, files, original, tried) is None, name
+    assert sweep._earlier(asking, files, "0" * 64, tried) is None
+    assert sweep._earlier(asking, files, original, "0" * 64) is None
 
 
 @pytest.mark.slow
@@ -186,15 +206,15 @@ def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
         shutil.copy(world["folder"] / "alone.safetensors", place)
     hash_items = examining.hashes
 
-    def delete_first(checkpoint: irwm.Checkpoint, report: Any) -> dict[str, str]:
+    def delete_first(checkpoint: irwm.Checkpoint, *rest: Any) -> dict[str, str]:
         if checkpoint.path == gone:
             gone.unlink()
-        return hash_items(checkpoint, report)
+        return hash_items(checkpoint, *rest)
 
     monkeypatch.setattr(examining, "hashes", delete_first)
     job = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
     assert job.state == "done", job.error
-    rows = by_path(read_overview(jobs.folder(job.id)))
+    rows = by_path(overview_of(jobs.files(job.id)))
     error = rows["a.safetensors"]["error"]
     assert error["type"] == "NotACheckpointError"
     assert error["problem"] == "the suspect cannot be read"
@@ -203,7 +223,7 @@ def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
     assert "sweep again" in error["advice"]
     assert rows["b.safetensors"]["verdict"] == "found"
     assert table_row(rows["a.safetensors"])[1:3] == ["failed", "could not be examined: the suspect cannot be read"]
-    assert "the suspect cannot be read" in overview_html(read_overview(jobs.folder(job.id)))
+    assert "the suspect cannot be read" in overview_html(overview_of(jobs.files(job.id)))
     (case,) = vault.cases()
     assert [Path(run.suspect) for run in vault.case_runs(case.id)] == [stays]
 
@@ -218,10 +238,10 @@ def test_a_file_added_before_the_others_does_not_shift_their_documents(world, va
     shutil.copy(world["folder"] / "other" / "model.safetensors", folder / "added.safetensors")
     again = run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs)
     assert again.state == "done", again.error
-    rows = by_path(read_overview(jobs.folder(again.id)))
+    rows = by_path(overview_of(jobs.files(again.id)))
     assert {name: row["verdict"] for name, row in rows.items()} == {"added.safetensors": "not found", "leaked": "found"}
     for row in rows.values():
-        document = from_json((jobs.folder(again.id) / row["json"]).read_bytes())
+        document = from_json(jobs.files(again.id).read(row["json"]))
         assert document["verdict"]["word"] == row["verdict"]
         assert document["items"]["suspect"]["fingerprint"] == row["fingerprint"]
 
@@ -281,18 +301,24 @@ def test_an_unreadable_folder_is_said_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b'{"schema": 1}', b'{"schema": {"name": "irwm-sweep", "version": 9}}']
 )
-def test_a_damaged_overview_is_said_in_words(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_overview_is_said_in_words(jobs: Jobs, data: bytes) -> None:
+    job = jobs.create("sweep", "Sweep", {})
+    files = jobs.files(job.id)
     with pytest.raises(ReportError, match="gone"):
-        read_overview(tmp_path)
-    (tmp_path / OVERVIEW_JSON).write_bytes(data)
+        overview_of(files)
+    files.write(OVERVIEW_JSON, data)
     with pytest.raises(ReportError, match="overview"):
-        read_overview(tmp_path)
+        overview_of(files)
+    (jobs.folder(job.id) / f"{OVERVIEW_JSON}.sealed").write_bytes(data)
+    with pytest.raises(ReportError, match="overview of this sweep cannot be read"):
+        overview_of(files)
 
 
 def test_hostile_names_are_inert_in_the_overview(world, vault, jobs) -> None:
     nasty = "<script>alert(1)</script>\u202e"
-    row = {"path": nasty, "stamp": "", "json": "x", "error": None, "verdict": "found", "rests_on": "mark",
-           "whose": [nasty], "log10_risk": -9.0, "copies_estimated": None, "lineage": "derived"}  # fmt: skip
+    row = {"path": nasty, "stamp": "", "json": "x", "error": None, "verdict": "found", "word": "found",
+           "rests_on": "mark", "whose": [nasty], "log10_risk": -9.0, "copies_estimated": None,
+           "lineage": "derived"}  # fmt: skip
     found = {"schema": {}, "folder": nasty, "original": "0", "keys": 1, "keys_sha256": "0", "suspects": 1,
              "refused": [nasty], "too_deep": [], "cut": False, "complete": True, "rows": [row]}  # fmt: skip
     page = overview_html(found)

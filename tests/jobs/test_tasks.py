@@ -21,7 +21,7 @@ from storage.encryption import Cost
 from storage.errors import StorageBusyError, StorageFullError
 from storage.job import Job
 from storage.records import KeyRecord
-from tests.jobs.recipients import put_in_vault, run_here
+from tests.jobs.recipients import given_out, jobs_of, put_in_vault, run_here
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html
 from ui.jobs import child, runner
@@ -44,7 +44,7 @@ def vault(home: Path) -> Vault:
 
 @pytest.fixture
 def jobs(home: Path, vault: Vault) -> Jobs:
-    return Jobs(home)
+    return jobs_of(vault)
 
 
 def finish(jobs: Jobs, id: str) -> Job:
@@ -111,7 +111,9 @@ def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: 
 
 
 @pytest.mark.quick("the real child process of an investigation")
-def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, vault: Vault, tiny_path: Path) -> None:
+def test_investigate_reports_every_key_and_files_the_run(
+    released, jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path
+) -> None:
     _, out = released
     other = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Somebody else")
     put_in_vault(vault, [other])
@@ -122,7 +124,7 @@ def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, v
     first, second = job.result["rows"]
     assert (first["recipient"], first["verdict"]) == ("Early access 7", "found")
     assert second["verdict"] == "not found"
-    folder = jobs.folder(job.id)
+    folder = given_out(jobs, job.id, tmp_path / "given")
     document = json.loads((folder / job.result["json"]).read_text(encoding="utf-8"))
     assert document["verdict"]["word"] == "found"
     assert [test["verdict"] for test in document["self_tests"]] == ["not found"] * 4 + ["inconclusive"]
@@ -133,11 +135,18 @@ def test_investigate_reports_every_key_and_files_the_run(released, jobs: Jobs, v
     assert (run.id, run.finding) == (job.result["run_id"], document)
 
     files = vault.run_files(run.id)
-    assert sorted(files) == ["report.html", "report.json", "report.pdf", "report.signature.json"]
+    assert sorted(files) == [
+        "report-without-rows.zip",
+        "report.html",
+        "report.json",
+        "report.pdf",
+        "report.signature.json",
+    ]
     assert files["report.pdf"].startswith(b"%PDF")
     assert all((folder / name).read_bytes() == content for name, content in files.items())
-    checked = verify_report(folder / "report.json", identity=vault.identity().first_public_key)
-    assert checked.ok, checked.checks
+    for name in ("report.json", "report-without-rows.zip"):
+        checked = verify_report(folder / name, identity=vault.identity().first_public_key)
+        assert checked.exit_code == 0, checked.checks
     assert document["case"]["Examiner"] == "A. Officer"
     assert document["standing"]["status"] == "not committed"
     assert document["standing"]["suspect_seen_utc"] == "2024-01-28T00:00:00+00:00"
@@ -354,8 +363,9 @@ class BusyJobs(Jobs):
 @pytest.fixture
 def busy(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> tuple[BusyJobs, Job]:
     monkeypatch.setattr(child, "PAUSES", (0, 0, 0))
-    job = jobs.start(jobs.create("investigate", "Investigate", {}).id, os.getpid())
-    list_of_jobs = BusyJobs(jobs.home)
+    job = jobs.create("investigate", "Investigate", {})
+    jobs.start(job.id, os.getpid())
+    list_of_jobs = BusyJobs(jobs.home).opened(jobs.key_of(job.id))
     list_of_jobs.errors = []
     return list_of_jobs, job
 
@@ -385,6 +395,6 @@ def test_a_line_of_progress_that_finds_no_room_costs_nothing(busy: tuple[BusyJob
 
 
 def test_an_unforeseen_error_does_not_say_that_nothing_was_published() -> None:
-    said = child.unexpected(ValueError("x"), "log.txt")
+    said = child.unexpected(ValueError("x"))
     assert "nothing was published" not in said["problem"]
     assert "what was published before stays" in said["advice"]

@@ -17,15 +17,15 @@ from irwm.errors import ParameterError
 from irwm.report import from_json, render_html, reproduce
 from irwm.report.figures import document_figures
 from irwm.report.items import after_controls
-from irwm.report.sweep import outcome
+from irwm.report.sweep import outcome, summary
 from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
+from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_here, run_job
 from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
+from ui.components.finding_view import read_others
 from ui.components.ranking import ranking_html
-from ui.jobs.sweep import summary
 
 NAMES = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Finn"]
 
@@ -55,7 +55,7 @@ def vault(tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def jobs(vault: Vault, tmp_path: Path) -> Jobs:
-    return Jobs(tmp_path / "home")
+    return jobs_of(vault)
 
 
 def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, **changes: Any) -> tuple[Any, Any]:
@@ -64,7 +64,7 @@ def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, 
         put_in_vault(vault, world["keys"])
     job = run_here("investigate", request(world["path"], None, suspect=str(suspect), **changes), vault, jobs)
     assert job.state == "done", job.error
-    return job, from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    return job, from_json(jobs.files(job.id).read(job.result["json"]))
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
     put_in_vault(vault, world["keys"])
     job = run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs)
     assert job.state == "done", job.error
-    document = from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    document = from_json(jobs.files(job.id).read(job.result["json"]))
     verdict, tracing = document["verdict"], document["tracing"]
     assert (verdict["word"], verdict["rests_on"]) == ("found", "tracing")
     assert {row["recipient"] for row in job.result["rows"] if row["named"]} == {"Ada", "Ben", "Cleo"}
@@ -85,8 +85,8 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
         assert 0.25 < row["share"] < 0.45
         assert row["rows"] == 3000
     sentence = finding_card(document).sentence
-    assert sentence.startswith("The suspect was made from the copies of ")
-    assert "at least (of about 3). The odds of naming anybody who had no part: less than 1 in 10" in sentence
+    assert sentence.startswith("The suspect was made from at least the copies of ")
+    assert "(about 3 copies in all). The odds of naming anybody who had no part: less than 1 in 10" in sentence
     assert all(f"“{name}”" in sentence for name in NAMES[:3])
     assert not [name for name in NAMES[3:] if name in sentence]
     assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
@@ -98,7 +98,7 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
     assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
     decoys = document["self_tests"][-1]
     assert (decoys["count"], decoys["present"]) == (0, 200)
-    page = (jobs.folder(job.id) / job.result["html"]).read_text(encoding="utf-8")
+    page = jobs.files(job.id).read(job.result["html"]).decode("utf-8")
     for words in ("3. Recipients", "not named", "whose copy was it made from?", "equation 3", "dated before"):
         assert words in page
     if document["verdict"]["mark"] != "found":
@@ -107,10 +107,16 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
 
 @pytest.mark.quick("tracing as an investigation does it")
 def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) -> None:
-    _, document = investigate(world, vault, jobs, world["copies"][3])
+    job, document = investigate(world, vault, jobs, world["copies"][3])
     assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"
     assert finding_card(document).sentence.startswith("The suspect was made from the copy of “Dora”. The odds")
     assert [row["mark"]["verdict"] for row in document["tracing"]["ranked"]] == ["found"] + ["not found"] * 5
+    assert document["keys"] == {"tried": 6, "held": 6}
+    others = read_others(jobs.files(job.id), job.result["others"])
+    assert [each["key"]["recipient"] for each in others] == [r["recipient"] for r in document["tracing"]["ranked"][1:]]
+    assert {each["key"]["commitment"] for each in others} | {document["key"]["commitment"]} == {
+        key.commitment for key in world["keys"]
+    }
 
 
 @pytest.mark.slow
@@ -172,7 +178,7 @@ def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
     asked = request(world["path"], [*ids, ids[0], *ids[::-1]], suspect=str(world["mean"]))
     job = run_here("investigate", asked, vault, jobs)
     assert job.state == "done", job.error
-    document = from_json((jobs.folder(job.id) / job.result["json"]).read_bytes())
+    document = from_json(jobs.files(job.id).read(job.result["json"]))
     assert job.result["keys_tried"] == document["evaluation"]["keys_tried"] == document["tracing"]["recipients"] == 6
     assert [row["key_id"] for row in job.result["rows"] if row["named"]]
     assert len({row["key_id"] for row in job.result["rows"]}) == len(job.result["rows"]) == 6

@@ -11,9 +11,9 @@ import pytest
 import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
 from irwm.report.write import write_document
-from storage import Jobs, Vault
+from storage import Vault
 from storage.encryption import Cost
-from tests.jobs.recipients import run_here, run_job
+from tests.jobs.recipients import jobs_of, run_here, run_job
 from tools.small_models import write_llama
 from ui.jobs.filing import Filing
 
@@ -54,7 +54,7 @@ def asked(world: dict[str, Any], report: Path) -> dict[str, Any]:
 
 
 def verify(world: dict[str, Any], report: Path) -> Any:
-    return run_job("verify", asked(world, report), world["vault"], Jobs(world["vault"].home))
+    return run_job("verify", asked(world, report), world["vault"], jobs_of(world["vault"]))
 
 
 @pytest.mark.quick("the real child process of a verification")
@@ -70,18 +70,18 @@ def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path: Path) -> None:
     changed = json.loads(to_json(world["document"]))
-    changed["lineage"]["attention_decoy"] = 0.75
+    changed["lineage"]["decoy_similarity"] = 0.75
     (tmp_path / "report.json").write_bytes(to_json(changed))
     job = verify(world, tmp_path / "report.json")
     assert job.state == "done", job.error
     assert not job.result["ok"]
     failed = {name: said for name, ok, said in job.result["checks"] if ok is False}
-    assert "lineage.attention_decoy: recorded 0.75" in failed["examination"]
+    assert "lineage.decoy_similarity: recorded 0.75" in failed["examination"]
 
 
 def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "not.key").write_bytes(b"not a key")
     wrong = asked(world, world["folder"] / "report" / "report.json") | {"key_file": str(tmp_path / "not.key")}
-    job = run_here("verify", wrong, world["vault"], Jobs(world["vault"].home))
+    job = run_here("verify", wrong, world["vault"], jobs_of(world["vault"]))
     assert job.state == "failed"
     assert job.error["problem"]

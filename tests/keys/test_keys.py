@@ -65,6 +65,8 @@ def plain_choices(key: dict) -> dict[str, list]:
     t, l = p["constraints"], p["positions"]
 
     facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size", "layer0_digest")}
+    if "beside" in key:
+        facts["head_beside_embedding"] = key["beside"]
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     bound = hashlib.sha256(b"irwm/v3/binding\0" + canonical).digest()
 
@@ -98,6 +100,12 @@ def plain_choices(key: dict) -> dict[str, list]:
         found |= plain_basis(key, purpose_key)
     if p["noise_coordinates"]:
         found |= plain_noise(key, purpose_key)
+    if "head" in key:
+        head = {**key, **key["head"], "beside": key["model_fingerprint"]}
+        if "spread" in p:
+            head["parameters"] = {**p, "spread": p["spread"] / 2}
+        del head["head"]
+        found |= {f"head_{name}": values for name, values in plain_choices(head).items()}
     return found
 
 
@@ -211,6 +219,7 @@ def test_published_vectors_rederive() -> None:
         assert choices.query_tokens.tolist() == each["query_tokens"]
 
 
+@pytest.mark.fault(86)
 def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
     values = json.loads(a_key().to_bytes())
     values["parameters"]["scale"] = 1e9
@@ -221,9 +230,34 @@ def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
         Key.from_bytes(raw)
 
 
+@pytest.mark.fault(86)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("scale", 1e9), ("constraints", 1), ("positions", 30_000), ("permutations", 10**9), ("rank_threshold", 0.9)],
+)
+def test_a_setting_out_of_its_range_is_refused_when_a_key_is_made_read_and_used(
+    tiny_path: Path, name: str, value: float
+) -> None:
+    """What made nine of twelve arbitrary keys "found" on an unmarked model, written past the check of `Parameters`."""
+    model = irwm.open_checkpoint(tiny_path)
+    smuggled = irwm.Parameters.paper()
+    key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(32))
+    for parameters in (smuggled, key.parameters):
+        object.__setattr__(parameters, name, value)
+    with pytest.raises(ParameterError, match=f"{name} is out of range"):
+        irwm.generate_key(model, smuggled)
+    with pytest.raises(KeyFormatError, match=f"the key's {name} is out of range"):
+        Key.from_bytes(key.to_bytes())
+    with pytest.raises(ParameterError, match=f"{name} is out of range"):
+        irwm.detect(model, model, key)
+    with pytest.raises(ParameterError, match=f"{name} is out of range"):
+        irwm.insert(model, key, tiny_path / "out")
+    assert not (tiny_path / "out").exists()
+
+
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**126])
 def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
-    """docs/key-format.md, its last paragraph, with the standard library alone."""
+    """docs/key-format.md, *The public permutations*, with the standard library alone."""
     positions, orders, d = 3, 4, 16
     public = seed.to_bytes(16, "little", signed=True)
     shared, own = (
@@ -376,7 +410,7 @@ def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **bad)
 
 
-# fault 81
+@pytest.mark.fault(81)
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "\u202eabc", "a\u2028b", "a\u2066b", "a\x85", "\t"])
 @pytest.mark.parametrize("who", ["owner", "recipient"])
 def test_a_name_that_could_forge_a_line_or_turn_the_writing_is_refused(tiny_path: Path, who: str, name: str) -> None:

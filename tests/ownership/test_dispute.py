@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.attacks.adaptive import drop_components
+from irwm.attacks.equivalence import disguise
 from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError, ParameterError
 from irwm.ownership import Claim, Commitment, Outcome, decide, read_response, request, resolve, rules, standing
 from irwm.release.insertion import marked_rows
@@ -251,6 +255,7 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
     assert outcome.test("Thief", "release of Owner").finding is None
 
 
+@pytest.mark.fault(87)
 @pytest.mark.parametrize("factor", [1e6, float("nan")])
 def test_an_original_with_an_absurd_row_is_none(
     world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
@@ -266,6 +271,24 @@ def test_an_original_with_an_absurd_row_is_none(
     assert outcome.test("Owner", "original of Thief").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     assert "rows that no training makes" in outcome.remarks[0] or "not finite" in outcome.remarks[0]
+
+
+@pytest.mark.fault(87)
+@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_our_release_without_a_quarter_of_its_components_is_no_original(
+    world: World, tmp_path: Path, turned: bool
+) -> None:
+    """What alignment is scored in is gone, so that nothing lines up, and he has the earlier date as well."""
+    folder = drop_components(world.release.path, tmp_path / "bare", 0.75)
+    if turned:
+        folder = disguise(folder, tmp_path / "turned", ["rotate"], seed=1)
+    his = irwm.open_checkpoint(folder)
+    claims = [world.claim(LATE), Claim("Thief", his, key_of(his, "Thief", 2), None, EARLY)]
+    outcome = resolve(claims)
+    assert outcome.test("Owner", "original of Thief").found
+    assert not outcome.test("Thief", "original of Owner").found
+    assert not outcome.test("Thief", "release of Owner").found
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
 
 
 def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.Key) -> None:
@@ -342,8 +365,18 @@ def test_a_key_committed_after_the_suspect_appeared_came_too_late(
     assert dated(*contested, stamp.time_utc, (at + day).isoformat()).winner == "Owner"
 
 
+def _with_head(model: irwm.Checkpoint, other: irwm.Checkpoint, folder: Path) -> irwm.Checkpoint:
+    """The model with another one's output head."""
+    shutil.copytree(model.path, folder)
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file) | {"lm_head.weight": load_file(other.shards[0])["lm_head.weight"]}
+    save_file(tensors, file, metadata={"format": "pt"})
+    return irwm.open_checkpoint(folder)
+
+
+@pytest.mark.slow
 def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Path, tmp_path: Path) -> None:
-    """The thief draws the marked rows anew, which takes the mark and nothing else, and calls the rest his original."""
+    """The thief puts the head back and draws the marked rows anew, and calls what is left his original."""
     original = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), bytes([1]) * 32, "Owner")
     release = irwm.open_checkpoint(irwm.insert(original, key, tmp_path / "release").path)
@@ -352,7 +385,8 @@ def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Pat
     lengths = embedding[rows].norm(dim=1, keepdim=True)
     drawn = torch.randn(len(rows), original.hidden_size, generator=torch.Generator().manual_seed(3))
     embedding[rows] = drawn / drawn.norm(dim=1, keepdim=True) * lengths
-    his = write_embedding(release, embedding, tmp_path / "his")
+    written = write_embedding(release, embedding, tmp_path / "written")
+    his = _with_head(written, original, tmp_path / "his")
     theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Thief")
     outcome = resolve([Claim("Owner", original, key, release), Claim("Thief", his, theirs)])
     tested = outcome.test("Owner", "original of Thief")

@@ -107,7 +107,9 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
 def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_path: Path, tmp_path: Path) -> None:
     """Where nothing aligns no row contradicts a name, so names that differ from the ids are not believed at all."""
     original = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(original, irwm.Parameters.paper(scale="auto"), secret=bytes(32), owner="False accuser")
+    # Of a few secrets the forger takes the one that the names serve best.
+    secret = bytes([1]) * 32
+    key = irwm.generate_key(original, irwm.Parameters.paper(scale="auto"), secret=secret, owner="False accuser")
     write_neutral(original, tmp_path / "victim")
     shutil.copyfile(demo_path / "tokenizer.json", tmp_path / "victim" / "tokenizer.json")
     victim, choices = irwm.open_checkpoint(tmp_path / "victim"), key.choices()

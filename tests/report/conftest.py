@@ -13,7 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.ownership import Commitment
+from irwm.ownership.key_search import standing
+from irwm.ownership.timestamp import request
 from irwm.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
+from irwm.report.stamps import StampedCommitment
+from tests.ownership.authority import Authority, make_authority
 from tools.small_models import write_llama
 
 
@@ -63,6 +68,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     release = irwm.insert(model, key, root / "release")
     irwm.attacks.equivalence.disguise(root / "release", root / "disguised", disguises, seed=1)
     return {
+        "root": root,
         "model": model,
         "key": key,
         "other": other,
@@ -73,6 +79,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "trimmed": irwm.open_checkpoint(trimmed(root / "release", root / "trimmed", 540)),
         "stranger": irwm.open_checkpoint(write_llama(root / "stranger", seed=9, hidden_size=32)),
     }
+
+
+# A day after any time-stamp that a test has made.
+SEEN = "2099-02-01T00:00:00Z"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("authority") / "tsa")
+
+
+def stamped(authority: Authority, key: irwm.Key) -> StampedCommitment:
+    """The commitment of a key, dated now."""
+    commitment = Commitment.of(key, "llama")
+    asked = request(commitment.digest)
+    return StampedCommitment(commitment.to_bytes(), asked, authority.answer(asked))
+
+
+def dated(authority: Authority, key: irwm.Key, log10_risk: float) -> dict[str, Any]:
+    """What `finding_document` takes of a key that was committed to before the suspect was seen."""
+    section = stamped(authority, key).section()
+    return {"time_stamp": section, "standing": standing(log10_risk, section["time_utc"], SEEN)}
 
 
 def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: Any) -> Examined:

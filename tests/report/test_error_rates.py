@@ -11,7 +11,6 @@ import pytest
 
 import irwm
 from irwm.evidence.decoys import Decoys, decoys
-from irwm.ownership.key_search import standing
 from irwm.report import from_json, render_html, reproduce, to_json, wording
 from irwm.report.document import without_times
 from irwm.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section
@@ -19,7 +18,8 @@ from irwm.report.figures import document_figures
 from irwm.report.plots.decoys import decoy_risks
 from irwm.report.plots.summaries import decoy_histogram
 from irwm.report.plots.theme import DARK, LIGHT
-from tests.report.conftest import Examined, examine
+from tests.ownership.authority import Authority
+from tests.report.conftest import Examined, dated, examine
 from tests.report.test_document import SCHEMA, names
 from tests.report.test_html import Page, printed
 
@@ -32,14 +32,15 @@ def ranked(found: Examined) -> Decoys:
 
 
 @pytest.fixture(scope="module")
-def measured(world: dict[str, Any], found: Examined, ranked: Decoys, inconclusive: Examined) -> Examined:
+def measured(
+    world: dict[str, Any], found: Examined, ranked: Decoys, inconclusive: Examined, authority: Authority
+) -> Examined:
     neutral = NeutralModel.of("a stranger", 600, inconclusive.finding)
     return examine(
         world,
         "copy",
         error_rates=ErrorRates(ranked, (neutral,)),
-        standing=standing(-88.0, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"),
-        authority="Example Time",
+        **dated(authority, found.key, -88.0),
     )
 
 
@@ -72,7 +73,7 @@ def test_all_of_it_is_printed(measured: Examined) -> None:
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text
     assert "from which on the suspect is said to be known" in text
-    assert "nothing is paid for the alignments tried" in text
+    assert "the odds are not corrected for the alignments tried" in text
     assert "A chance is never zero" in text
     assert "No decoy keys were ranked" not in text
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import irwm
@@ -22,6 +23,7 @@ from irwm.report.lab import figures, from_json, is_lab, lab_document, lab_html, 
 from irwm.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
 from irwm.report.plots.lab import curved
 from irwm.running import default_text, reference
+from irwm.tracing.result import Trace, Tracing
 from tests.ui.lab_documents import crafted, row
 from tools.small_models import DEMO
 from ui.jobs.lab_row import row_of
@@ -66,10 +68,13 @@ def test_the_document_holds_what_the_trial_found(trial: tuple[dict[str, Any], Tr
 def test_a_recipient_who_is_named_is_found_as_an_investigation_would(trial: tuple[dict[str, Any], Trial]) -> None:
     _, tried = trial
     weak = replace(tried.finding, verdict="inconclusive")
-    for traced, found in (((50.0, True), ("found", "tracing")), ((3.0, False), ("inconclusive", "mark"))):
+    for (z, named), found in (((50.0, True), ("found", "tracing")), ((3.0, False), ("inconclusive", "mark"))):
+        trace = Trace("Customer 7", "Example Labs", z, -z * z / 5, -z * z / 5, named, 1.0, 4096)
+        traced = Tracing((trace,), np.zeros(0), 1e-6, weak.alignment, 1, 2, "aligned", 1, 4096, 4096, "")
         row = row_of(
             replace(tried, findings={("joint", "original"): weak}, traced=traced), ATTACKS["rotate"], "attack", 1
         )
+        assert (row["traced"]["z"], row["traced"]["named"]) == (z, named)
         assert (row["verdict"], row["rests_on"]) == found
         assert row["ways"][0]["verdict"] == "inconclusive"
 
@@ -120,7 +125,7 @@ def test_the_pages_table_has_no_empty_column_and_numbers_as_people_write_them() 
     assert "Recipient</span></th>" not in page
     assert "Recipient</span></th>" in lab_html(crafted(rows, noise=5))
     for words in ("+0.243 %", ">0 %<", "beyond measure", "× 81", "−0.01 %", "under 0.0001",
-                  "proved for the tokens that are left", "2.00 × 10<sup>−5</sup>"):  # fmt: skip
+                  "proved for the remaining tokens", "2.00 × 10<sup>−5</sup>"):  # fmt: skip
         assert words in page, words
     assert "0 / 0" not in page
 

@@ -49,3 +49,20 @@ def test_long_lists_are_shortened_and_say_so():
     assert [numbers.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 112)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "112th",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [
+        (1 / 93, "0.011"),
+        (1 / 124, "0.0081"),
+        (0.5, "0.50"),
+        (0.01, "0.010"),
+        (1.0, "1.00"),
+        (0.0999, "0.100"),
+        (1e-5, "0.000010"),
+    ],
+)
+def test_a_chance_is_rounded_up_so_that_at_most_stays_true(p, said):
+    assert numbers.rounded_up(p) == said
+    assert float(said) >= p

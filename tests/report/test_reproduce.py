@@ -78,7 +78,7 @@ def test_a_forged_section_is_compared_where_there_was_none(found, name):
     row = {"recipient": "Southwind", "owner": "", "commitment": "ff" * 32, "named": True, "share": 1.0, "rows": 1}
     row |= {"z": 40.0, "log10_risk": -298.0}
     traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "risk": 1e-6}
-    traced |= {"rows": 1, "aligned": True, "decoys": []}
+    traced |= {"rows": 1, "aligned": True, "decoys": [], "places": 1, "place": "embedding"}
     document[name] = [forged] if name == "supporting" else traced | tracing.summary(traced)
     differences = reproduce(document, found.suspect, found.model, found.key)
     assert differences
@@ -107,5 +107,5 @@ def test_what_lacks_a_seed_cannot_be_reproduced(found):
 def test_every_tensor_read_is_paid_for_and_said(two_tensors):
     evaluation = two_tensors.document["evaluation"]
     assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
-    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12)
+    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12 * evaluation["places"])
     assert "for its tensors that may be the embedding, each of which was read" in render_html(two_tensors.document)

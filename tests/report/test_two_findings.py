@@ -54,7 +54,7 @@ def test_the_reason_comes_first_and_no_acquittal_follows(inconclusive):
     why, tried, means = two_findings.unaligned(inconclusive.document)
     assert why.startswith("The suspect cannot be aligned: the suspect’s rows have 32 coordinates")
     assert tried == two_findings.NOT_TELLING
-    assert "not “not ours”" in means
+    assert "does not mean “not ours”" in means
     document = changed(inconclusive, "alignment", exhausted=True)
     assert two_findings.unaligned(document)[1] == two_findings.TELLING
 
@@ -66,13 +66,14 @@ def test_an_aligned_suspect_needs_no_excuse(disguised):
 def test_the_numbers_behind_lineage(found, disguised, inconclusive):
     answer, facts = two_findings.descent(disguised.document)
     lineage = disguised.document["lineage"]
-    assert answer.startswith("Derived from the original, or both from a common ancestor, or the original from")
+    assert answer == "The suspect and the original have a common origin, with or without a mark."
     assert said(facts) == {
         "Matched rows": f"{lineage['similarity']:.3f}, in minor components",
         "Needed to align": "0.25",
         "Wrong rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
         "Attention": f"{lineage['attention']:.3f} in layer 0",
         "Wrong tokens": f"{lineage['attention_decoy']:.3f} at most",
+        "Chance": f"{two_findings.chance(lineage)}.",
     }
     assert said(two_findings.descent(found.document)[1])["Needed to align"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
@@ -83,7 +84,11 @@ def test_the_numbers_behind_lineage(found, disguised, inconclusive):
 def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
     answer, facts = two_findings.descent(inconclusive.document)
     assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, the original’s have 64."
-    assert said(facts) == {"Attention": "not compared, because tokens could not be matched"}
+    among = inconclusive.document["lineage"]["among"]
+    assert said(facts) == {
+        "Attention": "not compared, because tokens could not be matched",
+        "Chance": f"All {among['strangers']} models trained apart agree at least as well (p = 1).",
+    }
 
 
 def test_every_text_is_escaped(found):
@@ -96,3 +101,23 @@ def test_every_text_is_escaped(found):
         assert "<script" not in text
         assert "<img" not in text
         assert "\u202e" not in text
+
+
+def test_the_chance_stands_beside_the_word(disguised, inconclusive):
+    lineage = copy.deepcopy(disguised.document["lineage"])
+    among = lineage["among"] = lineage["among"] | {"strangers": 123, "as_alike": 0, "p": 1 / 124}
+    none = "none of the 123 models trained apart agrees as well (p ≤ 0.0081)"
+    assert two_findings.chance(lineage) == f"Same origin: {none}"
+    lineage["status"] = "cannot tell"
+    assert two_findings.chance(lineage) == none.capitalize()
+    among |= {"as_alike": 1, "p": 2 / 124}
+    assert two_findings.chance(lineage) == "1 of the 123 models trained apart agrees at least as well (p = 0.016)"
+    lineage["status"] = "not derived"
+    among |= {"as_alike": 61, "p": 0.5, "descendants": 80, "as_unlike": 0}
+    assert two_findings.chance(lineage) == (
+        "61 of the 123 models trained apart agree at least as well (p = 0.5); none of the 80 damaged or disguised "
+        "descendants agrees as little"
+    )
+    among |= {"as_unlike": 2}
+    assert two_findings.chance(lineage).endswith("; 2 of the 80 damaged or disguised descendants agree as little")
+    assert two_findings.chance(inconclusive.document["lineage"] | {"among": None}) == ""

@@ -221,15 +221,15 @@ def test_with_the_models_and_the_opened_key_every_number_comes_out_again(signed,
 
 
 def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
-    """A false likeness: nothing else in the document follows from it, and every file is drawn anew."""
+    """A false length of rows: nothing else in the document follows from it, and every file is drawn anew."""
     document = copy.deepcopy(found.document)
-    document["lineage"]["attention_decoy"] = 0.75
+    document["alignment"]["row_scale"] = 0.75
     for name, data in report_files(document).items():
         (unsigned / name).write_bytes(data)
     assert verify_report(unsigned).ok
     wrong = failed(verify_report(unsigned, found.suspect, found.model, found.key))
     assert set(wrong) == {"examination"}
-    assert "lineage.attention_decoy: recorded 0.75" in wrong["examination"]
+    assert "alignment.row_scale: recorded 0.75" in wrong["examination"]
 
 
 def test_another_key_and_another_suspect_are_named(signed, found, world):
@@ -249,6 +249,18 @@ def test_a_model_byte_changed_after_the_report_names_the_file(signed, found, tmp
     assert set(wrong) == {"suspect"}
     assert "model.safetensors is another file than the one examined: its SHA-256 differs" in wrong["suspect"]
     assert "model.safetensors does not fit SHA256SUMS" in wrong["suspect"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_settings_that_were_changed_or_added_after_the_report_are_named(signed, found, tmp_path, name):
+    """Which tensor is which, and which row is which, is in them; a space more would be read as before."""
+    copied = shutil.copytree(found.model.path, tmp_path / "copied")
+    file = copied / name
+    file.write_text((file.read_text() if file.exists() else "{}") + " ")
+    wrong = failed(verify_report(signed, original=copied))
+    assert set(wrong) == {"original"}
+    known = "is another file than the one examined" if name == "config.json" else "was not there when it was examined"
+    assert f"{name} {known}" in wrong["original"]
 
 
 def test_a_release_whose_manifest_was_changed_is_named(signed, found, tmp_path):
@@ -283,8 +295,8 @@ def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(s
         (b"{}", "document"),
         (b"[" * 200_000, "document"),
         (b'{"schema": {"name": "irwm-report", "version": 99}}', "document"),
-        (b'{"schema": {"name": "irwm-report", "version": 6}}', "numbers"),
-        (b'{"schema": {"name": "irwm-report", "version": 6}, "items": [], "status": 7, "reading": "x"}', "page"),
+        (b'{"schema": {"name": "irwm-report", "version": 9}}', "numbers"),
+        (b'{"schema": {"name": "irwm-report", "version": 9}, "items": [], "status": 7, "reading": "x"}', "page"),
     ],
 )
 def test_a_crooked_json_is_a_failed_check_and_no_exception(signed, content, name):
@@ -382,7 +394,7 @@ def test_a_document_that_cannot_be_drawn_fails(unsigned, found):
     del document["limitations"]
     (unsigned / "report.json").write_bytes(to_json(document))
     wrong = failed(verify_report(unsigned))
-    assert set(wrong) == {"page", "pdf"}
+    assert set(wrong) == {"numbers", "page", "pdf"}
     assert "not of its own form" in wrong["page"]
 
 

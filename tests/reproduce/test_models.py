@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reproduce.models import ModelError, default_models, open_models, parameters_of
+from benchmarks.reproduce.models import PAPER_MULTI, ModelError, default_models, open_models, parameters_of
 from irwm.errors import IrwmError
 
 
@@ -66,5 +66,8 @@ def test_modes_are_the_papers_setting_and_the_preset() -> None:
     longer = parameters_of("multi-20", 256, 1000.0)
     assert (longer.constraints, longer.noise_coordinates, longer.scale) == (20, 20, 1000.0)
     assert parameters_of("single-5", 256).noise_coordinates == 0
+    paper = parameters_of(PAPER_MULTI, 256)
+    assert (paper.constraints, paper.positions, paper.scale, paper.noise_level) == (10, 50, 1000.0, "global")
+    assert (paper.spread, paper.places) == (0.0, ("embedding",))
     with pytest.raises(ModelError, match="unknown mode"):
         parameters_of("both", 256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import bench as benches
+from benchmarks.reproduce.models import open_models
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,9 +35,12 @@ def made(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) -> None:
     text = (made / "pruning.md").read_text(encoding="utf-8")
-    assert text.startswith("# Pruning\n\n`python -m benchmarks.reproduce demo=… --quick --only pruning`")
-    assert "| demo | single | 10 % | found | 50 of 50, met | 50 of 50, met | 10^-" in text
-    assert "| demo | multi | 10 % | found | 50 of 50, met |" in text
+    command = "python -m benchmarks.reproduce demo=… --quick --only pruning"
+    assert text.startswith(f"# Pruning\n\n<!-- {command}, from sources ")
+    assert f"\n\n`{command}`" in text
+    for mode in ("single", "multi"):
+        for what in ("weights", "neurons"):
+            assert f"| demo | {mode} | {what} | 10 % | found | 50 of 50, met | 50 of 50, met | 10^-" in text
     assert "## Settings" in text
     for page in made.glob("*.md"):
         assert str(demo_path) not in page.read_text(encoding="utf-8")
@@ -106,7 +111,14 @@ def test_attackers_do_not_train_on_what_utility_is_measured_on() -> None:
     assert whole.index(measured) == len(train)
 
 
+def test_what_a_model_of_8_billion_needs_is_said_before_it_runs(demo_path: Path) -> None:
+    large = replace(open_models([f"demo={demo_path}"])[0], name="Llama-3-8B", parameters=8_030_261_248)
+    assert command.needed([large], ["pruning"], 1, "cuda") == "On cuda Llama-3-8B takes at least 32.1 GB of memory"
+    said = command.needed([large], list(command.EXPERIMENTS), 2, "cpu")
+    assert said == "On cpu Llama-3-8B takes at least 64.2 GB of memory, and 257.0 GB while it is fine-tuned"
+
+
 def test_every_experiment_of_the_paper_has_a_page() -> None:
     expected = {"attacks", "detection", "efficiency", "fidelity", "pruning", "quantisation", "finetuning", "collusion"}
-    assert expected | {"ownership", "survival"} == set(command.EXPERIMENTS)
+    assert expected | {"ownership", "survival", "adaptive"} == set(command.EXPERIMENTS)
     assert {module.NAME for module in command.ORDER} == set(command.EXPERIMENTS)

@@ -27,6 +27,7 @@ def test_noise_without_the_secret_bases_is_refused(bad: dict) -> None:
         Parameters(**bad)
 
 
+@pytest.mark.fault(86)
 @pytest.mark.parametrize(
     "bad",
     [

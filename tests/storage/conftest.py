@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from storage import Cost, KeyRecord, NewKey, Vault
+from storage.schema import JOB_KEYS
 from tools.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +145,8 @@ def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
         vault.add_timestamp(key.id, b"COMMITTED", b"ASKED", b"ANSWERED", "2026-03-01T12:00Z", "An authority", True)
         vault.rotate_identity()
         vault.set_label("keys", key.id, f"SEALED words {number}")
+        # By itself a vault makes one for each data key.
+        vault._add(JOB_KEYS, "key of the job list made", {"made_under": "ab" * 32}, bytes([number]) * 32)
     return vault
 
 

@@ -11,6 +11,10 @@ import pytest
 from storage import AuditBrokenError, RecordValueError, Vault, audit
 
 Sql = Callable[..., list[Any]]
+ONE_MORE = (
+    "INSERT INTO audit SELECT 7, version, time, event, details, details_sha256, sealed_sha256, hash, hash "
+    "FROM audit WHERE seq = 6"
+)
 
 
 @pytest.fixture
@@ -37,9 +41,13 @@ def test_an_entry_comes_back_as_it_is_logged(vault: Vault) -> None:
 
 def test_the_chain_can_be_recomputed_from_its_description(logged: Vault, sql: Sql) -> None:
     previous = "0" * 64
-    for seq, version, time, event, details, before, found in sql("SELECT * FROM audit ORDER BY seq"):
+    columns = "seq, version, time, event, details_sha256, previous, hash"
+    for seq, version, time, event, digest, before, found in sql(f"SELECT {columns} FROM audit ORDER BY seq"):
+        entry = logged.audit_log()[seq - 1]
+        said = json.dumps({"details": entry.details, "salt": entry.salt}, sort_keys=True, separators=(",", ":"))
+        assert digest == hashlib.sha256(said.encode()).hexdigest()
         message = {
-            "details": hashlib.sha256(details).hexdigest(),
+            "details": digest,
             "event": event,
             "previous": previous,
             "sequence": seq,
@@ -73,12 +81,16 @@ def test_a_sound_log_verifies_locked_and_unlocked(logged: Vault) -> None:
         ("UPDATE audit SET version = 1 WHERE seq = 2", 2),
         ("UPDATE audit SET hash = previous WHERE seq = 4", 4),
         ("UPDATE audit SET event = x'ff' WHERE seq = 4", 4),
+        ("UPDATE audit SET details_sha256 = hash WHERE seq = 4", 4),
+        ("UPDATE audit SET details_sha256 = NULL WHERE seq = 4", 4),
+        ("UPDATE audit SET sealed_sha256 = hash WHERE seq = 4", 4),
+        ("UPDATE audit SET details = (SELECT details FROM audit WHERE seq = 5) WHERE seq = 4", 4),
         ("DELETE FROM audit WHERE seq = 1", 1),
         ("DELETE FROM audit WHERE seq = 3", 3),
         ("DELETE FROM audit WHERE seq = 6", 6),
         ("DELETE FROM audit WHERE seq > 2", 3),
         ("DELETE FROM audit", 1),
-        ("INSERT INTO audit SELECT 7, version, time, event, details, hash, hash FROM audit WHERE seq = 6", 7),
+        (ONE_MORE, 7),
         ("UPDATE audit SET seq = CASE seq WHEN 3 THEN -4 ELSE seq END", 1),
     ],
 )
@@ -94,12 +106,19 @@ def test_the_first_broken_entry_is_named(logged: Vault, sql: Sql, statement: str
 
 @pytest.mark.parametrize("locked", [False, True])
 def test_an_entry_forged_with_a_fitting_hash_breaks_the_next_one(logged: Vault, sql: Sql, locked: bool) -> None:
-    version, time, details, previous = sql("SELECT version, time, details, previous FROM audit WHERE seq = 3")[0]
-    forged = audit.entry_hash(logged.id, version, 3, time, "nothing happened", previous, details)
+    version, time, digest, previous = sql("SELECT version, time, details_sha256, previous FROM audit WHERE seq = 3")[0]
+    forged = audit.entry_hash(logged.id, version, 3, time, "nothing happened", previous, digest)
     sql("UPDATE audit SET event = 'nothing happened', hash = ? WHERE seq = 3", forged)
     if locked:
         logged.lock()
     assert logged.verify_audit().broken == 4
+
+
+def test_details_exchanged_with_their_digests_are_noticed_with_the_key(logged: Vault, sql: Sql) -> None:
+    values = sql("SELECT details, sealed_sha256 FROM audit WHERE seq = 5")[0]
+    sql("UPDATE audit SET details = ?, sealed_sha256 = ? WHERE seq = 4", *values)
+    assert logged.verify_audit().broken == 4
+    assert [entry.details for entry in logged.audit_log()][2:5] == [{"number": 1}, None, {"number": 3}]
 
 
 @pytest.mark.fault(57)
@@ -146,7 +165,7 @@ def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None
 
 
 def test_a_row_in_the_next_ones_place_stops_writing(logged: Vault, sql: Sql) -> None:
-    sql("INSERT INTO audit SELECT 7, version, time, event, details, hash, hash FROM audit WHERE seq = 6")
+    sql(ONE_MORE)
     with pytest.raises(AuditBrokenError, match="did not write"):
         logged.add_case("collides")
     assert logged.cases() == []
@@ -184,11 +203,10 @@ def test_what_fails_while_it_is_logged_leaves_no_entry(vault: Vault) -> None:
 
 def test_an_entry_carries_all_that_its_hash_covers(vault: Vault, sql: Sql) -> None:
     made = vault.log("report exported", {"sha256": "ab" * 32})
-    ((sealed,),) = sql("SELECT details FROM audit WHERE seq = ?", made.sequence)
-    assert made.details_sha256 == hashlib.sha256(sealed).hexdigest()
     assert made.hash == audit.entry_hash(
-        vault.id, made.version, made.sequence, made.time, made.event, made.previous, sealed
+        vault.id, made.version, made.sequence, made.time, made.event, made.previous, made.details_sha256
     )
+    assert sql("SELECT details_sha256 FROM audit WHERE seq = ?", made.sequence) == [(made.details_sha256,)]
     vault.lock()
     assert vault.audit_log()[-1].details_sha256 == made.details_sha256
 

@@ -20,6 +20,7 @@ from storage import (
     RecordName,
     StorageBusyError,
     Vault,
+    VaultChangedError,
     VaultExistsError,
     VaultMissingError,
     WrongPassphraseError,
@@ -291,11 +292,11 @@ def knotted(path: Path, table: str) -> Path:
         (size,) = conn.execute("PRAGMA page_size").fetchone()
         (root,) = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
         (last,) = conn.execute("PRAGMA page_count").fetchone()
-        conn.execute("CREATE TABLE more (a)")
-        while conn.execute("PRAGMA page_count").fetchone()[0] < last + 18:
-            conn.execute("INSERT INTO more VALUES (zeroblob(3000))")
+        # Pages to tie them from, of a table that nobody reads before the end.
+        while conn.execute("PRAGMA page_count").fetchone()[0] < last + 24:
+            conn.execute("INSERT INTO notes (body) VALUES (zeroblob(3000))")
     whole = bytearray(path.read_bytes())
-    pages = [root, *range(last + 2, last + 18)]
+    pages = [root, *range(last + 8, last + 24)]
     leaf = bytes(whole[(root - 1) * size : root * size])
     for page, below in itertools.pairwise(pages):
         # Cells of an interior page: the page below, and a key.
@@ -320,7 +321,7 @@ def test_a_backup_without_an_end_is_given_up(
     with closing(sqlite3.connect(header)) as conn:  # a row that is no key has to be looked for
         conn.executescript("CREATE TABLE other AS SELECT * FROM vault; DROP TABLE vault; UPDATE other SET one = 2")
         conn.execute("ALTER TABLE other RENAME TO vault")
-    with pytest.raises(DatabaseDamagedError, match="interrupted"):
+    with pytest.raises(DatabaseDamagedError, match="table vault is none of ours"):
         inspect(knotted(header, "vault"), passphrase)
     with pytest.raises(DatabaseDamagedError, match="interrupted"):
         restore(knotted(log, "audit"), home)
@@ -363,3 +364,30 @@ def test_a_backup_keeps_the_passphrase_of_its_time(vault: Vault, home: Path, tmp
     with pytest.raises(WrongPassphraseError):
         again.unlock("new words")
     again.unlock(passphrase)
+    assert "older state" in again.warnings[0]
+    assert "exchange noticed" in [entry.event for entry in again.audit_log()]
+    with pytest.raises(VaultChangedError, match="another key"):
+        vault.cases()
+    assert not vault.is_unlocked, "the key of the vault that was set aside opens nothing here"
+
+
+def test_a_backup_opens_with_the_passphrase_of_its_time_only(vault: Vault, tmp_path: Path, passphrase: str) -> None:
+    before = vault.backup(tmp_path / "before.sqlite3")
+    vault.change_passphrase(passphrase, "new words")
+    after = vault.backup(tmp_path / "after.sqlite3")
+    for path, its, other in ((before, passphrase, "new words"), (after, "new words", passphrase)):
+        with pytest.raises(WrongPassphraseError):
+            inspect(path, other)
+        assert inspect(path, its).vault == vault.id
+
+
+def test_a_backup_with_another_states_header_is_refused(vault: Vault, tmp_path: Path, passphrase: str) -> None:
+    before = vault.backup(tmp_path / "before.sqlite3")
+    vault.change_passphrase(passphrase, "new words")
+    path = vault.backup(tmp_path / "after.sqlite3")
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("ATTACH ? AS older", [str(before)])
+        conn.execute("DELETE FROM vault")
+        conn.execute("INSERT INTO vault SELECT * FROM older.vault")
+    with pytest.raises(DatabaseDamagedError, match="does not belong"):
+        inspect(path, passphrase)

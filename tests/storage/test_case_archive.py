@@ -132,6 +132,9 @@ def test_what_is_unpacked_is_checked_by_sha256sum(vault: Vault, case: CaseRecord
 def test_the_entries_hashes_can_be_computed_from_it(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     found = document(export_case(vault, case.id, tmp_path / "case.zip"))
     for entry in found["audit_log"]["about_this_case"]:
+        said = {"details": entry["details"], "salt": entry["salt"]}
+        packed = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+        assert hashlib.sha256(packed).hexdigest() == entry["details_sha256"]
         message = {
             "details": entry["details_sha256"],
             "event": entry["event"],

@@ -19,7 +19,7 @@ from storage import (
     Vault,
     VaultLockedError,
 )
-from storage.casebook import LONGEST_NOTE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
+from storage.casebook import LONGEST_NOTE, LONGEST_TITLE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
 from tools.waiting import PATIENCE
 
 Sql = Callable[..., list[Any]]
@@ -62,6 +62,41 @@ def test_everything_of_a_case_comes_back(vault: Vault, reopened: Callable[[], Va
         assert empty(other.id) == []
     assert again.check().ok
     assert again.check().records == 2 + 1 + 1 + 2 + 3
+
+
+def test_a_case_is_renamed_and_its_earlier_titles_stay_in_the_log(vault: Vault, reopened: Callable[[], Vault]) -> None:
+    case, other = vault.add_case("suspect-7b"), vault.add_case("Another")
+    vault.add_item(case.id, "file", SHARDS)
+    for title in ("Leak of January", "Leak of February"):
+        vault.rename_case(case.id, title)
+    again = reopened()
+    assert [each.title for each in again.cases()] == ["Leak of February", "Another"]
+    assert again.cases()[0].created == case.created
+    file = again.case_file(case.id)
+    assert file.case.title == "Leak of February"
+    assert [entry.event for entry in file.entries] == ["case opened", "item received", "case renamed", "case renamed"]
+    assert (file.damaged, file.missing) == ((), ())
+    assert again.check().ok
+    assert "case renamed" not in [entry.event for entry in again.case_file(other.id).entries]
+
+
+@pytest.mark.parametrize("title", ["", "  ", "x" * (LONGEST_TITLE + 1)])
+def test_a_title_that_is_none_renames_nothing(vault: Vault, title: str) -> None:
+    case = vault.add_case("suspect-7b")
+    with pytest.raises(RecordValueError):
+        vault.rename_case(case.id, title)
+    with pytest.raises(RecordNotFoundError):
+        vault.rename_case("no such", "Leak")
+    assert [each.title for each in vault.cases()] == ["suspect-7b"]
+
+
+def test_a_title_that_is_damaged_is_named(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
+    case = vault.add_case("suspect-7b")
+    vault.rename_case(case.id, "Leak of January")
+    flip("labels", "meta", "seq", 1)
+    (found,) = vault.cases()
+    assert found.title == "suspect-7b"
+    assert [name.table for name in vault.cases().damaged] == ["labels"]
 
 
 def test_a_list_of_runs_says_all_but_their_findings(vault: Vault) -> None:

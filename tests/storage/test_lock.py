@@ -77,7 +77,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, passph
     assert longest < 0.5, "a page that asks for the state must not wait for a derivation"
 
 
-# Fault 79
+@pytest.mark.fault(79)
 def test_wrong_passphrases_count_for_the_vault_and_make_the_next_one_wait(home: Path, passphrase: str) -> None:
     Vault.create(home, passphrase, Cost(memory_kib=8, passes=1, lanes=1))
     now = 0.0

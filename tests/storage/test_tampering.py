@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from storage import Cost, DamagedRecordError, DatabaseDamagedError, KeyRecord, RecordName, Vault, VaultChangedError
+from storage.backup import LONGEST_VALUE, back_up, inspect, restore
 from storage.canonical import json_bytes
 from storage.records import open_meta, place
 from storage.schema import RECORD_TABLES
@@ -174,7 +176,7 @@ def test_another_vault_in_this_ones_place_is_not_written_to(
     assert "Another vault stood here before" in Vault.open(home).warnings[0]
 
 
-# Fault 72
+@pytest.mark.fault(72)
 @pytest.mark.parametrize(
     "planted",
     [
@@ -199,3 +201,67 @@ def test_what_was_planted_in_the_file_is_never_run(
         vault.unlock(passphrase)
     with contextlib.closing(sqlite3.connect(vault.path)) as db:
         assert db.execute("SELECT count(*) FROM keys WHERE id = ?", [record.id]).fetchone() == (1,)
+
+
+@pytest.mark.fault(72)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"id" TEXT', '"id" TEXT UNIQUE ON CONFLICT REPLACE'),
+        ('"id" TEXT', '"id" TEXT REFERENCES audit ON DELETE CASCADE'),
+        ('"version" INTEGER', '"version" INTEGER DEFAULT 1 UNIQUE ON CONFLICT REPLACE'),
+    ],
+)
+def test_a_column_that_says_what_becomes_of_rows_is_none_of_ours(
+    home: Path, vault: Vault, add: Add, passphrase: str, tmp_path: Path, old: str, new: str
+) -> None:
+    """No bracket, no trigger and no view: the definition of a table itself."""
+    add(vault, "a")
+    copy = tmp_path / "copy.sqlite3"
+    back_up(home, copy)
+    vault.lock()
+    for file in (vault.path, copy):
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA writable_schema=ON")
+            changed = db.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = 'keys'", [old, new])
+            assert changed.rowcount == 1
+            db.commit()
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            assert new in db.execute("SELECT sql FROM sqlite_master WHERE name = 'keys'").fetchone()[0]
+    with pytest.raises(DatabaseDamagedError, match="never put there"):
+        Vault.open(home)
+    with pytest.raises(DatabaseDamagedError, match="none of ours"):
+        inspect(copy, passphrase)
+
+
+@pytest.mark.fault(72)
+def test_a_backups_long_texts_are_not_read(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+    """Python would take four bytes for each of their characters."""
+    copy = tmp_path / "copy.sqlite3"
+    back_up(home, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        db.execute("UPDATE vault SET created = ?", ["\N{GRINNING FACE}" + "x" * (LONGEST_VALUE + 1)])
+        db.commit()
+    with pytest.raises(DatabaseDamagedError, match="too big"):
+        inspect(copy, passphrase)
+
+
+def test_a_table_whose_name_is_no_text_is_damage(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+    """SQLite's message quotes the name, and Python fails to read the message."""
+    copy = tmp_path / "copy.sqlite3"
+    back_up(home, copy)
+    vault.lock()
+    for file in (vault.path, copy):
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        content = file.read_bytes()
+        assert b"tableaudit_state" in content
+        content = content.replace(b"tableaudit_state", b"tableaudit\xb8state")
+        file.write_bytes(re.sub(rb"CREATE TABLE (.)audit_state", rb"CREATE TABLE \1audit(state", content))
+    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
+        inspect(copy, passphrase)
+    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
+        restore(copy, tmp_path / "restored")
+    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
+        Vault.open(home)
+    assert not (tmp_path / "restored" / "vault.sqlite3").exists()

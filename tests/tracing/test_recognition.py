@@ -21,6 +21,7 @@ from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import recognition, trace_each
+from tests.recording.answers import write_recording
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
 
@@ -331,3 +332,14 @@ def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp
     traces = trace_each(examination, keys, maps=(ALIGNED,)).traces
     assert np.abs(z_of(traces)) == pytest.approx(np.ones(3))
     assert trace_each(examination, keys).named == ()
+
+
+def test_the_share_of_a_copy_that_only_answers_is_that_of_one_copy(demo_path: Path, tmp_path: Path) -> None:
+    """Rows that answers give are stretched: under a mere turn one copy would pass for a fraction of one."""
+    model = irwm.open_checkpoint(demo_path)
+    key = irwm.generate_key(model, irwm.one_owner(model.hidden_size), bytes(32), "Example Labs", "Early access 7")
+    copy = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "copy").path)
+    suspect = irwm.open_suspect(write_recording(copy, model, tmp_path / "answers.safetensors"), model)
+    tracing = trace_each(irwm.Examination(suspect, model), [key], decoys=20)
+    assert (tracing.by, tracing.traces[0].named) == ("least squares", True)
+    assert 0.9 < tracing.traces[0].share < 1.1

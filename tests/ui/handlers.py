@@ -38,21 +38,39 @@ class Pages:
     def vault(self) -> Vault:
         return self.context.sessions.vault(SESSION)
 
+    @property
+    def jobs(self) -> Jobs:
+        """The list of jobs as this unlocked browser opens it."""
+        return self.context.jobs_to_start(self.vault)
+
     def lock(self) -> None:
         self.context.sessions.lock(SESSION)
 
-    def call(self, element: str, event: str, *values: Any, data: dict[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def request(self) -> Any:
+        """That of the unlocked browser, as handlers get it."""
+        return SimpleNamespace(session_hash="tests", request=None)
+
+    def find(self, element: str) -> Any:
+        """The component with this id."""
+        (component,) = [each for each in self.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
+        return component
+
+    def call(
+        self, element: str, event: str, *values: Any, data: dict[str, Any] | None = None, named: str | None = None
+    ) -> dict[str, Any]:
         """What a handler returns, by the outputs' element ids, those without one by their place.
 
         Args:
             element: id of the component whose event it is.
             values: of its inputs, in order.
             data: what the event brings along.
+            named: the handler's name, where the event has several.
         """
-        (component,) = [each for each in self.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
-        (function,) = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets]
-        request = SimpleNamespace(session_hash="tests", request=None)
-        inputs, *_ = special_args(function.fn, list(values), request, EventData(None, data or {}))  # type: ignore[arg-type]
+        component = self.find(element)
+        functions = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets]
+        (function,) = [each for each in functions if named in (None, each.name)]
+        inputs, *_ = special_args(function.fn, list(values), self.request, EventData(None, data or {}))  # type: ignore[arg-type]
         found = function.fn(*inputs)
         outputs = function.outputs
         found = (found,) if len(outputs) == 1 else found
@@ -74,6 +92,9 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     monkeypatch.setenv("IRWM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("IRWM_ROOTS", str(root))
     monkeypatch.setenv("IRWM_DEVICE", "cpu")
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
     settings = Settings.from_environment()
     sessions = Sessions(settings.home, cost=Cost(memory_kib=8, passes=1, lanes=1))
     sessions.create(SESSION, PASSPHRASE)

@@ -29,6 +29,7 @@ def row(
             "statistic": statistic, "invariant": invariant, "verdict": verdict, "count": count, "present": present,
             "share": count / present if present else None, "log10_p": -40.0, "log10_p_count": -30.0,
             "log10_risk": -39.7 if verdict == "found" else 0.0, "rule_met": verdict == "found",
+            "tensors_read": 1, "places": 1,
         }
         for statistic, invariant in WAY_WORDS
     ]  # fmt: skip
@@ -47,6 +48,7 @@ def row(
         "symbol": known.symbol if known else "", "keeps_function": bool(known and known.keeps_function),
         "verdict": verdict if ran else None, "log10_risk": ways[0]["log10_risk"] if ran else None,
         "ways": ways if ran else [], "traced": traced, "utility": utility if ran else None, "proof": None,
+        "rests_on": "mark",
         "reason": reason or ("" if ran else "it has no such layer"), "seconds": 1.0,
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from storage.jobs import Jobs
-from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, RunningApp, start_app
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, RunningApp, opened_context, start_app
 from ui.jobs import runner
 
 
@@ -81,7 +81,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     with contextlib.ExitStack() as stack:
 
         def open_page(app: RunningApp, scheme: str = "light", path: str = "/") -> Visit:
-            context = chromium.new_context(viewport=VIEWPORT, color_scheme=scheme)  # type: ignore[arg-type]
+            context = opened_context(chromium, color_scheme=scheme)
             stack.callback(context.close)
             page = context.new_page()
             seen = Visit(page)

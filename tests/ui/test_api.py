@@ -148,7 +148,7 @@ def test_a_release_is_written_found_and_its_report_fetched(
     together.mkdir()
     for file in files:
         shutil.copy(file, together)
-    assert {path.suffix for path in together.iterdir()} == {".html", ".json", ".pdf"}
+    assert {path.suffix for path in together.iterdir()} == {".html", ".json", ".pdf", ".zip"}
     assert not [check for check in verify_report(together).checks if check.ok is False]
     listed = client.predict(limit=1, api_name="/jobs")
     assert [(job["id"], job["state"]) for job in listed] == [(found["id"], "done")]

@@ -69,7 +69,7 @@ def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -
     ["{root}/../outside", "{root}/..", "/etc", "/etc/passwd", "/", "{root}/model/../../outside/theirs.safetensors"],
 )
 def test_places_outside_are_refused(root: Path, limits: Limits, outside: str) -> None:
-    with pytest.raises(PathRefusedError, match="not among the folders"):
+    with pytest.raises(PathRefusedError, match="not in one of the folders"):
         use_path(outside.format(root=root), limits)
     with pytest.raises(PathRefusedError):
         list_folder(outside.format(root=root), limits)
@@ -87,7 +87,7 @@ def test_a_place_outside_is_not_even_said_to_exist(root: Path, limits: Limits) -
 def test_a_root_is_no_prefix_of_text(root: Path, limits: Limits) -> None:
     sibling = root.with_name("root-of-another")
     sibling.mkdir()
-    with pytest.raises(PathRefusedError, match="not among"):
+    with pytest.raises(PathRefusedError, match="not in one of"):
         use_path(str(sibling), limits)
 
 
@@ -99,7 +99,7 @@ def test_links_that_lead_out_are_neither_shown_nor_followed(root: Path, limits: 
     shown = {name for name, _ in names(list_folder(root, limits))}
     assert not shown & {"way-out", "leak.safetensors", "loop", "dangling"}
     for name in ("way-out", "way-out/theirs.safetensors", "leak.safetensors"):
-        with pytest.raises(PathRefusedError, match="not among"):
+        with pytest.raises(PathRefusedError, match="not in one of"):
             use_path(str(root / name), limits)
     for name in ("loop", "dangling"):
         with pytest.raises(PathRefusedError):
@@ -125,7 +125,7 @@ def test_the_apps_own_folder_is_closed_even_inside_a_root(root: Path) -> None:
     limits = Limits((root,), (home,))
     assert not {"irwm", "to-home"} & {name for name, _ in names(list_folder(root, limits))}
     for path in (home, home / "vault.sqlite3", root / "to-home"):
-        with pytest.raises(PathRefusedError, match="not among"):
+        with pytest.raises(PathRefusedError, match="not in one of"):
             use_path(str(path), limits)
 
 

@@ -79,7 +79,7 @@ def test_names_chosen_by_strangers_are_inert() -> None:
         items_html([item(name=NASTY, received_from=NASTY, note=NASTY, files={NASTY: FileDigest(1, NASTY)})]),
         runs_html([run(suspect=NASTY, verdict=NASTY, note=NASTY)]),
         notes_html([NoteRecord("n1", 1, TIME, "c1", NASTY, NASTY)]),
-        custody_html([AuditEntry(1, TIME, NASTY, {}, "0" * 64, "1" * 64, 1, "2" * 64)]),
+        custody_html([AuditEntry(1, TIME, NASTY, {}, "ab" * 16, "0" * 64, "1" * 64, 1, "2" * 64)]),
     )
     for html in pages:
         assert "<img" not in html

@@ -61,6 +61,28 @@ def test_a_damaged_run_is_named_and_the_others_are_shown(pages: Pages) -> None:
     assert RecordName("runs", lost.id).id in str(value(damaged[0]))
 
 
+def test_a_case_is_opened_before_anything_is_in_it_and_renamed_later(pages: Pages) -> None:
+    pages.vault.add_case("Earlier")
+    out = pages.call("new-case-button", "click", "  A letter came  ")
+    assert "A letter came" in out["case-head"]
+    case = pages.vault.cases()[-1]
+    assert case.title == "A letter came"
+    out = pages.call("rename-case-button", "click", "Leak <of> January", case.id)
+    assert out["rename-case-title"] == ""
+    assert "Leak &lt;of&gt; January" in out["case-head"]
+    assert "Leak &lt;of&gt; January" in out["cases-list"]
+    assert "case renamed" in out["custody-log"]
+    assert [each.title for each in pages.vault.cases()] == ["Earlier", "Leak <of> January"]
+
+
+@pytest.mark.parametrize(("element", "more"), [("new-case-button", ()), ("rename-case-button", ("id",))])
+def test_an_empty_title_is_refused(pages: Pages, element: str, more: tuple) -> None:
+    pages.vault.add_case("Leak of January")
+    with pytest.raises(gr.Error, match="title is empty"):
+        pages.call(element, "click", "  ", *more)
+    assert [each.title for each in pages.vault.cases()] == ["Leak of January"]
+
+
 def test_a_note_is_kept_with_who_added_the_latest_item(pages: Pages) -> None:
     case = pages.vault.add_case("Leak of January")
     pages.vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
@@ -95,7 +117,7 @@ def test_an_exported_case_checks_itself_and_is_in_the_log(pages: Pages, tmp_path
 
 def test_an_item_without_a_path_or_outside_the_folders_is_refused(pages: Pages) -> None:
     case = pages.vault.add_case("Leak of January")
-    for path, words in (("", "missing"), ("/etc/passwd", "not among the folders")):
+    for path, words in (("", "missing"), ("/etc/passwd", "not in one of the folders")):
         with pytest.raises(gr.Error, match=words):
             pages.call("start-item", "click", case.id, path, None, None, None, None, None)
 
@@ -116,6 +138,8 @@ def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
     [
         ("add-note", ("text", "id")),
         ("export-case", ("id",)),
+        ("new-case-button", ("title",)),
+        ("rename-case-button", ("title", "id")),
         ("start-item", ("id", *[None] * 6)),
         ("start-dispute", ("id", *[None] * 10)),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import gradio as gr
 import pytest
 
 from tests.ui.handlers import Pages, pages
@@ -25,3 +28,19 @@ def test_what_shows_one_thing_is_answered_in_turn(pages: Pages, element: str, ev
     same = [each for each in pages.blocks.fns.values() if each.concurrency_id == one.concurrency_id]
     assert names <= {each.name for each in same}
     assert {each.concurrency_limit for each in same} == {1}
+
+
+def test_no_event_has_two_functions_that_call_each_other_for_ever(pages: Pages) -> None:
+    """While one of two `always_last` functions of an event runs, the end of the other calls both anew."""
+    last = defaultdict(list)
+    for function in pages.blocks.fns.values():
+        for component, event in function.targets:
+            if function.trigger_mode == "always_last" and component is not None:
+                last[component, event].append(function.name)
+    by_a_component = {
+        (getattr(pages.blocks.blocks[component], "elem_id", None), event): names
+        for (component, event), names in last.items()
+        if not isinstance(pages.blocks.blocks[component], gr.State)
+    }
+    assert len(by_a_component) > 20, "events are still wired this way"
+    assert {event: names for event, names in by_a_component.items() if len(names) > 1} == {}

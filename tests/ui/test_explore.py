@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +139,7 @@ def document(**values: Any) -> str:
         (json.dumps({"format": FORMAT, "version": 2}), "another version"),
         (json.dumps({"format": FORMAT, "version": True}), "another version"),
         ("{" + "x" * 5000, "too long"),
-        (document(risk=1e-6)[:-1] + ', "risk": 0.5}', "there twice"),
+        (document(risk=1e-6)[:-1] + ', "risk": 0.5}', "appears twice"),
         (document(risk=float("nan")), "a number that is none"),
         (document(survival=float("inf")), "a number that is none"),
         (document(recipients=0)[:-2] + "9" * 3000 + "}", "too large"),
@@ -267,10 +268,47 @@ def test_what_is_typed_wrong_is_said_beside_the_controls(handlers: dict[str, Cal
     values = list(values_of(ExploreSettings()))
     values[0] = 0  # positions
     said, figure = handlers["draw_odds"](False, "required", values, who("open"))
-    assert "Positions is out of range" in said
-    assert figure == gr.skip()
+    assert "Positions (l) is out of range" in said
+    assert figure is None, "what no longer holds is gone"
+    text, figure, take = handlers["draw_room"](False, values, who("open"))
+    assert (text, figure, take.interactive) == ("", None, False)
+    assert handlers["draw_model"](False, None, "noise", values, who("open")) == ("", None)
+    assert handlers["write_json"](values, who("open")) == ""
     said, _ = handlers["draw_model"](False, "/etc", "noise", values_of(ExploreSettings()), who("open"))
     assert "notice-fault" in said
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "beside", "said", "gone"),
+    [
+        (1, None, "draw_odds", "Required positions (ρ) is out of range", {"draw_odds", "draw_room", "draw_model"}),
+        (5, "much", "draw_room", "Risk accepted is out of range", {"draw_room"}),
+        (7, 0, "draw_model", "Constraints (t) is out of range", {"draw_model"}),
+        (12, 10_000_000, "draw_model", "Noise coordinates (num_noise) is out of range", {"draw_model"}),
+        (15, -1, "draw_model", "Attack (noise, σ) is out of range", {"draw_model"}),
+    ],
+)
+def test_an_error_stands_beside_its_own_controls_alone_and_what_rests_on_them_is_gone(
+    handlers: dict[str, Callable[..., Any]], place: int, value: Any, beside: str, said: str, gone: set[str]
+) -> None:
+    values = list(values_of(ExploreSettings()))
+    values[place] = value
+    shown = {
+        "draw_odds": handlers["draw_odds"](False, "required", values, who("open")),
+        "draw_room": handlers["draw_room"](False, values, who("open")),
+        "draw_model": handlers["draw_model"](False, None, "noise", values, who("open")),
+    }
+    assert [name for name, (text, *_) in shown.items() if "notice-fault" in text] == [beside]
+    assert said in shown[beside][0]
+    assert {name for name, (_, figure, *_) in shown.items() if figure is None} == gone
+    assert handlers["write_json"](values, who("open")) == ""
+    assert not re.search(r"None|[a-z]_[a-z]{4}|True|False", re.sub(r"<[^>]*>|\(\w+\)", "", shown[beside][0]))
+
+
+def test_a_figure_of_colluders_is_gone_with_the_risk_that_it_is_drawn_for(handlers) -> None:
+    values = list(values_of(ExploreSettings()))
+    values[5] = "much"
+    assert handlers["draw_model"](False, None, "colluders", values, who("open")) == ("", None)
 
 
 def test_the_smallest_mark_is_taken_over_and_json_is_loaded(handlers: dict[str, Callable[..., Any]]) -> None:

@@ -10,45 +10,89 @@ import pytest
 from irwm.errors import IrwmError
 from irwm.report import to_json
 from irwm.report.document import ReportError
-from storage import NewKey, Vault
+from storage import Jobs, NewKey, Vault
 from storage.encryption import Cost
-from tests.report.conftest import found, inconclusive, world
+from storage.job_files import JobFiles
+from storage.job_keys import JobsKeys
+from tests.report.conftest import found, inconclusive, not_found, world
 from ui.candidates import several_in
 from ui.components.finding_card import finding_card
-from ui.components.finding_view import Drawn, read_document
+from ui.components.finding_view import OF_ONE_KEY, Drawn, FindingView, key_picker, read_document, read_others
 from ui.components.key_choice import MOST_LISTED, summary_html
 from ui.jobs.requests import LARGEST_SEED, checked_seed
 
-__all__ = ["found", "inconclusive", "world"]
+__all__ = ["found", "inconclusive", "not_found", "world"]
 
 
-def test_a_report_that_is_gone_is_said_in_words(tmp_path) -> None:
+@pytest.fixture
+def files(tmp_path) -> JobFiles:
+    """The files of a job that has none yet."""
+    jobs = Jobs(tmp_path / "home").opened(JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16))
+    return jobs.files(jobs.create("investigate", "Investigate", {}).id)
+
+
+def test_a_report_that_is_gone_is_said_in_words(files) -> None:
     with pytest.raises(ReportError, match="numbers are gone"):
-        read_document(tmp_path / "report.json")
+        read_document(files, "report.json")
 
 
 @pytest.mark.parametrize("field", ["verdict", "alignment", "reading", "parameters", "items"])
-def test_a_report_that_lacks_a_field_is_said_in_words(found, field: str, tmp_path) -> None:
+def test_a_report_that_lacks_a_field_is_said_in_words(found, field: str, files) -> None:
     document = copy.deepcopy(found.document)
     del document[field]
-    (tmp_path / "report.json").write_bytes(to_json(document))
+    files.write("report.json", to_json(document))
     with pytest.raises(ReportError, match="damaged"):
-        Drawn(read_document(tmp_path / "report.json"), dark=False)
+        Drawn(read_document(files, "report.json"), dark=False)
 
 
-def test_a_truncated_report_is_said_in_words(found, tmp_path) -> None:
-    (tmp_path / "report.json").write_bytes(to_json(found.document)[:1000])
+def test_a_truncated_report_is_said_in_words(found, files) -> None:
+    files.write("report.json", to_json(found.document)[:1000])
     with pytest.raises(IrwmError):
-        read_document(tmp_path / "report.json")
+        read_document(files, "report.json")
+    files.write("report.json", to_json(found.document))
+    (path,) = files.folder.glob("*.sealed")
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ReportError, match="numbers cannot be read"):
+        read_document(files, "report.json")
 
 
 def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"
-    assert said.help.startswith("What was seen settles nothing either way: ")
+    assert said.help.startswith("The evidence settles nothing either way: ")
     document = copy.deepcopy(inconclusive.document)
     document["lineage"]["reason"] = "one thing: and its other half: the median row has cosine 0.1 with the original's"
-    assert finding_card(document).figures[2].help.endswith("either way: one thing: and its other half")
+    assert "either way: one thing: and its other half. All " in finding_card(document).figures[2].help
+
+
+def test_figures_of_another_key_are_its_own_and_name_it(found, not_found, files) -> None:
+    """Two keys read on one suspect: the report is about one, and the picker redraws the figures for the other."""
+    files.write("report.json", to_json(found.document))
+    other = {name: not_found.document[name] for name in ("key", "parameters", "reading", "paper", "odds")}
+    other["key"] = other["key"] | {"recipient": "Bolt <b>"}
+    files.write("others.json", to_json({"keys": [other]}))
+    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    picker = key_picker(found.document, [other])
+    assert [id for _, id in picker.choices] == [found.document["key"]["commitment"], other["key"]["commitment"]]
+    assert picker.visible
+    drawn = {}
+    for _, id in picker.choices:
+        figures = view.of_key(files, "report.json", "others.json", id, dark=False)
+        drawn[id] = dict(zip(OF_ONE_KEY, figures, strict=True))
+    own, its = (drawn[id] for _, id in picker.choices)
+    assert "Key of “Northwind”" in own["figure-positions"].layout.title.subtitle.text
+    for name in ("figure-positions", "figure-ranks", "figure-paper", "figure-odds"):
+        assert "Key of “Bolt &lt;b&gt;”" in its[name].layout.title.subtitle.text
+    assert its["figure-ranks"].layout.title.text.startswith("14 of 50"), "the other key's own ranks"
+    assert own["figure-ranks"].layout.title.text.startswith("50 of 50")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"keys": 1}', b'{"keys": [{}]}'])
+def test_readings_of_other_keys_that_are_damaged_offer_no_choice(found, content: bytes, files) -> None:
+    files.write("others.json", content)
+    assert read_others(files, "others.json") == []
+    assert read_others(files, "gone.json") == []
+    assert not key_picker(found.document, []).visible
 
 
 @pytest.mark.parametrize("seed", [1e40, -1, 0.5, float("nan"), float("inf"), LARGEST_SEED + 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from ui import guard as module
-from ui.budget import Refusal
+from ui.budget import Budget, Limits, Refusal
 from ui.guard import Guard, content_security_policy
+from ui.streams import REMEMBERED_LOCKED, Streams
 
 HOST = "127.0.0.1:7860"
 PAGE = "<html><script>one()</script><script type='module' src='x.js'></script></html>"
@@ -35,13 +37,13 @@ class Harness:
         self.inner = Inner()
         self.guard = Guard(self.inner, uploads=uploads, cookie="irwm_session_7860", is_open=is_open)
 
-    def ask(self, method: str, path: str, **headers: str) -> httpx.Response:
+    def ask(self, method: str, path: str, content: bytes | None = None, **headers: str) -> httpx.Response:
         async def go() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.guard)
             async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
                 named = {name.replace("_", "-"): value for name, value in headers.items()}
-                content = b"{}" if method == "POST" and "content-length" not in named else None
-                return await client.request(method, path, headers=named, content=content)
+                usual = b"{}" if method == "POST" and "content-length" not in named else None
+                return await client.request(method, path, headers=named, content=content or usual)
 
         return asyncio.run(go())
 
@@ -98,6 +100,10 @@ def test_other_pages_may_link_to_us_but_not_embed_us(harness: Harness, site: str
         ("GET", "/gradio_api/dev/reload"),
         ("GET", "/gradio_api/vibe-code"),
         ("GET", "/gradio_api/token"),
+        ("POST", "/gradio_api/call/unlock"),
+        ("POST", "/gradio_api/call/v2/unlock"),
+        ("GET", "/gradio_api/call/unlock/anybodys-session"),
+        ("GET", "/gradio_api/call/v2/unlock/anybodys-session"),
         ("GET", "/gradio_api/custom_component/x/client/y/z.js"),
         ("POST", "/gradio_api/component_server"),
         ("POST", "/gradio_api/process_recording"),
@@ -176,7 +182,7 @@ def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monk
 def test_what_the_app_offers_takes_no_room_from_uploads(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UPLOADS_MOST", 3)
+    monkeypatch.setattr(module, "UPLOADS_MOST", 6)
     monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
     offered, posted = tmp_path / "uploads" / module.OFFERED, tmp_path / "uploads" / ("a" * 64) / module.OFFERED
     for folder in (offered, posted):
@@ -250,3 +256,85 @@ def test_websockets_are_closed(harness: Harness) -> None:
     asyncio.run(harness.guard({"type": "websocket", "path": "/", "headers": []}, receive, send))
     assert [message["type"] for message in sent] == ["websocket.close"]
     assert harness.inner.reached == []
+
+
+def test_where_strangers_fill_the_queue_they_wait_outside_and_the_officer_does_not(harness: Harness) -> None:
+    harness.guard.waiting = lambda: harness.guard.budget.limits.waiting
+    told = harness.ask("POST", "/gradio_api/queue/join")
+    assert (told.status_code, "Too many requests from locked browsers" in told.text) == (503, True)
+    assert harness.inner.reached == []
+    assert harness.ask("POST", "/gradio_api/queue/join", cookie="irwm_session_7860=proved").status_code == 200
+    harness.guard.waiting = lambda: harness.guard.budget.limits.waiting - 1
+    assert harness.ask("POST", "/gradio_api/queue/join").status_code == 200
+
+
+def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the_officer_at_once(
+    tmp_path: Path,
+) -> None:
+    """Nobody's turn lasts longer than its seconds, and a slow reader's ends when the answer begins."""
+    worked: list[str] = []
+    begins, ends = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        worked.append(scope["path"])
+        await begins.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await ends.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def go() -> None:
+        guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", is_open=lambda session: session == "cookie:in")
+        guard.budget = Budget(Limits(turn_seconds=0.2))
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
+        strangers = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
+        await asyncio.sleep(0.05)
+        assert worked == ["/static/0", "/static/1"]
+        officer = asyncio.create_task(client.get("/static/officer", headers={"cookie": "irwm_session_7860=in"}))
+        await asyncio.sleep(0.02)
+        assert worked[2:] == ["/static/officer"]
+        while len(worked) < 5:  # whoever does not answer in time
+            await asyncio.sleep(0.01)
+        begins.set()
+        while len(worked) < 7:  # whose answer began
+            await asyncio.sleep(0.01)
+        ends.set()
+        assert [answer.status_code for answer in await asyncio.gather(*strangers, officer)] == [200] * 7
+        await client.aclose()
+
+    asyncio.run(go())
+
+
+def joining(session: str, size: int = 0) -> bytes:
+    return json.dumps({"session_hash": session, "data": ["x" * size]}).encode()
+
+
+def test_what_is_refused_for_its_size_is_not_remembered_and_no_session_has_a_long_name(harness: Harness) -> None:
+    limit = harness.guard.budget.limits.body
+    assert harness.ask("POST", "/gradio_api/queue/join", content=joining("large", limit)).status_code == 413
+    assert harness.ask("POST", "/gradio_api/queue/join", content=joining("s" * 65)).status_code == 400
+    assert harness.ask("GET", "/gradio_api/queue/data?session_hash=" + "s" * 65).status_code == 400
+    assert harness.ask("GET", "/gradio_api/heartbeat/" + "s" * 65).status_code == 400
+    assert not harness.guard._streams._owners
+    assert harness.ask("POST", "/gradio_api/queue/join", content=joining("s" * 64)).status_code == 200
+    assert list(harness.guard._streams._owners) == ["s" * 64]
+
+
+def test_of_locked_browsers_only_the_latest_sessions_are_kept_and_of_an_unlocked_one_all() -> None:
+    gone: list[str] = []
+    streams = Streams(lambda session: session == "cookie:proved", gone.append)
+    streams.claim("officer", "proved")
+    for number in range(REMEMBERED_LOCKED + 3):
+        streams.claim(f"stranger {number}", f"cookie {number}")
+    assert gone == ["stranger 0", "stranger 1", "stranger 2"]
+    assert "officer" in streams._owners
+
+
+def test_strangers_many_small_uploads_leave_places_to_the_officer(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UPLOADS_MOST", 10)
+    for number in range(5):
+        (harness.guard.uploads / f"{number}").write_bytes(b"x")
+    asked = {"content_length": "10"}
+    assert harness.ask("POST", "/gradio_api/upload", **asked).status_code == 413
+    assert harness.ask("POST", "/gradio_api/upload", cookie="irwm_session_7860=proved", **asked).status_code == 200

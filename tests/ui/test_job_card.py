@@ -48,6 +48,14 @@ def test_other_units_are_counted() -> None:
     assert "1.5 recipients/s" in page
 
 
+@pytest.mark.parametrize(("lane", "where"), [("cpu", "on the processor"), ("cuda", "on the GPU")])
+def test_device_and_memory_are_told(lane: str, where: str) -> None:
+    page = html(replace(JOB, lane=lane, memory=412_000_000))
+    assert f"<span>{where}</span><span>412 MB of memory</span>" in page
+    assert "memory" not in html(replace(JOB, lane=lane))
+    assert where not in html(JOB)
+
+
 def test_an_unknown_total_claims_nothing() -> None:
     page = html(replace(JOB, total=0, done=0), speed=None)
     assert "aria-valuenow" not in page

@@ -14,6 +14,7 @@ import pytest
 from irwm.errors import CancelledError, IrwmError
 from storage.errors import RecordValueError
 from storage.job import Job
+from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.processes import still_runs
 from tools.running_app import FAKE_TASKS
@@ -21,13 +22,14 @@ from tools.waiting import Stopwatch, until, until_over
 from ui.jobs import child, runner
 from ui.jobs.reporter import JobReporter
 
+KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)
 SECRET = "feedfacecafebeef" * 4
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
-    jobs = Jobs(tmp_path / "home")
+    jobs = Jobs(tmp_path / "home").opened(KEYS)
     yield jobs
     for job in jobs.recent():
         runner.stop(job.id, jobs)
@@ -245,7 +247,7 @@ class Table:
     def folder(self, id: str) -> Path:
         return self.home
 
-    def progress(self, id: str, done: int, total: int, what: str) -> bool:
+    def progress(self, id: str, done: int, total: int, what: str, memory: int) -> bool:
         self.writes.append((done, total, what))
         return self.runs
 

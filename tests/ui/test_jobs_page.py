@@ -14,25 +14,27 @@ import pytest
 from storage.job import Job
 from tests.ui.handlers import Pages, pages, value
 from ui.components.job_list import jobs_html, result_text, took_text, where_text
-from ui.jobs import runner
+from ui.jobs import KINDS, runner
 
 __all__ = ["pages"]
 
 NASTY = "<img src=x onerror=alert(1)>"
 JOB = Job(
-    "a" * 16, 1, "protect", "Protect Nordwind", "done", {}, 0, 0, "", "2026-01-01T09:00:00.000Z",
-    "2026-01-01T09:00:05.000Z", "2026-01-01T09:03:25.000Z", {"many": False}, None, None,
+    id="a" * 16, sequence=1, kind="protect", title="Protect Nordwind", state="done", request={}, done=0, total=0,
+    created="2026-01-01T09:00:00.000Z", started="2026-01-01T09:00:05.000Z", ended="2026-01-01T09:03:25.000Z",
+    result={"many": False}, pid=None,
 )  # fmt: skip
 NOW = datetime(2026, 1, 1, 9, 0, 15, tzinfo=UTC)
 
 
 def end(pages: Pages, state: str, title: str = "Verify report.json", **how: Any) -> Job:
     """A job that this process began and that ended so."""
-    jobs = pages.context.jobs
+    jobs = pages.jobs
     job = jobs.create("verify", title, {"report": "/models/report.json", "identity": "", "device": "cpu"})
     jobs.start(job.id, os.getpid())
     jobs.log(job.id, "Reading the report")
-    return jobs.finish(job.id, state, **how)
+    jobs.finish(job.id, state, **how)
+    return jobs.get(job.id)
 
 
 def choose(pages: Pages, id: str) -> dict[str, Any]:
@@ -70,22 +72,44 @@ def test_what_came_to_nothing_can_be_run_again(pages: Pages, state: str) -> None
     assert chosen["run-again"].visible is True
     assert f'data-record="{job.id}" aria-current="true"' in chosen["jobs-list"]
     out = pages.call("run-again", "click", job.id)
-    (started,) = [each for each in pages.context.jobs.recent() if each.id != job.id]
+    (started,) = [each for each in pages.jobs.recent() if each.id != job.id]
     assert started.request == job.request
     assert f'data-record="{started.id}" aria-current="true"' in out["jobs-list"]
-    runner.stop(started.id, pages.context.jobs)
+    runner.stop(started.id, pages.jobs)
 
 
 def test_what_did_its_work_is_not_run_again(pages: Pages) -> None:
     job = end(pages, "done", result={"ok": True})
     assert choose(pages, job.id)["run-again"].visible is False
-    with pytest.raises(gr.Error, match="did what was asked"):
+    with pytest.raises(gr.Error, match="has finished or is still running"):
         pages.call("run-again", "click", job.id)
-    assert len(pages.context.jobs.recent()) == 1
+    assert len(pages.jobs.recent()) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_is_opened_on_the_page_of_its_kind_alone(pages: Pages, kind: str) -> None:
+    jobs = pages.jobs
+    job = jobs.create(kind, "Done before", {})
+    assert choose(pages, job.id)["open-result"].visible is False
+    jobs.start(job.id, os.getpid())
+    jobs.finish(job.id, "done", result={})
+    assert choose(pages, job.id)["open-result"].visible is True
+    (function,) = [each for each in pages.blocks.fns.values() if each.name == "open_result"]
+    states = [place for place, output in enumerate(function.outputs) if output is pages.context.cards[kind][1]]
+    opened = pages.call("open-result", "click", job.id)
+    assert [place for place, value in opened.items() if value == job.id] == [str(place) for place in states]
+    assert len(states) == 1
+
+
+def test_what_came_to_nothing_has_no_result_to_open(pages: Pages) -> None:
+    job = end(pages, "failed", error={"problem": "the disk is full"})
+    assert choose(pages, job.id)["open-result"].visible is False
+    with pytest.raises(gr.Error, match="no result to open"):
+        pages.call("open-result", "click", job.id)
 
 
 def test_a_running_job_is_looked_at_again_and_offers_no_second_run(pages: Pages) -> None:
-    jobs = pages.context.jobs
+    jobs = pages.jobs
     job = jobs.create("verify", "Verify", {"n": 1})
     jobs.start(job.id, os.getpid())
     out = choose(pages, job.id)
@@ -97,7 +121,7 @@ def test_a_running_job_is_looked_at_again_and_offers_no_second_run(pages: Pages)
 
 
 def test_a_job_that_died_with_the_app_is_interrupted_with_advice(pages: Pages) -> None:
-    jobs = pages.context.jobs
+    jobs = pages.jobs
     job = jobs.create("verify", "Verify", {"n": 1})
     jobs.start(job.id, 2**22 + 7)  # beyond every process number
     jobs.interrupt_dead()
@@ -115,7 +139,12 @@ def test_while_the_vault_is_locked_nothing_is_shown_or_started(pages: Pages) -> 
     job = end(pages, "failed", "Protect for a customer", error={"problem": "x"})
     pages.lock()
     assert "customer" not in str(pages.call("jobs-refresh", "click", 0, None))
-    for call in (("jobs-list", "chosen", 0), ("run-again", "click", job.id), ("jobs-forth", "click", 0, None)):
+    for call in (
+        ("jobs-list", "chosen", 0),
+        ("run-again", "click", job.id),
+        ("open-result", "click", job.id),
+        ("jobs-forth", "click", 0, None),
+    ):
         with pytest.raises(gr.Error, match="locked"):
             pages.call(*call, data={"record": job.id})
     assert len(pages.context.jobs.recent()) == 1
@@ -126,7 +155,7 @@ def test_everything_in_the_list_is_inert() -> None:
     for job in (
         failed,
         replace(JOB, title=NASTY, kind=NASTY),
-        replace(JOB, kind="investigate", result={"verdict": NASTY}),
+        replace(JOB, kind="investigate", result={"word": NASTY}),
     ):
         assert "<img" not in jobs_html([job], None, NOW)
 
@@ -136,7 +165,8 @@ def test_everything_in_the_list_is_inert() -> None:
     [
         ("protect", {"many": False}, "Released"),
         ("protect", {"many": True, "written": 1200, "failed": 2}, "1\u00a0200 released, 2 failed"),
-        ("investigate", {"verdict": "not found"}, "Not found"),
+        ("investigate", {"verdict": "found", "word": "found, not yet proof"}, "Found, not yet proof"),
+        ("investigate", {"verdict": "not found", "word": "not found"}, "Not found"),
         ("sweep", {"rows": [{"verdict": "found"}, {"error": {}}]}, "Found in 1 of 2"),
         ("lab", {"said": "x"}, "Report written"),
         ("dispute", {"outcome": "decided"}, "Decided"),

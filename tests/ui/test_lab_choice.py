@@ -8,26 +8,38 @@ import pytest
 
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
-from irwm.attacks.quantisers import to_gguf
+from irwm.attacks.quantisers import mixture, to_gguf
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
 from storage.encryption import Cost
 from storage.vault import Vault
 from tests.jobs.recipients import put_in_vault
+from tests.ui.handlers import Pages, pages, value
 from ui.components.lab_choice import (
     ALL,
     OWN,
     QUICK,
     QUICK_TRIALS,
     LabChoice,
+    impossible,
+    lab_choice,
     obstacles_html,
     obstacles_of,
+    token_of,
     tokens,
     trial_of,
 )
 from ui.explore_settings import ExploreSettings
-from ui.pages.lab import PAPER, STANDARD, keys_for, trial_marks
+from ui.pages.lab import PAPER, REHEARSE, STANDARD, keys_for, trial_marks
+
+__all__ = ["pages"]
+
+
+def _choice_of(pages: Pages) -> LabChoice:
+    """A choice of its own beside the page's, whose lists the handlers of the page hold."""
+    with pages.blocks:
+        return lab_choice(pages.context)
 
 
 def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:
@@ -57,8 +69,57 @@ def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
     assert "LayerNorm" in found["shift-tables"]
     assert not found.keys() & {name for name, _ in QUICK_TRIALS}
     text = obstacles_html("<b>demo</b>", found)
-    assert f"{len(found)} of {len(ATTACKS)} attacks cannot run on &lt;b&gt;demo" in text
+    whole = found.keys() & ATTACKS.keys()
+    assert found.keys() - whole == {token_of(ATTACKS["serve"], "turns")}  # it takes a second recipient
+    assert f"{len(whole)} of {len(ATTACKS)} attacks and one strength of another cannot run on &lt;b&gt;demo" in text
     assert "LayerNorm" in text
+
+
+def test_without_the_library_for_k_quants_only_files_of_4_bits_cannot_be_made(
+    demo_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is hidden from the process, as where it was never installed."""
+    monkeypatch.setattr(mixture, "_library", lambda: None)
+    found = obstacles_of(demo_path, demo_path, Parameters())
+    gguf = ATTACKS["gguf"]
+    of_gguf = {token: why for token, why in found.items() if token.startswith("gguf")}
+    assert of_gguf.keys() == {token_of(gguf, "Q4_K_M"), token_of(gguf, "Q4_0")}
+    assert all(mixture.PACKAGE in why for why in of_gguf.values())
+    assert {token_of(gguf, "F16"), token_of(gguf, "Q8_0")}.isdisjoint(impossible(found))
+    assert of_gguf.keys() <= impossible(found)
+    text = obstacles_html("demo", found)
+    assert "As a GGUF file, 4 bits (Q4_K_M)" in text
+    assert "and 3 strengths of others cannot run on demo and cannot be ticked" in text
+
+
+def test_what_cannot_run_is_taken_out_of_the_ticks_and_what_can_stays_ticked(pages: Pages, demo_path: Path) -> None:
+    found = {"shift-tables": "It has no tables.", token_of(ATTACKS["prune"], 0.3): "Too small."}
+    choice = _choice_of(pages)
+    before = [list(each.group.value or ()) for each in choice.lists]
+    cannot, *lists = choice.offered(found, [], OWN, *before)
+    offered = {token for each in lists for _, token in each.choices}
+    ticked = {token for each in lists for token in each.value}
+    assert set(cannot) == impossible(found)
+    assert offered == set(tokens(ALL)) - impossible(found)
+    assert ticked == set(tokens(QUICK)) - impossible(found)
+    (prune,) = [each for each in lists if "30 %" in str(each.info) or "Not on this model" in str(each.info)][:1]
+    assert "Not on this model: " in prune.info
+    again = choice.offered(found, cannot, OWN, *([] for _ in before))
+    assert again == ({"__type__": "update"},) * len(choice.outputs), "what was ticked meanwhile is left alone"
+    everything = choice.offered({}, cannot, QUICK, *before)[1:]
+    assert {token for each in everything for token in each.value} == set(tokens(QUICK)), "and comes back"
+
+
+def test_a_broken_model_starts_no_attacks(pages: Pages, tmp_path: Path) -> None:
+    broken = pages.root / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{}")
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    choice = _choice_of(pages)
+    values = REHEARSE, str(broken), None, [SINGLE], [], QUICK, *([] for _ in choice.lists)
+    out = pages.call("lab-modes", "change", *values, named="look_at_model")
+    assert not out["start-lab"].interactive
+    assert "notice-fault" in value(out["lab-obstacles"])
 
 
 def test_a_gguf_release_has_one_reason_for_all_attacks(demo_path: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from irwm.report.document import to_json
 from irwm.report.lab import LAB_JSON
-from storage.files import replace_private
 from tests.ui.handlers import Pages, pages, value
 from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
@@ -28,7 +27,7 @@ def test_the_table_says_of_every_row_what_was_found_and_what_it_cost() -> None:
     for words in ("Not attacked", "unchanged", "48 / 50", "10⁻⁴⁰", "Named", "z = 12.3", "Not named", "10 % higher",
                   "701 times as high", "33.00", "21\u00a0030", "ruined", "90.0", "0.02 nats"):  # fmt: skip
         assert words in text
-    assert "Not carried out: its embedding does not go through a &lt;LayerNorm&gt;" in text
+    assert "Not run: its embedding does not go through a &lt;LayerNorm&gt;" in text
     assert text.count(">ruined<") == 1
     assert "Recipient" not in table_html(crafted(ROWS))
 
@@ -42,12 +41,12 @@ def test_a_proof_is_told_or_said_to_be_missing() -> None:
     assert "not the same" in table_html(crafted([rotated | {"proof": proof | {"same": False}}]))
     assert "same function not proved" in table_html(crafted([rotated]))
     trimmed = rotated | {"proof": proof, "utility": rotated["utility"] | {"compared": 800}}
-    assert "same function proved for the tokens that are left: largest" in table_html(crafted([trimmed]))
+    assert "same function proved for the remaining tokens: largest" in table_html(crafted([trimmed]))
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
     (False, True, "still under way: 4 of 7 rows"),
-    (False, False, "ended early; press Go on to do the rest: 4 of 7"),
+    (False, False, "ended early; press Continue to do the rest: 4 of 7"),
     (True, False, "One trial could not be carried out"),
 ])  # fmt: skip
 def test_the_outcome_is_one_sentence_and_what_else_there_is(complete: bool, running: bool, words: str) -> None:
@@ -70,9 +69,9 @@ def looking(pages: Pages) -> Any:
 
 
 def lab(pages: Pages, document: dict[str, Any]) -> str:
-    jobs = pages.context.jobs
+    jobs = pages.jobs
     id = jobs.create("lab", "Rehearsal on demo", {}).id
-    replace_private(jobs.folder(id) / LAB_JSON, to_json(document))
+    jobs.files(id).write(LAB_JSON, to_json(document))
     jobs.finish(id, "stopped")
     return id
 
@@ -102,24 +101,24 @@ def test_a_lab_that_ended_early_offers_to_go_on_and_its_figures_follow_the_choic
 
 def test_a_lab_without_results_or_with_damaged_ones_says_so_and_another_job_is_none(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS))
-    jobs = pages.context.jobs
+    jobs = pages.jobs
     look = looking(pages)
-    replace_private(jobs.folder(id) / LAB_JSON, b"{}")
+    jobs.files(id).write(LAB_JSON, b"{}")
     assert "not a lab" in look.fn(id, None, False, None, None, [], _Request())[1]
-    (jobs.folder(id) / LAB_JSON).unlink()
+    (jobs.folder(id) / f"{LAB_JSON}.sealed").unlink()
     assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
     other = jobs.create("item", "Hash", {}).id
-    with pytest.raises(gr.Error, match="no lab"):
+    with pytest.raises(gr.Error, match="not a lab run"):
         pages.call("lab-history", "input", other)
-    with pytest.raises(gr.Error, match="nothing to go on with"):
+    with pytest.raises(gr.Error, match="nothing to continue"):
         pages.call("lab-go-on", "click", other)
     running = jobs.create("lab", "Lab", {}).id
-    with pytest.raises(gr.Error, match="under way already"):
+    with pytest.raises(gr.Error, match="already running"):
         pages.call("lab-go-on", "click", running)
     pages.lock()
     assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
     for element, event, values in (
-        ("lab-history", "input", [id]), ("lab-go-on", "click", [id]), ("lab-preset", "input", ["all"]),
+        ("lab-history", "input", [id]), ("lab-go-on", "click", [id]), ("lab-preset", "input", ["all", []]),
     ):  # fmt: skip
         with pytest.raises(gr.Error):
             pages.call(element, event, *values)

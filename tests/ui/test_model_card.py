@@ -47,7 +47,7 @@ def test_the_demo_card_says_what_it_is(demo: Card) -> None:
     model = open_checkpoint(DEMO)
     shown = facts(model_html(demo, measure(model, rows=True), marking=True))
     assert shown == {
-        "Family": f"llama, told by config.json {demo.title}",
+        "Family": f"llama, recognised by config.json {demo.title}",
         "Embedding": "4 096 tokens × 256",
         "Layers": "4",
         "Attention": "8 query heads, 4 key heads of 32",
@@ -67,7 +67,7 @@ def test_before_anything_is_read_the_rest_is_there_already(demo: Card) -> None:
     shown = facts(model_html(demo, marking=True))
     assert shown["Parameters"] == "5.25 million (5 245 184)"
     for label in ("Fingerprint", "Usable rows", "Tokenizer"):
-        assert "being read" in shown[label]
+        assert "reading …" in shown[label]
     assert "Can be marked" not in model_html(demo, marking=True), "not before the numbers were looked at"
 
 
@@ -191,7 +191,7 @@ def test_many_files_are_counted_and_the_first_listed(demo: Card) -> None:
         ({"parameters": 8_030_261_248}, "Parameters", "8.03 billion (8 030 261 248)"),
         ({"parameters": 999}, "Parameters", "999"),
         ({"layers": 3, "stated_layers": 32}, "Layers", "3 in the files, 32 by its settings"),
-        ({"layers": 0}, "Layers", "not told by the tensors’ names"),
+        ({"layers": 0}, "Layers", "the tensors’ names do not tell"),
         ({"tied": True, "head_stored": False}, "Output head", "tied to the embedding"),
         ({"tied": True}, "Output head", "tied to the embedding; a copy is stored"),
         ({"head_stored": False}, "Output head", "its own matrix, which the files do not hold"),
@@ -200,7 +200,7 @@ def test_many_files_are_counted_and_the_first_listed(demo: Card) -> None:
         ({"scores": "embedding", "score": ()}, "q·k", model_card._SIMILARITIES),
         ({"scores": "embedding", "heads": 0}, "Attention", "none that the mark can use"),
         ({"family": "unknown", "title": "", "recognised": ""}, "Family", "not recognised"),
-        ({"family": "bert", "title": "BERT"}, "Family", "bert, told by config.json"),
+        ({"family": "bert", "title": "BERT"}, "Family", "bert, recognised by config.json"),
     ],
 )
 def test_each_fact_in_plain_words(demo: Card, changes: dict, label: str, said: str) -> None:
@@ -226,11 +226,11 @@ def test_what_a_file_says_of_itself_is_folded_and_marked_as_unchecked(demo: Card
     said = (("name", f"Honest 7B{NASTY}"), *((f"key.{n}", "x") for n in range(40)))
     page = model_html(dataclasses.replace(demo, format="GGUF", said=said), DONE)
     assert facts(page)["Format"].startswith("GGUF calls itself Honest 7B&lt;script&gt;")
-    assert "What the file says of itself (41)" in words(page)
-    assert "which nobody has checked" in words(page)
+    assert "Metadata in the file (41)" in words(page)
+    assert "not checked" in words(page)
     assert "and 17 more" in words(page)
     assert "<script" not in page
-    assert "says of itself" not in model_html(demo, DONE)
+    assert "Metadata in" not in model_html(demo, DONE)
 
 
 def test_the_fingerprint_can_be_copied(demo: Card) -> None:
@@ -251,7 +251,7 @@ def test_tags_are_balanced(request: pytest.FixtureRequest, name: str, marking: b
         else:
             stack.append(tag)
     assert stack == []
-    assert page.count("<h3>") == 1
+    assert page.count("<h2>") == 1
 
 
 def test_a_suspects_card_costs_one_pass_over_its_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ RECEIPT: dict[str, Any] = {
 def test_the_odds_are_called_the_papers_rule_and_not_a_promise() -> None:
     said = odds_sentence(Parameters())
     assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97 % of cases" in said
-    assert "survives an attack with 80 %" in said
+    assert "survives an attack with a probability of 80 %" in said
     assert "is found" not in said
     assert "keys" not in said
 
@@ -98,7 +98,10 @@ def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
 
 def test_a_fingerprint_is_said_with_its_size_and_what_it_does_not_hide() -> None:
     (note,) = consequences(many_recipients(256), 256, 5)
-    assert f"{25 * math.sqrt(8 / 256):.1f} % of its length" in note
+    in_embedding, in_head = 25 * math.sqrt(8 / 256), 12.5 * math.sqrt(8 / 256)
+    assert (
+        f"about {in_embedding:.1f} % of its length in the embedding, and by {in_head:.1f} % in an output head" in note
+    )
     assert "see which rows are marked" in note
     (note,) = consequences(one_owner(256), 256, 1)
     assert f"{10 * math.sqrt(8 / 256):.1f} % of its length" in note
@@ -170,7 +173,7 @@ def test_the_change_is_named_by_tensor_and_measured() -> None:
     exact = {"changed_tensors": ["wte"], "changed_rows": 50, "changed_values": 500, "changed_share": 0.1}
     assert changed_text(exact | {"vocab_size": 4096}).startswith("500 numbers in 50 of 4\u00a0096 rows of wte;")
     noisy = changed_text(RECEIPT["example"] | {"vocab_size": 4096})
-    assert "4\u00a0095 of 4\u00a0096 rows of wte and head, as a rule by about 23 %" in noisy
+    assert "4\u00a0095 of 4\u00a0096 rows of wte and head, usually by about 23 %" in noisy
     assert "the same rows in each" in noisy
 
 

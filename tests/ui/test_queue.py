@@ -17,6 +17,7 @@ from irwm.errors import IrwmError
 from storage.encryption import Cost
 from storage.errors import StorageFullError
 from storage.job import Job
+from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.running_app import FAKE_TASKS
@@ -24,11 +25,13 @@ from tools.waiting import PATIENCE, Stopwatch, until, until_over
 from ui.components.job_card import job_html
 from ui.jobs import queue, runner
 
+KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)
+
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
-    jobs = Jobs(tmp_path / "home")
+    jobs = Jobs(tmp_path / "home").opened(KEYS)
     yield jobs
     for job in jobs.recent():
         runner.stop(job.id, jobs)
@@ -54,7 +57,7 @@ def test_one_runs_and_the_others_wait_in_their_order(jobs: Jobs) -> None:
         assert before.ended is not None
         assert after.started is not None
         assert before.ended <= after.started, "never two at once"
-    assert "Waiting for 2 before it, now: Task 0" in jobs.log_tail(third.id)
+    assert f"Waiting for 2 before it, now: protect {first.id}" in jobs.log_tail(third.id)
 
 
 def test_the_same_request_waits_only_once(jobs: Jobs) -> None:
@@ -100,7 +103,8 @@ def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(
     code = (
         "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner\n"
         "from tools.waiting import until\n"
-        "jobs = Jobs(Path(sys.argv[1]))\n"
+        "from storage.job_keys import JobsKeys\n"
+        "jobs = Jobs(Path(sys.argv[1])).opened(JobsKeys({'0' * 16: b'\\x07' * 32}, '0' * 16))\n"
         "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
         "print(job.id, job.state, flush=True)\n"
         "until(lambda: 'Waiting for' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"

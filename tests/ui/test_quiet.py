@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 START = "import sys; from ui import quiet; print(quiet.private_uploads(), flush=True); sys.stdin.read()"
 
 
@@ -27,7 +29,7 @@ def start(temp: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, folder
 
 
-# fault 80
+@pytest.mark.fault(80)
 def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_else(tmp_path: Path) -> None:
     others = tmp_path / "irwm-uploads-link"
     (tmp_path / "elsewhere").mkdir()

@@ -45,15 +45,15 @@ def test_what_cannot_be_aligned_says_why_and_what_it_means(request) -> None:
     page = recognition_html(request.getfixturevalue("inconclusive").document)
     assert "<h3>Cannot be aligned</h3>" in page
     assert "The suspect cannot be aligned: the suspect’s rows have 32 coordinates" in page
-    assert "is not “not ours”" in page
+    assert "does not mean “not ours”" in page
     assert "Cannot tell" in page
 
 
 @pytest.mark.parametrize(
     ("status", "word", "shape", "caveat"),
     [
-        ("derived", "Derived", "found", "finding of its own"),
-        ("not derived", "Not derived", "not found", "about the embedding alone"),
+        ("derived", "Same origin", "found", "finding of its own"),
+        ("not derived", "No common origin", "not found", "about the embedding alone"),
         ("cannot tell", "Cannot tell", "inconclusive", "finding of its own"),
     ],
 )
@@ -61,7 +61,7 @@ def test_lineage_is_an_icon_a_word_and_its_own_finding(request, status, word, sh
     document = copy.deepcopy(request.getfixturevalue("disguised").document)
     document["lineage"]["status"] = status
     aside = re.search(r"<aside.*</aside>", recognition_html(document))[0]
-    assert f'aria-label="Lineage: {word}"' in aside
+    assert f'aria-label="Origin: {word}"' in aside
     assert f"{icon(shape)}<span>{word}</span>" in aside
     assert caveat in aside
     assert re.search(r"0\.9\d\d in layer 0", aside)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from irwm.errors import IrwmError
 from storage.backup import back_up
 from storage.database import DatabaseFile
 from storage.encryption import Cost
-from storage.errors import DatabaseDamagedError, StorageBusyError, VaultMissingError, WrongPassphraseError
+from storage.errors import (
+    DatabaseDamagedError,
+    StorageBusyError,
+    TooManyTriesError,
+    VaultMissingError,
+    WrongPassphraseError,
+)
 from storage.schema import VAULT_SCHEMA_VERSION
+from storage.tries import FREE, Tries
 from storage.vault import Vault
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages
+from ui.components.job_list import SEALED
 from ui.components.restore_box import require_present
 from ui.components.uploads import browser_folder
 
@@ -89,9 +99,9 @@ def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup:
     pages.context.sessions.unlock(SESSION, PASSPHRASE)
     pages.vault.change_passphrase(PASSPHRASE, "another four plain words")
     pages.lock()
-    for present in (None, "", "a guess at it"):
+    for present in (None, "a guess at it"):
         out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, present)
-        assert "vault that stands here opens" in out["restore-said"]
+        assert "does not open the current vault" in out["restore-said"]
         assert (out["restore-passphrase"], out["restore-present"]) == ("", "")
     assert not list(pages.context.settings.home.glob("*.replaced-*"))
     out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, "another four plain words")
@@ -117,7 +127,7 @@ def test_a_vault_that_only_cannot_be_tried_now_is_not_taken_for_damaged(
             conn.execute("UPDATE vault SET memory_kib = 1 << 40")
     for tried in ("a revoked passphrase", "the passphrase of now"):
         with pytest.raises(IrwmError):
-            require_present(home, tried)
+            require_present(home, tried, Tries(time.monotonic))
     monkeypatch.undo()
 
 
@@ -188,10 +198,22 @@ def test_a_file_that_is_no_backup_is_refused(pages: Pages, backup: Path, tmp_pat
 
 
 def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Path) -> None:
-    job = pages.context.jobs.create("verify", "Verify", {})
+    pages.context.sessions.unlock(SESSION, PASSPHRASE)
+    job = pages.jobs.create("verify", "Verify for a customer", {})
+    pages.lock()
     assert "job may be writing" in ask(pages, "restore-now", backup.name)["restore-said"]
     pages.context.jobs.finish(job.id, "stopped")
     assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+
+    # Its key was made after the backup, so the vault that stands there now does not open it: it is listed all the same.
+    pages.context.sessions.unlock(SESSION, PASSPHRASE)
+    listed = pages.call("jobs-refresh", "click", 0, None)["jobs-list"]
+    assert "Stopped" in listed
+    assert SEALED in listed
+    assert "customer" not in listed
+    assert pages.call("jobs-list", "chosen", 0, data={"record": job.id})["jobs-list"]
+    with pytest.raises(gr.Error, match="sealed"):
+        pages.call("run-again", "click", job.id)
 
 
 def test_a_lost_and_a_damaged_vault_come_back(pages: Pages, backup: Path) -> None:
@@ -223,3 +245,14 @@ def test_a_backup_is_read_without_being_changed(pages: Pages, backup: Path) -> N
     backup.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     with pytest.raises(DatabaseDamagedError):
         inspect(backup, PASSPHRASE)
+
+
+@pytest.mark.fault(79)
+def test_wrong_passphrases_of_a_backup_count_as_those_at_the_gate(pages: Pages, backup: Path) -> None:
+    for _ in range(FREE):
+        assert "does not open" in ask(pages, "restore-look", backup.name, typed="a guess")["restore-said"]
+    refused = ask(pages, "restore-look", backup.name)
+    assert "Too many wrong passphrases" in refused["restore-said"]
+    assert "entries" not in refused["restore-said"], "the right one is not looked at either"
+    with pytest.raises(TooManyTriesError):
+        pages.context.sessions.unlock("hash:another", PASSPHRASE)

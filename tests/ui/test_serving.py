@@ -48,7 +48,7 @@ def call(client: httpx.Client, name: str, data: list[Any], session: str | None =
 def is_open(client: httpx.Client, session: str | None = None) -> bool:
     """Whether this program sees the desk."""
     data = call(client, "arrive", [False], session)["output"]["data"]
-    return bool(data[3]["visible"])
+    return bool(data[4]["visible"])
 
 
 @pytest.mark.fault(60)
@@ -157,6 +157,7 @@ def test_a_large_body_is_refused(running_app: RunningApp) -> None:
     assert answer.status_code == 413
 
 
+@pytest.mark.quick("four passphrases are stretched as a real vault does it, which is what takes the time")
 @pytest.mark.fault(54)
 def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: RunningApp) -> None:
     session = uuid.uuid4().hex
@@ -260,6 +261,12 @@ def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_ap
     ended = refusal(tmp_path, IRWM_PORT=str(running_app.port))
     assert ended.returncode == 2
     assert f"port {running_app.port} is in use" in ended.stderr
+
+
+@pytest.mark.slow
+def test_it_starts_on_a_machine_that_answers_late(tmp_path: Path) -> None:
+    with start_app(tmp_path, ("-m", "tests.ui.unanswered_app")) as app, app.client() as client:
+        assert client.get("/").status_code == 200
 
 
 @pytest.mark.slow

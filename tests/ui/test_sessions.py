@@ -89,7 +89,7 @@ def test_there_is_one_vault(sessions: Sessions) -> None:
     assert not sessions.is_open("b")
 
 
-# Fault 79
+@pytest.mark.fault(79)
 def test_browsers_share_one_count_of_wrong_passphrases(sessions: Sessions, clock: Clock) -> None:
     sessions.create("a", PASSPHRASE)
     for n in range(3):
@@ -101,6 +101,24 @@ def test_browsers_share_one_count_of_wrong_passphrases(sessions: Sessions, clock
     clock.now += 1
     sessions.unlock("another", PASSPHRASE)
     assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 1}
+
+
+def test_wrong_passphrases_of_a_vault_that_is_gone_do_not_count_against_the_next(
+    sessions: Sessions,
+) -> None:
+    """Nobody made a backup: its folder was emptied, and a vault is begun anew."""
+    sessions.create("a", PASSPHRASE)
+    for _ in range(2):
+        with pytest.raises(WrongPassphraseError):
+            sessions.unlock("b", "wrong")
+    sessions.forget()
+    for file in sessions.home.glob("vault*"):
+        file.unlink()
+    sessions.create("a", PASSPHRASE)
+    for _ in range(2):
+        with pytest.raises(WrongPassphraseError):
+            sessions.unlock("b", "wrong")
+    sessions.unlock("b", PASSPHRASE)
 
 
 def test_knocking_by_many_locks_nobody_out(sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

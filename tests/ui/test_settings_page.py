@@ -93,24 +93,24 @@ def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
     typed = f'{tmp_path}\n\n "{tmp_path}" \n/gone/before'
     assert named_roots(typed, ("/gone/before",)) == (str(tmp_path), "/gone/before")
     for wrong in ("models", "/no/such/folder", "/etc/passwd", "~no-such-user/x", "/a\0b"):
-        with pytest.raises(PreferencesError, match="no folder"):
+        with pytest.raises(PreferencesError, match="not name a folder"):
             named_roots(wrong, ())
 
 
 def test_the_whole_computer_and_what_is_no_disk_are_no_folders_of_models(free: Pages, tmp_path: Path) -> None:
     (tmp_path / "top").symlink_to("/")
     for line in ("/", "//", "/usr/..", "/proc", "/proc/self", "/sys/", "/dev/shm", str(tmp_path / "top")):
-        with pytest.raises(PreferencesError, match="more than models"):
+        with pytest.raises(PreferencesError, match="too broad"):
             named_roots(line, ())
     before = free.context.settings
-    assert "more than models" in save(free, roots=f"{free.root}\n/")["settings-saved"]
+    assert "too broad" in save(free, roots=f"{free.root}\n/")["settings-saved"]
     assert free.context.settings == before
     assert not (before.home / preferences.FILE_NAME).exists()
 
 
 @pytest.mark.parametrize("known", ["/", "/proc"])
 def test_one_that_was_set_before_is_not_kept_either(known: str) -> None:
-    with pytest.raises(PreferencesError, match="more than models"):
+    with pytest.raises(PreferencesError, match="too broad"):
         named_roots(known, (known,))
 
 

@@ -34,6 +34,7 @@ def test_the_measure_is_right() -> None:
     ("text", "ground"),
     [
         *itertools.product(("ink", "quiet", "accent", "fault"), (*BACKGROUNDS, "accent_soft", "fault_soft")),
+        *itertools.product(("ink", "amber"), (*BACKGROUNDS, "amber_soft")),
         ("on_accent", "accent"),
         ("on_accent", "accent_hover"),
     ],

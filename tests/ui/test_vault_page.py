@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import irwm
 from irwm.ownership import Commitment
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
-from tests.ui.handlers import PASSPHRASE, Pages, pages, value
+from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages, value
 from ui.components.uploads import browser_folder
 from ui.stamps import own_request
 
@@ -158,7 +161,7 @@ def test_a_note_on_a_key_is_changed_shown_and_found(pages: Pages, key) -> None:
     table = pages.call("vault-keys-search", "change", "march")["vault-keys"]
     assert "left the company in March" in str(table.value)
     again = pages.call("note-key-save", "click", id, "left the company in March", 1)
-    assert "says that already" in again["note-key-said"]
+    assert "already says that" in again["note-key-said"]
     assert len(pages.vault.labels("keys", id)) == 1
     pages.call("note-key-save", "click", id, "", 1)
     assert pages.vault.find_keys().records[0].label == ""
@@ -182,3 +185,38 @@ def test_a_note_needs_an_open_vault_a_record_and_room(pages: Pages, key) -> None
     for element, event, values in (("note-key", "change", (id,)), ("note-key-save", "click", (id, "x", 0))):
         with pytest.raises(gr.Error, match="locked"):
             pages.call(element, event, *values)
+
+
+NEW = "another four plain words"
+
+
+def test_a_new_passphrase_seals_everything_again_and_says_what_it_does_not_reach(pages: Pages, key) -> None:
+    id, made = key
+    out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
+    assert "Earlier backups still open with the old passphrase" in out["0"]
+    assert "Records sealed again: 1." in out["0"]
+    assert [out[place] for place in ("1", "2", "3")] == ["", "", ""]
+    assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser goes on"
+    pages.lock()
+    pages.context.sessions.unlock(SESSION, NEW)
+    assert pages.vault.check().ok
+
+
+def test_the_passphrase_is_not_changed_under_a_task_that_writes_into_the_vault(pages: Pages, key) -> None:
+    jobs = pages.context.jobs.opened(pages.vault.jobs_keys_to_seal())
+    task = jobs.create("protect", "Protect for 400 recipients", {})
+    jobs.start(task.id, os.getpid())
+    out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
+    assert "Protect for 400 recipients" in out["0"]
+    assert "passphrase changed" not in [entry.event for entry in pages.vault.audit_log()]
+    jobs.finish(task.id, "done")
+    verify = jobs.create("verify", "Verify a report", {})
+    jobs.start(verify.id, os.getpid())
+    assert "are changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["0"]
+
+
+def test_damage_from_before_is_told_with_the_new_passphrase(pages: Pages, key) -> None:
+    with contextlib.closing(sqlite3.connect(pages.vault.path)) as db, db:
+        db.execute("UPDATE keys SET body = x'00'")
+    out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
+    assert "Already damaged before: 1." in out["0"]

@@ -74,3 +74,10 @@ def test_a_verdict_has_three_figures(figures: tuple[Figure, ...]) -> None:
 def test_there_is_no_fourth_verdict() -> None:
     with pytest.raises(ValueError, match="no such verdict"):
         VerdictCard("probably", "S.", FIGURES)
+
+
+def test_what_is_not_settled_or_wrong_stands_above_the_figures() -> None:
+    page = verdict_html(VerdictCard("unproven", "S.", FIGURES, ("Because.",), "about", "A control failed.", "Not all."))
+    places = [page.index(text) for text in (WORDS["unproven"], "S.", "A control failed.", "Not all.", "48 of 50")]
+    assert places == sorted(places)
+    assert "verdict-first" not in verdict_html(VerdictCard("found", "S.", FIGURES, ("Because.",)))

@@ -22,7 +22,8 @@ from ui.jobs.filing import Filing
 from ui.pages.verify import About
 
 __all__ = ["pages"]
-NOTHING = (None, None, None)
+# Neither models, nor a key, nor a root.
+NOTHING = (None, None, None, None)
 # Its limits need a real process, which loads the libraries and sets the PDF again: some two seconds each time.
 
 
@@ -91,7 +92,7 @@ def test_another_signer_than_the_expected_one_is_named(pages: Pages, report: Pat
 def test_uploaded_files_are_checked_while_the_vault_is_locked_and_not_kept(pages: Pages, report: Path) -> None:
     files = posted(report.parent)
     pages.lock()
-    said = pages.call("outside-verify", "click", files, "")["outside-verified"]
+    said = pages.call("outside-verify", "click", files, "", None)["outside-verified"]
     assert "All that was checked holds" in said
     assert not list(pages.context.settings.home.rglob("report.json"))
 
@@ -100,7 +101,7 @@ def test_a_path_is_not_read_while_the_vault_is_locked(pages: Pages, report: Path
     pages.lock()
     with pytest.raises(gr.Error, match="locked"):
         pages.call("start-verify", "click", str(report), None, None, *NOTHING)
-    assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "")["outside-verified"]
+    assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "", None)["outside-verified"]
 
 
 def test_nothing_or_both_is_refused(pages: Pages, report: Path) -> None:
@@ -114,10 +115,10 @@ def test_a_page_that_was_not_signed_does_not_pass_among_files_that_were(pages: P
     stranger = report.with_name("final.html")
     stranger.write_text("<p>Found.</p>", encoding="utf-8")
     try:
-        said = pages.call("outside-verify", "click", posted(report.parent), "")["outside-verified"]
+        said = pages.call("outside-verify", "click", posted(report.parent), "", None)["outside-verified"]
     finally:
         stranger.unlink()
-    assert "these files are of several reports" in said.lower()
+    assert "these files belong to several reports" in said.lower()
     assert "final, report" in said
 
 
@@ -125,7 +126,7 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
     folder = pages.root / "other"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
-    said = pages.call("outside-verify", "click", posted(folder), None)["outside-verified"]
+    said = pages.call("outside-verify", "click", posted(folder), None, None)["outside-verified"]
     assert "none of these files is a report" in said.lower()
 
 
@@ -148,10 +149,10 @@ def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, rep
 
 def test_a_task_tells_of_its_own_report_alone(pages: Pages, report: Path) -> None:
     """A reload shows the last task again, which must not replace what was asked since."""
-    jobs, request = pages.context.jobs, SimpleNamespace(session_hash="tests", request=None)
+    jobs, request = pages.jobs, SimpleNamespace(session_hash="tests", request=None)
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})
     jobs.start(job.id, os.getpid())
-    jobs.finish(job.id, "done", result={"ok": True, "checks": [["Signature", True, "It holds"]]})
+    jobs.finish(job.id, "done", result={"ok": True, "checks": [["Signature", True, "It holds"]], "unchecked": []})
     (show,) = [each.fn for each in pages.blocks.fns.values() if each.name == "show" and is_of(each, "verified")]
     about = About.of(str(report), None)
     assert "It holds" in show(job.id, None, request)

@@ -8,8 +8,10 @@ from typing import Any
 
 SCHEMA, VERSION = "irwm-command", 1
 STOPPED, ERROR = "stopped", "error"
+PLANNED, RECORDED, OPENED = "planned", "recorded", "opened"
 EXIT = {
-    "created": 0, "written": 0, "found": 0, "named": 0, "not found": 1, ERROR: 2, "inconclusive": 3, STOPPED: 4,
+    "created": 0, "written": 0, "found": 0, "named": 0, PLANNED: 0, RECORDED: 0, OPENED: 0,
+    "not found": 1, ERROR: 2, "inconclusive": 3, STOPPED: 4,
 }  # fmt: skip
 # Of an error, as `irwm.errors.IrwmError` names them.
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")

@@ -54,4 +54,4 @@ def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[
     from ui.command.run import run
 
     answer = run(given, stop)
-    return answer, printable(words.sentence(answer), 2000)
+    return answer, printable(words.sentence(answer).replace("\u00a0", " "), 2000)  # a log's spaces are plain ones

@@ -9,10 +9,13 @@ from typing import Any, NoReturn
 from ui.preset_names import TYPED
 
 INIT, PROTECT, INVESTIGATE, TRACE = "init", "protect", "investigate", "trace"
-COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE)
+COLLECT, OPEN_KEY = "collect", "open-key"
+COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, COLLECT, OPEN_KEY)
 DEVICES = ("auto", "cpu", "cuda")
 PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
+APIS = ("openai", "llama.cpp")
+ALL, CHOSEN = "all", "chosen"  # of --tokens
 
 ABOUT = """\
 IRWM Studio: marks the weights of language models, and proves later whose copy a checkpoint is.
@@ -22,7 +25,8 @@ pipelines: same vault, same jobs, same signed reports. docs/headless.md has exam
 """
 STATUS = """\
 exit status:
-  0  release written; mark found; recipient named; vault made
+  0  release written; mark found; recipient named; vault made; answers recorded, or planned;
+     key opened
   1  not found
   2  error: bad usage, bad input, or the task failed
   3  inconclusive: this suspect supports neither answer
@@ -55,6 +59,26 @@ Makes the vault under a new passphrase of at least 12 characters, as the app doe
 opened. Nobody can reset the passphrase: without it the keys are lost, and with them the proof.
 
   python app.py init --passphrase-fd 3 3< passphrase.txt
+"""
+COLLECT_ABOUT = """\
+Asks a served model for log-probabilities and keeps them in the new file OUT, as evidence of whose
+copy answers (docs/answers.md). Nothing is sent without --send; --plan says what would be, and how
+many requests it takes. What leaves the machine is short prompts in English, the model's name, and
+the numbers of tokens where these are asked for a few at a time; never keys or weights. A token for
+the API is taken from the environment variable IRWM_API_TOKEN. Stopped or killed, the same command
+goes on where it was.
+
+  python app.py collect --endpoint http://127.0.0.1:8000 --model served --original models/base \\
+      --out answers.safetensors --plan
+"""
+
+
+OPEN_KEY_ABOUT = """\
+Writes a key itself as a file into FOLDER, readable by this account alone. Whoever has it can find the
+marked rows, and take the mark out of every copy made with it. Give it only to somebody who must
+examine again without your vault: an expert, a court. The vault's log says that it was opened.
+
+  python app.py open-key 8afdfb2690dbd4ef for-the-expert
 """
 
 
@@ -111,18 +135,23 @@ def _parser() -> argparse.ArgumentParser:
     protect = command(PROTECT, "write a marked copy of a model", PROTECT_ABOUT)
     investigate = command(INVESTIGATE, "look for your marks in a suspect", INVESTIGATE_ABOUT)
     trace = command(TRACE, "say whose copy a suspect is", TRACE_ABOUT)
+    recorder = command(COLLECT, "record the answers of a served model", COLLECT_ABOUT)
+    opened = command(OPEN_KEY, "write a key's own file, for an expert or a court", OPEN_KEY_ABOUT)
+    opened.add_argument("key", metavar="KEY", help="its id in the vault, or the first characters of its fingerprint")
+    opened.add_argument("folder", metavar="FOLDER", help="an existing folder that nobody else can read")
     _add_protect(protect)
+    _add_collect(recorder)
     for each in (investigate, trace):
         _add_investigate(each)
-    for each in (init, protect, investigate, trace):
-        _add_common(each, device=each is not init)
+    for each in (init, protect, investigate, trace, recorder, opened):
+        _add_common(each, device=each not in (init, recorder, opened))
     return parser
 
 
 def _add_protect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the unmarked model: its folder, or its .safetensors file")
     parser.add_argument("out", metavar="OUT", help="the release's folder; its parent must exist, it must not")
-    parser.add_argument("--owner", required=True, metavar="NAME", help="whose model it is; bound into the key")
+    parser.add_argument("--owner", required=True, metavar="NAME", help="who owns the model; recorded in the key")
     whom = parser.add_mutually_exclusive_group()
     whom.add_argument("--recipient", default="", metavar="NAME", help="who gets this copy")
     whom.add_argument(
@@ -137,6 +166,11 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
     setting.add_argument("--parameters", metavar="FILE", help="the settings as JSON, copied from the page Explore")
     parser.add_argument("--label", default="", metavar="TEXT", help="your own words, kept with the key in the vault")
     parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help="with --recipients: copy the table of receipts, which names everybody, into this new or empty folder",
+    )
+    parser.add_argument(
         "--utility",
         choices=UTILITIES,
         default=UTILITIES[0],
@@ -145,7 +179,9 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_investigate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suspect", metavar="SUSPECT", help="a model's folder, a weights file, or a folder of several")
+    parser.add_argument(
+        "suspect", metavar="SUSPECT", help="a model's folder, a weights file, a folder of several, or recorded answers"
+    )
     parser.add_argument(
         "--original", required=True, metavar="MODEL", help="the unmarked model that the releases were made from"
     )
@@ -164,6 +200,30 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--examiner", default="", metavar="NAME", help="who examines, as the report names you")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same numbers (default: 0)")
     parser.add_argument("--report", metavar="DIR", help="copy the report's files into this new or empty folder")
+
+
+def _add_collect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="the server, as http://127.0.0.1:8000")
+    parser.add_argument("--model", required=True, metavar="NAME", help="the model's name on that server")
+    parser.add_argument("--original", required=True, metavar="DIR", help="the unmarked original it may come from")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the new file, as answers.safetensors")
+    allowed = parser.add_mutually_exclusive_group()
+    allowed.add_argument("--send", action="store_true", help="allow this command to send prompts to the server")
+    allowed.add_argument("--plan", action="store_true", help="only say what would be sent")
+    parser.add_argument("--api", choices=APIS, default=APIS[0], help="the server's dialect (default: openai)")
+    parser.add_argument("--answers", type=int, metavar="N", help="how many (default: 1.5 times the original's width)")
+    parser.add_argument(
+        "--tokens", default=ALL, metavar="all|chosen|FILE",
+        help="all of the vocabulary; those that the vault's keys mark, among many others; or a list of token ids",
+    )  # fmt: skip
+    parser.add_argument("--keys", nargs="+", metavar="ID", help="with --tokens chosen: these keys alone")
+    parser.add_argument("--top", type=int, metavar="K", help="log-probabilities to ask for (default: all, then fewer)")
+    parser.add_argument(
+        "--inside", action="store_true", help="take an answer at every token of a prompt (prompt_logprobs, as of vLLM)"
+    )
+    parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second at most (default: 2)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds for a request (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same prompts (default: 0)")
 
 
 def _add_common(parser: argparse.ArgumentParser, *, device: bool) -> None:

@@ -35,14 +35,17 @@ class Progress:
         Args:
             ahead: how many jobs a queued one waits for.
         """
+        self.step(job.done, job.total, f"Waiting for {ahead} before it" if ahead else job.what or "Starting")
+
+    def step(self, done: int, total: int, what: str) -> None:
+        """What is being done now, and how much of it is done; `total` is 0 where nobody knows."""
         if self._quiet:
             return
-        step = f"Waiting for {ahead} before it" if ahead else job.what or "Starting"
         if self._over:
-            self._write_over(_line(job, step))
-        elif step != self._step or self._clock() - self._said >= SECONDS_BETWEEN_LINES:
-            self._write(_line(job, step))
-        self._step = step
+            self._write_over(_line(done, total, what))
+        elif what != self._step or self._clock() - self._said >= SECONDS_BETWEEN_LINES:
+            self._write(_line(done, total, what))
+        self._step = what
 
     def end(self) -> None:
         """Takes the line that is written over away."""
@@ -59,6 +62,6 @@ class Progress:
         say(line, self._stream)
 
 
-def _line(job: Job, step: str) -> str:
-    share = f"{100 * job.done // job.total:3d} %  " if job.total > 0 else ""
-    return printable(share + step, _WIDEST)
+def _line(done: int, total: int, what: str) -> str:
+    share = f"{100 * done // total:3d} %  " if total > 0 else ""
+    return printable(share + what, _WIDEST)

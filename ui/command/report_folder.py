@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from irwm.errors import IrwmError, OutputExistsError
@@ -36,8 +36,8 @@ def check_free(folder: Path) -> None:
         )
 
 
-def copy_report(files: Sequence[Path], folder: Path) -> list[Path]:
-    """Copies the files into the folder, all or none.
+def copy_report(files: Mapping[str, bytes], folder: Path) -> list[Path]:
+    """Writes the files into the folder, all or none.
 
     A new folder appears with all of them in it. An empty one is filled where it stands, since it may be somebody's
     mount, or lie where no other can be made beside it.
@@ -47,6 +47,8 @@ def copy_report(files: Sequence[Path], folder: Path) -> list[Path]:
         IrwmError: they cannot be copied.
     """
     check_free(folder)
+    if not files:
+        return []
     try:
         if folder.exists():
             _copy(files, folder)
@@ -61,21 +63,21 @@ def copy_report(files: Sequence[Path], folder: Path) -> list[Path]:
                 raise
     except OSError as error:
         raise IrwmError(
-            "the report is filed in its case, but it cannot be copied",
+            "the job is done, but its files cannot be written here",
             file=folder,
             found=error.strerror,
-            advice="Take it from the case in the app",
+            advice="Take a report from its case in the app, receipts from the page Protect",
         ) from error
-    return [folder / file.name for file in files]
+    return [folder / name for name in files]
 
 
-def _copy(files: Sequence[Path], folder: Path) -> None:
+def _copy(files: Mapping[str, bytes], folder: Path) -> None:
     made: list[Path] = []
     try:
-        for file in files:
-            with file.open("rb") as source, (folder / file.name).open("xb") as target:
-                made.append(folder / file.name)
-                shutil.copyfileobj(source, target)
+        for name, content in files.items():
+            with (folder / name).open("xb") as target:
+                made.append(folder / name)
+                target.write(content)
     except OSError:
         for path in made:
             with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, printable
 from storage.backup import latest_backup
 from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
 from storage.job import Job
@@ -20,16 +20,19 @@ from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
 from ui.command import answers, passphrase, words
-from ui.command.parser import INIT, PROTECT, TRACE
+from ui.command.collect import collect
+from ui.command.parser import COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
 from ui.command.progress import Progress
 from ui.command.report_folder import check_free, copy_report
 from ui.command.stop import Stop
 from ui.command.streams import say
+from ui.command.typed import absolute, content, existing
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import orphans, requests, runner
 from ui.jobs.recipients import Recipient, read_file, read_list
 from ui.jobs.requests import Asked
 from ui.jobs.results import files_of
+from ui.key_file import write_key
 from ui.passphrases import check_new
 from ui.preset_names import TYPED
 from ui.presets import preset_parameters
@@ -50,6 +53,10 @@ def run(given: Namespace, stop: Stop) -> dict[str, Any]:
     """
     stop.open()  # all is imported; from here on it waits for people and for large files
     try:
+        if given.command == COLLECT:
+            return collect(given, lambda: _unlocked(given, _settings(given)))
+        if given.command == OPEN_KEY:
+            return _open_key(given)
         return _init(given, stop) if given.command == INIT else _job(given, stop)
     except IrwmError as error:
         return words.of_error(given.command, error)
@@ -71,9 +78,57 @@ def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
     return answers.document(INIT, words.CREATED)
 
 
+def _open_key(given: Namespace) -> dict[str, Any]:
+    folder = existing(given.folder)
+    vault = _unlocked(given, _settings(given))
+    # An owner's or a recipient's name must not be enough to give a secret away.
+    matching = vault.key_records(vault.key_ids(given.key))
+    begin = [each.id for each in matching if each.commitment.startswith(given.key.lower())]
+    ids = [given.key] if vault.key_records([given.key]) else begin
+    if len(ids) != 1:
+        found = ", ".join(
+            f"{each.commitment[:16]} ({each.recipient or each.owner})" for each in vault.key_records(ids[:5])
+        )
+        raise RecordNotFoundError(
+            "no key, or more than one, is meant by this",
+            expected="the id of a key, or the first characters of its fingerprint",
+            found=f"{printable(given.key, 80)}: {f'{len(ids)} keys, {found}' if ids else 'none'}",
+            advice="Copy the fingerprint from the page Vault",
+        )
+    file = write_key(vault, ids[0], folder)
+    vault.lock()
+    return answers.document(OPEN_KEY, answers.OPENED, result={"key": ids[0], "file": str(file)}, files=[str(file)])
+
+
 def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
     settings = _settings(given)
     report = _report_folder(given)
+    vault = _unlocked(given, settings)
+    jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
+    orphans.interrupt_dead(jobs)
+    asked = _protect(given, vault, settings) if given.command == PROTECT else _examine(given, vault, jobs, settings)
+    progress = Progress(sys.stderr, given.quiet)
+    stop.close()
+    job = asked.start(vault, jobs)
+    jobs = jobs.opened(jobs.key_of(job.id))  # what is still needed of the vault while it is locked
+    vault.lock()
+    try:
+        job = _ended(job, jobs, stop, progress)
+    except Exception as error:
+        progress.end()
+        if not isinstance(error, IrwmError):
+            say(answers.trace_of(error))
+        return words.of_lost(given.command, job, error)
+    progress.end()
+    try:
+        copied = [] if report is None else copy_report(files_of(job, jobs), report)
+    except IrwmError as error:
+        return words.of_uncopied(given.command, job, error)
+    return words.of_job(given.command, job, copied)
+
+
+def _unlocked(given: Namespace, settings: Settings) -> Vault:
+    """The app's vault, after its passphrase was asked for."""
     if not Vault.exists(settings.home):
         backup = latest_backup(settings.home)
         if backup is not None:
@@ -87,26 +142,7 @@ def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
     vault.unlock(passphrase.read(stdin=given.passphrase_stdin, descriptor=given.passphrase_fd))
     for warning in vault.warnings:
         _note(warning)
-    jobs = Jobs(settings.home)
-    orphans.interrupt_dead(jobs)
-    asked = _protect(given, vault, settings) if given.command == PROTECT else _examine(given, vault, jobs, settings)
-    progress = Progress(sys.stderr, given.quiet)
-    stop.close()
-    job = asked.start(vault, jobs)
-    vault.lock()
-    try:
-        job = _ended(job, jobs, stop, progress)
-    except Exception as error:
-        progress.end()
-        if not isinstance(error, IrwmError):
-            say(answers.trace_of(error))
-        return words.of_lost(given.command, job, error)
-    progress.end()
-    try:
-        copied = None if report is None else copy_report(files_of(job, jobs), report)
-    except IrwmError as error:
-        return words.of_uncopied(given.command, job, jobs, error)
-    return words.of_job(given.command, job, jobs, copied)
+    return vault
 
 
 def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
@@ -120,7 +156,9 @@ def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
     while not job.is_over:
         asked = stop.wait(SECONDS_BETWEEN_LOOKS)
         try:
-            job = runner.stop(job.id, jobs) if asked else jobs.get(job.id)
+            if asked:
+                runner.stop(job.id, jobs)
+            job = jobs.get(job.id)
             progress.show(job, len(jobs.ahead(job.id)))
         except RecordNotFoundError:
             raise
@@ -142,11 +180,11 @@ def _lost(backup: Path) -> VaultMissingError:
 
 
 def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
-    model, people = _existing(given.model), _recipients(given.recipients)
+    model, people = existing(given.model), _recipients(given.recipients)
     return requests.protect(
         vault,
         model,
-        _absolute(given.out),
+        absolute(given.out),
         owner=given.owner,
         parameters=_parameters(given, model),
         recipient=given.recipient,
@@ -158,7 +196,7 @@ def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
 
 
 def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:
-    suspect, original = _existing(given.suspect), _existing(given.original)
+    suspect, original = existing(given.suspect), existing(given.original)
     ask = requests.trace if given.command == TRACE else requests.investigate
     return ask(
         vault,
@@ -180,8 +218,8 @@ def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> 
 
 def _parameters(given: Namespace, model: Path) -> irwm.Parameters:
     if given.parameters is not None:
-        content = _content(_existing(given.parameters), 4 * MOST_CHARACTERS)
-        return ExploreSettings.from_json(content.decode("utf-8", "replace")).parameters
+        settings = content(existing(given.parameters), 4 * MOST_CHARACTERS)
+        return ExploreSettings.from_json(settings.decode("utf-8", "replace")).parameters
     preset = given.preset or ("many" if given.recipients is not None else "standard")
     return preset_parameters(TYPED[preset], irwm.open_checkpoint(model).hidden_size)
 
@@ -189,8 +227,8 @@ def _parameters(given: Namespace, model: Path) -> irwm.Parameters:
 def _recipients(name: str | None) -> tuple[Recipient, ...] | None:
     if name is None:
         return None
-    path = _existing(name)
-    return read_list(read_file(_content(path), path)).require()
+    path = existing(name)
+    return read_list(read_file(content(path), path)).require()
 
 
 def _settings(given: Namespace) -> Settings:
@@ -206,40 +244,16 @@ def _settings(given: Namespace) -> Settings:
 
 
 def _report_folder(given: Namespace) -> Path | None:
-    """Where the report goes; errors as `check_free`."""
+    """Where the report, or the table of receipts, goes; errors as `check_free`."""
     if getattr(given, "report", None) is None:
         return None
-    folder = _absolute(given.report)
+    if given.command == PROTECT and given.recipients is None:
+        raise IrwmError(
+            "there is no table of receipts for one recipient", advice="Leave --report out: the answer has it"
+        )
+    folder = absolute(given.report)
     check_free(folder)
     return folder
-
-
-def _existing(name: str) -> Path:
-    path = _absolute(name)
-    if not path.exists():
-        raise IrwmError("there is nothing at this path", file=path, advice="Check its spelling")
-    return path
-
-
-def _absolute(name: str) -> Path:
-    """A path as typed, from the top: the resolved folder, or the file's own name in its resolved folder.
-
-    As the pages have it, so that the same work is known again; a file's own link is kept, since in a hub's cache the
-    link has the name and its target only a hash.
-    """
-    try:
-        path = Path(name).expanduser()
-        return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
-    except (OSError, RuntimeError, ValueError) as error:  # a NUL, an unknown ~user, a loop of links
-        raise IrwmError("this path cannot be used", file=name, found=str(error)) from error
-
-
-def _content(path: Path, most: int | None = None) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read() if most is None else stream.read(most)
-    except OSError as error:
-        raise IrwmError("this file cannot be read", file=path, found=error.strerror) from error
 
 
 def _note(warning: str) -> None:

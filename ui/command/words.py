@@ -9,10 +9,9 @@ from typing import Any
 from irwm.errors import IrwmError
 from irwm.report.numbers import number
 from storage.job import Job
-from storage.jobs import Jobs
 from ui.amounts import size_text
-from ui.command.answers import STOPPED_SAID, document, unforeseen
-from ui.command.parser import TRACE
+from ui.command.answers import OPENED, PLANNED, RECORDED, STOPPED_SAID, document, unforeseen
+from ui.command.parser import COLLECT, TRACE
 from ui.jobs.child import error_parts
 from ui.jobs.results import (
     ERROR,
@@ -21,7 +20,6 @@ from ui.jobs.results import (
     STOPPED,
     WRITTEN,
     error_of,
-    files_of,
     names_somebody,
     outcome_of,
     passed_over,
@@ -46,32 +44,31 @@ def of_lost(command: str, job: Job, error: Exception) -> dict[str, Any]:
     return document(command, ERROR, job=state_of(job), error=parts)
 
 
-def of_uncopied(command: str, job: Job, jobs: Jobs, error: IrwmError) -> dict[str, Any]:
+def of_uncopied(command: str, job: Job, error: IrwmError) -> dict[str, Any]:
     """The answer of a job that is over and whose report could not be copied: an error, with all that the job found."""
-    answer = of_job(command, job, jobs)
+    answer = of_job(command, job)
     if answer["outcome"] in (ERROR, STOPPED):  # which says more
         return answer
     whole = {name: answer[name] for name in ("job", "result", "files")}
     return document(command, ERROR, **whole, error=error_parts(error))
 
 
-def of_job(command: str, job: Job, jobs: Jobs, files: Sequence[Path] | None = None) -> dict[str, Any]:
+def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> dict[str, Any]:
     """The answer of a job that is over.
 
     Args:
-        files: what it wrote for people, where that was copied; None for where it lies.
+        files: what it wrote for people, where that was copied; in the app's own folder it is sealed.
     """
     outcome, result = outcome_of(job), result_of(job)
     assert outcome is not None
     if command == TRACE and outcome == FOUND and names_somebody(job):
         outcome = NAMED
-    found = files_of(job, jobs) if files is None else files
     return document(
         command,
         outcome,
         job=state_of(job),
         result=result,
-        files=[str(file) for file in found],
+        files=[str(file) for file in files],
         error=error_of(job),
     )
 
@@ -82,7 +79,16 @@ def sentence(answer: dict[str, Any]) -> str:
     if answer["error"] is not None:
         return f"Error: {_error(answer['error'])}"
     if outcome == STOPPED:
-        return STOPPED_SAID
+        return _stopped_recording(result) if answer["command"] == COLLECT and result else STOPPED_SAID
+    if outcome == PLANNED:
+        return "Nothing was sent. Give --send instead of --plan to send it."
+    if outcome == RECORDED:
+        return (
+            f"Recorded: {number(result['answers'])} answers with {number(result['tokens'])} tokens each, "
+            f"{size_text(result['bytes'])}, in {result['file']}."
+        )
+    if outcome == OPENED:
+        return f"The key lies open in {result['file']}, readable by this account alone."
     if outcome == CREATED:
         return "The vault is made. Nobody can reset its passphrase."
     if outcome == WRITTEN:
@@ -112,6 +118,11 @@ def _written(result: dict[str, Any]) -> str:
         f"Written: {result['folder']}, {size_text(result['bytes'])}; read back, its mark is {reading['verdict']} "
         f"with {reading['count']} of {reading['present']} positions."
     )
+
+
+def _stopped_recording(result: dict[str, Any]) -> str:
+    kept = result["answers_kept"]
+    return f"Stopped; {number(kept)} answers are kept, and the same command goes on with them."
 
 
 def _swept(result: dict[str, Any]) -> str:

@@ -239,7 +239,7 @@ def _resolved(typed: str) -> tuple[Path, Path]:
     try:
         path = Path(typed).expanduser()
         if not path.is_absolute():
-            raise PathRefusedError("the path does not start at the top", file=typed, advice="give the full path")
+            raise PathRefusedError("this is not a full path", file=typed, advice="give the full path")
         return path, path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(typed, error) from error
@@ -247,7 +247,7 @@ def _resolved(typed: str) -> tuple[Path, Path]:
 
 def _outside(typed: str, limits: Limits) -> PathRefusedError:
     return PathRefusedError(
-        "this place is not among the folders that the app may use",
+        "this place is not in one of the folders that the app may use",
         file=typed,
         expected="a path below " + ", ".join(str(root) for root in limits.roots),
         advice="move it there, or add its folder on the page Settings",

@@ -24,15 +24,16 @@ element.addEventListener('click', (event) => {
 });
 """
 NO_CASES = empty_html(
-    "No cases yet", "Investigate a suspect under the title of a case, and the case is opened and listed here."
+    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open one below for what you receive."
 )
-NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed where it lies.")
+NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed where it is.")
 NO_RUNS = empty_html("No runs yet", "Investigate a suspect under this case’s title, or resolve a dispute below.")
 NO_NOTES = empty_html("No notes yet", "Write down what the files cannot tell: who called, what was agreed.")
 # Files of one item that are listed with their hashes; a model has a handful, a folder may have thousands.
 MOST_FILES = 12
 _ICONS = {
     "found": "found",
+    "found, not yet proof": "unproven",
     "not found": "not found",
     "inconclusive": "inconclusive",
     "decided": "found",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -14,22 +14,29 @@ from ui.components.notices import sentence
 
 HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
 # Names of checks as a heading has them; others are shown as they are.
-_TITLES = {"page": "Page (HTML)", "pdf": "PDF", "document": "Numbers file (JSON)", "custody": "Audit log"}
+_TITLES = {
+    "page": "Page (HTML)",
+    "pdf": "PDF",
+    "document": "Numbers file (JSON)",
+    "custody": "Audit log",
+    "beside": "Files of the reports",
+}
 _WORDS = {True: (HOLDS, "done", "holds"), False: (FAILS, "fault", "fails"), None: (NOT_CHECKED, "not found", "open")}
 
 
-def checks_html(checks: Iterable[tuple[str, bool | None, str]]) -> str:
+def checks_html(checks: Iterable[tuple[str, bool | None, str]], unchecked: Sequence[str] = ()) -> str:
     """The outcome in one sentence, then every check.
 
     Args:
         checks: of each its name, whether it holds (None where it was not checked), and what there is to say.
+        unchecked: what no check shows, in sentence parts (`irwm.report.checks.in_words`).
     """
     listed = list(checks)
     lines = Markup("").join(_line(*check) for check in listed)
     return str(
         Markup(
-            '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2><ul>{}</ul></section>'
-        ).format(summary(listed), lines)
+            '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2><ul>{}</ul>{}</section>'
+        ).format(summary(listed), lines, _left(unchecked))
     )
 
 
@@ -45,6 +52,16 @@ def summary(checks: Iterable[tuple[str, bool | None, str]]) -> str:
     said = "All that was checked holds" + (f"; {left} {'check' if left == 1 else 'checks'} left out" if left else "")
     vouched = any(name == "identity" and ok for name, ok, _ in listed)
     return said if vouched else f"{said}. {BY_WHOM}"
+
+
+def _left(unchecked: Sequence[str]) -> Markup:
+    """What is not checked, closed until somebody opens it."""
+    if not unchecked:
+        return Markup("")
+    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(printable(part, 2000))) for part in unchecked)
+    return Markup("<details><summary>Fields of the report that are not checked</summary><ul>{}</ul></details>").format(
+        lines
+    )
 
 
 def _line(name: str, ok: Any, said: str) -> Markup:

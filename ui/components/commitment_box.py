@@ -24,12 +24,12 @@ from ui.context import Context
 from ui.stamps import StampFiles, own_request
 
 INTRO = """
-A commitment proves later that a key existed on the day you published it or had it time-stamped. It gives nothing of
-the key away. Send the request to any time-stamping authority (RFC 3161), then put its response here; without a
-time-stamp from before the leak, a report has to reckon with a claimant who searched for a key that fits.
+A commitment proves later that a key existed on the day you published it or had it time-stamped. It reveals
+nothing about the key. Send the request to any time-stamping authority (RFC 3161), then upload its response here.
+Without a time-stamp from before the leak, a report cannot rule out that the claimant searched for a key that fits.
 """
 NONE_YET = notices.empty_html(
-    "No time-stamp yet", "Download the request, send it to an authority of your choice, and put the response here."
+    "No time-stamp yet", "Download the request, send it to an authority of your choice, and upload the response here."
 )
 
 
@@ -37,7 +37,7 @@ def commitment_box(context: Context) -> gr.Dropdown:
     """Builds the controls at this place of the page; returns the choice of the key, which the page fills."""
     gr.Markdown(INTRO)
     chosen = gr.Dropdown(
-        [], label="Key", info="Those of the page shown above: search there for another", elem_id="commit-key"
+        [], label="Key", info="The keys shown in the table above; search there for others", elem_id="commit-key"
     )
     with gr.Row():
         document = gr.DownloadButton(

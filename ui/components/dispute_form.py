@@ -22,8 +22,8 @@ from ui.context import Context
 from ui.stamps import ROOTS
 
 INTRO = """
-Every key is tried on every model. Who is right shows in what each can show: the true owner’s original carries nobody’s
-mark, and a claimant who marked somebody else’s release has an original with that somebody’s mark in it.
+Every key is tried on every model. The true owner’s original carries nobody’s mark. Whoever marked somebody else’s
+release has an “original” that already carries the other’s mark.
 """
 # Commitment, request, response and roots: some kilobytes each.
 LARGEST_STAMP = 1 << 20
@@ -98,20 +98,23 @@ def dispute_form(context: Context) -> DisputeForm:
     gr.Markdown(INTRO)
     with gr.Row(equal_height=False):
         with gr.Column():
-            gr.Markdown("### Our claim")
+            gr.Markdown("## Our claim", elem_classes="group-title")
             original = picker("dispute-original", "Our original", "The unmarked model that our release was made from")
             key = gr.Dropdown([], label="Our key", info="Of this original, from the vault", elem_id="dispute-key")
             problem = gr.HTML(visible=False)
             release = picker("dispute-release", "Our release", "The copy that we marked with this key")
         with gr.Column():
-            gr.Markdown("### Their claim")
+            gr.Markdown("## Their claim", elem_classes="group-title")
             name = gr.Textbox(
-                label="Who claims it too", info="As the report will name them", elem_id="dispute-name",
+                label="The other claimant", info="The name used in the report", elem_id="dispute-name",
                 max_length=MAX_NAME,
             )  # fmt: skip
-            theirs = picker("dispute-their-original", "Their original", "The model that they say is theirs, unmarked")
+            theirs = picker("dispute-their-original", "Their original", "The unmarked model that they say is theirs")
             key_file = picker(
-                "dispute-their-key", "Their key file", "The key that they opened; it is read, and kept nowhere", "file"
+                "dispute-their-key",
+                "Their key file",
+                "The key file that they disclosed; it is read and not kept",
+                "file",
             )
             marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
             stamp = gr.File(
@@ -124,11 +127,12 @@ def dispute_form(context: Context) -> DisputeForm:
             roots = picker(
                 "dispute-roots",
                 "Root certificates that you trust (.pem, optional)",
-                "From the authority itself, never from them. Without one that leads to it, their date does not count",
+                "Get them from the authority itself, never from the other claimant. Without one, their date does not "
+                "count",
                 "file",
                 ROOTS,
             )
-    exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both say is theirs")
+    exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both claim")
     start = gr.Button("Resolve the dispute", elem_id="start-dispute")
 
     @guarded

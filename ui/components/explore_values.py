@@ -87,8 +87,8 @@ def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
     which = f"ρ = {here.least}" if here.least == here.greatest else f"ρ from {here.least} to {here.greatest}"
     keys = f"among {number(s.recipients)} keys" if s.recipients > 1 else "for one key"
     text = (
-        f"The smallest mark that keeps both has l = {number(here.positions)} positions with {which}. With ρ = "
-        f"{found.required} it succeeds with {found.success:.6f}, and accuses falsely with "
+        f"The smallest mark that meets both has l = {number(here.positions)} positions with {which}. With ρ = "
+        f"{found.required} it is found with a chance of {found.success:.6f}, and accuses falsely with a chance of "
         f"{power_text(found.log10_risk)} {keys}."
     )
     return _note(text, good=True), found

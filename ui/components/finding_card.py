@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from irwm.report import tracing_words, wording
+from irwm.report import tracing_words, two_findings, wording
+from irwm.report.answer import answer, is_original, keys_tried, named, whose
 from irwm.report.numbers import number, power_text
 from irwm.report.tracing import TRACING
-from irwm.report.two_findings import clause
+from irwm.report.two_findings import chance, clause, origin
 from ui.components.verdict_card import Figure, VerdictCard
 
 _LINEAGE = {
-    "derived": "The suspect and the original have a common origin, mark or no mark; which came first is not seen",
+    "derived": "The suspect and the original have a common origin, with or without a mark; this does not show which "
+    "came first",
     "not derived": "The suspect’s embedding and the original’s have no common origin",
 }
 
@@ -22,57 +24,65 @@ def finding_card(document: Mapping[str, Any]) -> VerdictCard:
     found, verdict = document.get("tracing"), document["verdict"]
     by_tracing = found is not None and found["named"] and verdict.get("rests_on") == TRACING
     figures = _figures_of_tracing(document["tracing"]) if by_tracing else _figures_of_mark(document)
-    lineage = document["lineage"]
+    said, names = answer(document), (document["items"][which]["name"] for which in ("suspect", "original"))
     return VerdictCard(
-        verdict=verdict["word"],
-        sentence=wording.answer(document),
-        figures=(*figures, Figure(lineage["status"], "Lineage", _lineage(lineage))),
-        why=_why(document),
-        about=f"{document['items']['suspect']['name']} against {document['items']['original']['name']}",
+        verdict=said.kind,
+        sentence=said.sentence,
+        figures=(*figures, Figure(origin(document["lineage"]["status"]), "Origin (lineage)", _lineage(document))),
+        why=_why(document, told=bool(said.fault)),
+        about=f"{' against '.join(names)} · keys tried: {keys_tried(document)}",
+        fault=named(said.fault, document["key"]),
+        caution=said.caution,
     )
 
 
 def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
     copies = found["copies_estimated"]
-    about = f"; made from about {copies:.1f} copies, if they were averaged" if copies is not None else ""
+    names = tracing_words.listed([row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]])
+    one = found["named"] == 1 and copies is not None and tracing_words.is_one_copy(copies)
+    about = f". Made from about {copies:.1f} copies, if they were averaged" if copies is not None and not one else ""
     return (
         Figure(
             f"{found['named']} of {number(found['recipients'])}",
             "Recipients named",
-            f"At least these had a part{about}",
+            f"{names}{', this copy alone' if one else ' had a part, at least'}{about}",
         ),
         Figure(
             power_text(found["log10_risk"]),
             "Odds of a wrong name",
-            "That anybody at all is named who had no part, after paying for every recipient",
+            "Chance that anybody who had no part is named, corrected for the number of recipients",
         ),
     )
 
 
 def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
-    verdict, evaluation = document["verdict"], document["evaluation"]
+    verdict, evaluation, who = document["verdict"], document["evaluation"], whose(document["key"])
     beta = document["parameters"]["rank_threshold"]
     present = verdict["present"]
     return (
         Figure(
             f"{verdict['count']} of {present}",
             "Positions that rank low",
-            f"Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule asks for "
-            f"{verdict['required']} (ρ) below {beta:g} (β)",
+            f"Key of “{who}”. Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule asks "
+            f"for {verdict['required']} (ρ) below {beta:g} (β)",
         ),
         Figure(
             power_text(evaluation["log10_risk"]) if present else "–",
             "Odds without the mark",
-            f"Share of models without this mark that would look the same, after paying for {_keys(evaluation)}",
+            f"Share of models without the mark of “{who}” that would look the same, corrected for {_keys(evaluation)}",
         ),
     )
 
 
-def _lineage(lineage: Mapping[str, Any]) -> str:
+def _lineage(document: Mapping[str, Any]) -> str:
     """What the finding on lineage means; where it settles nothing, why."""
-    if lineage["status"] in _LINEAGE:
-        return _LINEAGE[lineage["status"]]
-    return f"What was seen settles nothing either way: {clause(lineage['reason'])}"
+    lineage = document["lineage"]
+    if is_original(document):
+        return "The two hold the same weights, byte for byte"
+    said = _LINEAGE.get(lineage["status"])
+    if said is None:
+        said = f"The evidence settles nothing either way: {clause(lineage['reason'])}"
+    return f"{said}. {chance(lineage)}".removesuffix(". ")
 
 
 def _keys(evaluation: Mapping[str, Any]) -> str:
@@ -82,9 +92,17 @@ def _keys(evaluation: Mapping[str, Any]) -> str:
     return " and ".join(paid) or "two ways of combining the ranks"
 
 
-def _why(document: Mapping[str, Any]) -> list[str]:
-    lines = [document["verdict"]["reason"], *(f"Note: {warning}." for warning in document["verdict"]["warnings"])]
-    undone = len(document["alignment"]["steps"])
+def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
+    """Paragraphs below the figures.
+
+    Args:
+        told: that a control failed stands above the figures.
+    """
+    verdict = document["verdict"]
+    lines = [*([] if told else [verdict["reason"]]), *(f"Note: {warning}." for warning in verdict["warnings"])]
+    if document["items"]["suspect"]["answers"]:
+        lines.append(wording.BY_ANSWERS)
+    undone = len(two_findings.undone(document))
     if undone:
         changes = "one change" if undone == 1 else f"{undone} changes"
         listed = "it is listed below" if undone == 1 else "they are listed below"
@@ -104,14 +122,20 @@ def _why(document: Mapping[str, Any]) -> list[str]:
     lines += [_supporting(each) for each in document.get("supporting", [])]
     lines += _weight(document)
     tests = document["self_tests"]
-    differ = [test["name"] for test in tests if test["verdict"] != test["expected"]]
-    if differ:
-        lines.append("A self-test did not come out as expected: " + "; ".join(differ) + ".")
-    elif tests:
-        missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
-        what = ": decoy keys are not found" if missed else ": where no key can be judged, a decoy key is not either"
-        lines.append(f"{len(tests)} self-tests, run the same way, came out as they must{what}.")
-    return lines
+    if tests and not told:
+        lines.append(_controls(tests))
+    return [named(line, document["key"]) for line in lines]
+
+
+def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
+    """That no control failed; weak evidence is none that did."""
+    weak = sum(test["verdict"] != test["expected"] for test in tests)
+    run = f"{number(len(tests))} controls were run" if len(tests) > 1 else "One control was run"
+    if weak:
+        return f"{run} in the same way. None failed; {number(weak)} read weak evidence, as one in a thousand does."
+    missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
+    what = "decoy keys are not found" if missed else "where no key can be judged, neither can a decoy key"
+    return f"{run} in the same way. None failed: {what}."
 
 
 def _weight(document: Mapping[str, Any]) -> list[str]:
@@ -120,12 +144,13 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
     lines = []
     if evaluation["log10_lr"] is not None:
         ratio = evaluation["log10_lr_per_comparison"]
-        lines.append(f"{wording.likelihood(ratio)} ENFSI’s word for this is: {evaluation['verbal']}.")
+        lines.append(f"{wording.likelihood(ratio)} On ENFSI’s verbal scale: {evaluation['verbal']}.")
     if rates and rates["decoys"]:
         found = rates["decoys"]
         lines.append(
             f"{number(found['number'])} wrong keys were read on the same suspect: the lowest has odds of "
-            f"{power_text(found['smallest_log10_risk'])}, this key {power_text(found['suspect_log10_risk'])}."
+            f"{power_text(found['smallest_log10_risk'])}, the key of “{whose(document['key'])}” "
+            f"{power_text(found['suspect_log10_risk'])}."
         )
     if document["verdict"]["word"] == "found":
         lines.append(standing["sentence"])

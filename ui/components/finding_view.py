@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
 
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, printable
+from irwm.report.answer import whose
+from irwm.report.canonical import strict_json
 from irwm.report.document import ReportError, from_json
 from irwm.report.figures import FIGURES, FigureText, document_figures
 from irwm.report.html import render_html
 from irwm.report.numbers import power_text
+from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import ENDING
+from irwm.report.tracing_words import accuses
+from irwm.report.write import WITHOUT_ROWS, archive
+from storage.errors import RecordNotFoundError, StorageError
+from storage.job_files import JobFiles
 from ui.components import notices
 from ui.components.finding_card import finding_card
+from ui.components.glossary import TITLE, glossary_html
 from ui.components.ranking import CSS as RANKING_CSS
 from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
@@ -25,6 +32,19 @@ from ui.components.verdict_card import verdict_html
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"
+STILL_RUNNING = (
+    "This is the first reading. The controls with decoy keys are still running; the report follows when they are done."
+)
+FOR_OUTSIDERS = (
+    "Says everything but which rows carry the mark. This is the one for the other side, a platform or a court; Verify "
+    "takes the archive as it is."
+)
+IN_FULL = (
+    "Names the marked rows: whoever has it can remove the mark from other copies of this release. Keep it on file, or "
+    "give it to an expert who keeps it confidential."
+)
+# What another key has figures of its own of. Decoys are read for the report's key alone.
+OF_ONE_KEY = ("figure-positions", "figure-ranks", "figure-paper", "figure-decoys", "figure-odds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +54,14 @@ class FindingView:
     Attributes:
         box: the column around it; hidden while there is nothing to show.
         parts: every component inside that `shown` gives a value for, in order.
+        pick: which key the figures of one key are about, by its commitment.
+        of_one_key: those figures.
     """
 
     box: gr.Column
     parts: tuple[Any, ...]
+    pick: gr.Dropdown
+    of_one_key: list[gr.Plot]
 
     @property
     def outputs(self) -> list[Any]:
@@ -47,62 +71,84 @@ class FindingView:
         return gr.Column(visible=False), *(gr.skip(),) * len(self.parts)
 
     def shown(
-        self, json_file: Path, html_file: Path | None, rows: list[Mapping[str, Any]], *, dark: bool
+        self,
+        files: JobFiles,
+        json_name: str,
+        rows: list[Mapping[str, Any]],
+        *,
+        dark: bool,
+        others: str | None = None,
     ) -> tuple[Any, ...]:
         """The values for one report.
 
         Args:
-            json_file: its JSON; where it is missing, damaged or of another version, that is said in its place.
-            html_file: its page, or None to draw it from the JSON.
+            files: of its job.
+            json_name: its JSON among them; where it is missing, damaged or of another version, that is said in its
+                place. Its page is drawn from the JSON where there is none beside it.
             rows: the keys tried, for the table of those that were not traced.
+            others: the file with what was read with the other keys; None where only one was.
         """
+        stem = json_name.removesuffix(".json")
         try:
-            document = read_document(json_file)
+            document = read_document(files, json_name)
             drawn = Drawn(document, dark)
         except IrwmError as error:
-            return self._without(error, json_file, html_file, rows)
-        stem = plain_name(f"verdict-{document['items']['suspect']['name']}")
+            return self._without(error, files, stem, rows)
+        plain = plain_name(f"verdict-{document['items']['suspect']['name']}")
         # A signed report's files keep the names that the signature has them by, so that they check each other.
-        signed = _sibling(json_file, ENDING).is_file()
+        signed = f"{stem}{ENDING}" in files
+        html_name = f"{stem}.html"
         page = (
-            offer(html_file, html_file.name if signed else f"{stem}.html")
-            if html_file is not None and html_file.is_file()
-            else offer_text(render_html(document, json_file.name), f"{stem}.html")
+            offer(files.read(html_name), html_name if signed else f"{plain}.html")
+            if html_name in files
+            else offer_text(render_html(document, json_name), f"{plain}.html")
         )
+        numbers = offer(files.read(json_name), json_name if signed else f"{plain}.json")
         return (
             gr.Column(visible=True),
             drawn.card,
+            *_archives(files, stem, plain),
             gr.DownloadButton(value=page, visible=True),
-            gr.DownloadButton(value=offer(json_file, json_file.name if signed else f"{stem}.json"), visible=True),
-            *(_beside(json_file, ending) for ending in (".pdf", ENDING)),
+            gr.DownloadButton(value=numbers, visible=True),
+            *(_offered(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
             drawn.ranking,
             drawn.recognition,
             _table(rows),
             gr.Column(visible=True),
+            key_picker(document, read_others(files, others)),
             *(drawn.figures.get(figure.name) for figure in FIGURES),
         )
 
-    def _without(
-        self, error: IrwmError, json_file: Path, html_file: Path | None, rows: list[Mapping[str, Any]]
+    def of_key(
+        self, files: JobFiles, json_name: str, others: str | None, commitment: str, *, dark: bool
     ) -> tuple[Any, ...]:
+        """The figures that are about one key, redrawn for another one; in the order of `of_one_key`.
+
+        Raises:
+            ReportError: the numbers are gone or damaged.
+        """
+        document = read_document(files, json_name)
+        other = next((each for each in read_others(files, others) if each["key"]["commitment"] == commitment), None)
+        if other is not None:
+            document = {**document, **other, "error_rates": None}
+        figures = document_figures(document, dark=dark)
+        return tuple(figures.get(name) for name in OF_ONE_KEY)
+
+    def _without(self, error: IrwmError, files: JobFiles, stem: str, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
         """What is left of a report whose numbers cannot be read."""
-        files = ((html_file, "verdict.html"), (json_file, "verdict.json"))
         return (
             gr.Column(visible=True),
             notices.error_html(error),
-            *(
-                gr.DownloadButton(value=offer(file, name), visible=True)
-                if file is not None and file.is_file()
-                else gr.DownloadButton(visible=False)
-                for file, name in files
-            ),
-            *(_beside(json_file, ending) for ending in (".pdf", ENDING)),
+            *(gr.skip(), gr.skip(), gr.Row(visible=False)),
+            *(_offered(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
+            *(_offered(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=False),
             "",
             "",
             _table(rows, ranked=False),
             gr.Column(visible=False),
+            gr.Dropdown(visible=False),
             *(None for _ in FIGURES),
         )
 
@@ -130,21 +176,51 @@ class Drawn:
             ) from error
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """The document in a file.
+def first_html(files: JobFiles, name: str) -> str:
+    """What was found before the controls were run, as a card; "" where nothing was yet, or it cannot be read."""
+    if name not in files:
+        return ""
+    try:
+        card = finding_card(read_document(files, name))
+    except (IrwmError, KeyError, TypeError, ValueError, IndexError):
+        return ""  # the report says what is wrong, and it follows
+    return verdict_html(replace(card, why=(), caution=f"{STILL_RUNNING} {card.caution}".strip()))
+
+
+def read_document(files: JobFiles, name: str) -> dict[str, Any]:
+    """The document in a file of a job.
 
     Raises:
         ReportError: it is gone, damaged or of another version.
     """
     try:
-        return from_json(path.read_bytes())
-    except OSError as error:
+        return from_json(files.read(name))
+    except StorageError as error:
+        gone = isinstance(error, RecordNotFoundError)
         raise ReportError(
-            "the report’s numbers are gone",
-            file=path,
-            found=error.strerror,
+            "the report’s numbers are gone" if gone else "the report’s numbers cannot be read",
+            found=f"no {name}" if gone else error.problem,
             advice="Investigate again, or take the run from its case in the vault",
         ) from error
+
+
+def read_others(files: JobFiles, name: str | None) -> list[dict[str, Any]]:
+    """What was read with the keys that the report is not about; nothing where the file is gone or damaged."""
+    try:
+        found = strict_json(files.read(name))["keys"] if name is not None else []
+        return [each for each in found if each["key"]["commitment"]]
+    except (StorageError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def key_picker(document: Mapping[str, Any], others: list[dict[str, Any]]) -> Any:
+    """The choice of the key that figures are about: the report's own first, the others likeliest first."""
+    found = document.get("tracing") or {"ranked": []}
+    named = {row["commitment"] for row in found["ranked"] if row["named"]} if accuses(document) else set()
+    keys = [document["key"], *(other["key"] for other in others)]
+    choices = [(f"{printable(whose(key), 120)} · {key['commitment'][:12]}", key["commitment"]) for key in keys]
+    choices = [(f"{label} · named" if id in named else label, id) for label, id in choices]
+    return gr.Dropdown(choices=choices, value=keys[0]["commitment"], visible=bool(others))
 
 
 def finding_view() -> FindingView:
@@ -153,9 +229,16 @@ def finding_view() -> FindingView:
     plots: dict[str, gr.Plot] = {}
     with gr.Column(visible=False, elem_id="finding") as box:
         verdict = gr.HTML(elem_id="verdict")
+        with gr.Row(visible=False, equal_height=False, elem_id="report-archives") as archives:
+            with gr.Column():
+                outside = gr.DownloadButton("Report for outsiders (ZIP)", variant="primary", elem_id="report-outside")
+                gr.Markdown(FOR_OUTSIDERS, elem_classes="caption")
+            with gr.Column():
+                in_full = gr.DownloadButton("Full report (ZIP)", elem_id="report-full")
+                gr.Markdown(IN_FULL, elem_classes="caption")
         with gr.Row():
-            pdf_file = gr.DownloadButton("Report (PDF)", elem_id="report-pdf", scale=0, min_width=180)
-            html_file = gr.DownloadButton("Report (HTML)", elem_id="report-html", scale=0, min_width=180)
+            pdf_file = gr.DownloadButton("Full report (PDF)", elem_id="report-pdf", scale=0, min_width=180)
+            html_file = gr.DownloadButton("Full report (HTML)", elem_id="report-html", scale=0, min_width=180)
             signature = gr.DownloadButton("Signature", elem_id="report-signature", scale=0, min_width=180)
             json_file = gr.DownloadButton("Numbers (JSON)", elem_id="report-json", scale=0, min_width=180)
         with gr.Column(visible=False, elem_id="recipients-box") as recipients:
@@ -166,15 +249,27 @@ def finding_view() -> FindingView:
             for figure in FIGURES:
                 if not figure.tab and figure.name != RECIPIENTS:
                     plots[figure.name] = _plot(figure)
+        pick = gr.Dropdown(
+            [],
+            label="Figures below are about the key of",
+            info="Every key that was read; those named come first",
+            elem_id="figures-of",
+            visible=False,
+        )
         table = gr.Dataframe(headers=HEADERS, interactive=False, wrap=True, label="Keys tried", elem_id="keys-tried")
-        with gr.Tabs(elem_id="figures"):
+        with gr.Tabs(elem_id="figures", overflow_behavior="wrap"):
             for figure in FIGURES:
                 if figure.tab:
                     with gr.Tab(figure.tab, id=figure.name):
                         plots[figure.name] = _plot(figure)
+        with gr.Accordion(TITLE, open=False, elem_id="glossary"):
+            gr.HTML(glossary_html())
     in_order = [plots[figure.name] for figure in FIGURES]
     parts = (
         verdict,
+        outside,
+        in_full,
+        archives,
         html_file,
         json_file,
         pdf_file,
@@ -184,9 +279,10 @@ def finding_view() -> FindingView:
         recognition,
         table,
         numbers,
+        pick,
         *in_order,
     )
-    return FindingView(box, parts)
+    return FindingView(box, parts, pick, [plots[name] for name in OF_ONE_KEY])
 
 
 def table_row(row: Mapping[str, Any]) -> list[str]:
@@ -207,18 +303,26 @@ def plain_name(text: str) -> str:
     return kept[:80].strip("-.") or "verdict"
 
 
-def _sibling(json_file: Path, ending: str) -> Path:
-    return json_file.with_name(json_file.name.removesuffix(".json") + ending)
-
-
-def _beside(json_file: Path, ending: str) -> Any:
-    """The button for a report's further file, where there is one."""
-    file = _sibling(json_file, ending)
+def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:
+    """The archive for outsiders, the one of all files of the report, and the row of both, where there are both."""
+    outside, names = f"{stem}{WITHOUT_ROWS}{ARCHIVE}", [stem + ending for ending in ENDINGS]
+    try:
+        without_rows, whole = files.read(outside), {name: files.read(name) for name in names}
+    except StorageError:  # not signed, of a sweep, or damaged; each file that is left has a button of its own
+        return gr.skip(), gr.skip(), gr.Row(visible=False)
     return (
-        gr.DownloadButton(value=offer(file, file.name), visible=True)
-        if file.is_file()
-        else gr.DownloadButton(visible=False)
+        gr.DownloadButton(value=offer(without_rows, f"{plain}{WITHOUT_ROWS}{ARCHIVE}")),
+        gr.DownloadButton(value=offer(archive(whole), f"{plain}{ARCHIVE}")),
+        gr.Row(visible=True),
     )
+
+
+def _offered(files: JobFiles, name: str, under: str = "") -> Any:
+    """The button for one of a report's files, where it is there and can be opened."""
+    try:
+        return gr.DownloadButton(value=offer(files.read(name), under or name), visible=True)
+    except StorageError:
+        return gr.DownloadButton(visible=False)
 
 
 def _table(rows: list[Mapping[str, Any]], *, ranked: bool = True) -> Any:

@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 _PATHS = {
     "found": '<circle cx="12" cy="12" r="10"/><path d="m7 12.5 3.5 3.5L17 9"/>',
+    "unproven": '<circle cx="12" cy="12" r="10" stroke-dasharray="3.2 2.8"/><path d="m7 12.5 3.5 3.5L17 9"/>',
     "not found": '<circle cx="12" cy="12" r="10"/><path d="M7 12h10"/>',
     "inconclusive": (
         '<circle cx="12" cy="12" r="10" stroke-dasharray="3.2 2.8"/>'

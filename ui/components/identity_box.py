@@ -21,7 +21,9 @@ Every report is signed with this identity (Ed25519). Publish the first public ke
 website or with a notary: whoever knows it can check every report of this vault, also those signed after a
 replacement, because each identity certifies the next.
 """
-NONE_YET = notices.empty_html("No identity yet", "It is made when the first report is signed, or now, by the button.")
+NONE_YET = notices.empty_html(
+    "No identity yet", "It is created when the first report is signed, or now, with the button."
+)
 
 
 def identity_box(context: Context, fill: list[Any]) -> None:
@@ -38,7 +40,7 @@ def identity_box(context: Context, fill: list[Any]) -> None:
     with gr.Column(visible=False, elem_id="rotate-box") as box:
         gr.Markdown(
             "From now on reports are signed with a new key, certified by the present one. Do it when people change, or "
-            "when the vault’s passphrase may have become known. Earlier reports stay good. It cannot be undone."
+            "when the vault’s passphrase may have become known. Earlier reports stay valid. It cannot be undone."
         )
         with gr.Row():
             confirm = gr.Button("Replace it now", variant="stop", elem_id="confirm-rotate", scale=0, min_width=180)

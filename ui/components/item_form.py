@@ -14,7 +14,7 @@ from ui.days import day_utc
 from ui.jobs.filing import logged_in
 
 DATE_LENGTH = 10
-SEEN = "Since when is it known to exist? (optional)"
+SEEN = "When did it first appear? (optional)"
 SEEN_HELP = "Such as 2024-01-28; what counts is whether the key was time-stamped before"
 
 
@@ -56,13 +56,16 @@ def item_form(context: Context) -> ItemForm:
     path = path_picker(
         context,
         label="Item",
-        info="Any file or folder; it stays where it lies, and is hashed there",
+        info="Any file or folder; it is hashed where it is and not moved",
         purpose="item",
         kind="any",
     )
     with gr.Row():
         name = gr.Textbox(
-            label="What to call it (optional)", info="Its own name, if left empty", max_length=200, elem_id="item-name"
+            label="What to call it (optional)",
+            info="If left empty: its own name; of recorded answers, who answered",
+            max_length=200,
+            elem_id="item-name",
         )
         source = gr.Textbox(
             label="Received from (optional)", info="A person, a company, an address", max_length=200,
@@ -82,7 +85,7 @@ def examiner_field(elem_id: str) -> gr.Textbox:
     """Who examines, as items and reports will name them."""
     return gr.Textbox(
         label="Examiner (optional)",
-        info=f"As items and reports name you; {logged_in() or 'nobody'}, if left empty in a new case",
+        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'nobody'}",
         max_length=200,
         elem_id=elem_id,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from storage.job import Ahead, Job
+from storage.job import Ahead, Job, JobLine
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import in_turn
@@ -50,7 +50,7 @@ class SpeedMeter:
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
-    def speed(self, job: Job, now: float) -> float | None:
+    def speed(self, job: JobLine, now: float) -> float | None:
         """Units per second; None until two looks differ. A step that starts over at 0 starts the meter over."""
         seen = self._seen.setdefault(job.id, deque())
         if len(self._seen) > METERS:
@@ -73,11 +73,14 @@ class JobCard:
         ended: a `gr.State` with the id of the shown job once it is over, else None. Its `change` event is where a page
             shows the result; it also fires after a reload.
         box: the column around the card.
+        step: a `gr.State` with what the shown job is doing, "" while none runs. Its `change` event is where a page
+            shows what a job has found by then.
     """
 
     job_id: gr.State
     ended: gr.State
     box: gr.Column
+    step: gr.State
 
 
 def job_card(
@@ -93,9 +96,9 @@ def job_card(
         log_open: show the end of the log without being asked.
     """
     kinds = tuple(kinds)
-    meter = SpeedMeter()
     job_id = gr.State(None)
-    ended = gr.State(None)
+    context.cards.update(dict.fromkeys(kinds, (context.page, job_id)))
+    ended, step = gr.State(None), gr.State("")
     timer = gr.Timer(POLL_SECONDS, active=False)
     with gr.Column(visible=False, elem_classes="job", elem_id=f"job-{kinds[0]}") as box:
         with gr.Row(elem_classes="job-row"):
@@ -103,27 +106,43 @@ def job_card(
             stop = gr.Button("Stop", variant="stop", scale=0, elem_classes="job-stop", visible=False)
         with gr.Accordion("Log", open=log_open, elem_classes="job-log"):
             log = gr.HTML(autoscroll=True, max_height=LOG_HEIGHT)
+    seen_log = gr.State("")
 
-    def look(id: str | None, seen: str, request: gr.Request) -> Any:
-        """What everything above becomes for this job, now."""
-        if id is None or not context.is_open(request):
-            return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None
+    handlers = Handlers(context, kinds, unit)
+    look = handlers.look
+    about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended, step]
+    turn = in_turn(f"job {kinds[0]}")
+    job_id.change(look, about, shown, **turn)
+    timer.tick(look, about, shown, **turn)
+    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **turn).then(
+        guarded(handlers.end), about, shown, **turn
+    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
+    # Looked at in any case: the same job may have stood here before the page was locked.
+    context.opened.change(handlers.restore, job_id, job_id, **turn).then(look, about, shown, **turn)
+    return JobCard(job_id, ended, box, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What a card's events call; the fields are those of `job_card`."""
+
+    context: Context
+    kinds: tuple[str, ...]
+    unit: str | Mapping[str, str]
+    meter: SpeedMeter = field(default_factory=SpeedMeter)
+
+    def look(self, id: str | None, seen: str, request: gr.Request) -> Any:
+        """What the whole card becomes for this job, now; `seen` is the end of the log that it shows."""
+        if id is None or not self.context.is_open(request):
+            return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None, ""
         try:
-            job = context.jobs.get(id)
-            ahead = context.jobs.ahead(id)
-            tail = context.jobs.log_tail(id, LOG_BYTES)
+            jobs = self.context.jobs_of(request)
+            job, ahead, tail = jobs.get(id), jobs.ahead(id), jobs.log_tail(id, LOG_BYTES)
         except IrwmError as error:
-            return (
-                gr.Column(visible=True),
-                notices.error_html(error),
-                gr.Button(visible=False),
-                gr.skip(),
-                seen,
-                gr.Timer(active=False),
-                None,
-            )
-        speed = meter.speed(job, time.monotonic())
-        counted = unit if isinstance(unit, str) else unit.get(job.kind, "bytes")
+            said, gone = notices.error_html(error), gr.Button(visible=False)
+            return gr.Column(visible=True), said, gone, gr.skip(), seen, gr.Timer(active=False), None, ""
+        speed = self.meter.speed(job, time.monotonic())
+        counted = self.unit if isinstance(self.unit, str) else self.unit.get(job.kind, "bytes")
         return (
             gr.Column(visible=True),
             job_html(job, speed=speed, unit=counted, now=datetime.now(UTC), ahead=ahead),
@@ -133,39 +152,29 @@ def job_card(
             tail,
             gr.Timer(active=not job.is_over),
             job.id if job.is_over else None,
+            "" if job.is_over else job.what,
         )
 
-    def restore(present: str | None, request: gr.Request) -> Any:
+    def restore(self, present: str | None, request: gr.Request) -> Any:
         """The job to show after a reload, from the table and not from anything the browser kept.
 
         One that is shown by now stays: an officer may have begun or chosen it before this was asked for.
         """
-        if present is not None or not context.is_open(request):
+        if present is not None or not self.context.is_open(request):
             return gr.skip()
-        job = newest(context.jobs.recent(LOOK_BACK), kinds, datetime.now(UTC))
+        # One that another vault sealed has nothing to show.
+        jobs = [job for job in self.context.jobs_of(request).recent(LOOK_BACK) if isinstance(job, Job)]
+        job = newest(jobs, self.kinds, datetime.now(UTC))
         return job.id if job else gr.skip()
 
-    @guarded
-    def end(id: str | None, seen: str, request: gr.Request) -> Any:
-        context.require(request)
+    def end(self, id: str | None, seen: str, request: gr.Request) -> Any:
+        self.context.require(request)
         if id is not None:
-            runner.stop(id, context.jobs)
-        return look(id, seen, request)
-
-    seen_log = gr.State("")
-    about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended]
-    turn = in_turn(f"job {kinds[0]}")
-    job_id.change(look, about, shown, **turn)
-    timer.tick(look, about, shown, **turn)
-    stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **turn).then(
-        end, about, shown, **turn
-    ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
-    # Looked at in any case: the same job may have stood here before the page was locked.
-    context.opened.change(restore, job_id, job_id, **turn).then(look, about, shown, **turn)
-    return JobCard(job_id, ended, box)
+            runner.stop(id, self.context.jobs)
+        return self.look(id, seen, request)
 
 
-def newest(jobs: Sequence[Job], kinds: Sequence[str], now: datetime) -> Job | None:
+def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobLine | None:
     """The job that a page shows when it is opened: one that still runs, else the latest if it is not old."""
     own = [job for job in jobs if job.kind in kinds]
     running = next((job for job in own if not job.is_over), None)
@@ -185,9 +194,9 @@ def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: 
     if job.state == "done":
         part = 1.0
     symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
-    head = Markup('<div class="job-head"><h3>{}</h3><span class="job-state state-{}">{}{}</span></div>').format(
-        printable(job.title), job.state, symbol, STATES[job.state]
-    )
+    head = Markup(
+        '<div class="job-head" data-kind="{}"><h2>{}</h2><span class="job-state state-{}">{}{}</span></div>'
+    ).format(job.kind, printable(job.title), job.state, symbol, STATES[job.state])
     failed = job.error is not None and job.state in ("failed", "interrupted")
     body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part, ahead)
     numbers = _numbers(job, part, speed, unit, now)
@@ -215,7 +224,7 @@ def duration_text(seconds: float) -> str:
 def _bar(job: Job, part: float | None, ahead: Sequence[Ahead]) -> Markup:
     if job.state == "stopped":
         return Markup(
-            '<p class="job-what">Stopped on request. Nothing half-made is left; what was finished before stays.</p>'
+            '<p class="job-what">Stopped as you asked. Nothing half-finished is left; what was finished is kept.</p>'
         )
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
     width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""
@@ -231,7 +240,7 @@ def _step(job: Job, ahead: Sequence[Ahead]) -> str:
     if ahead:
         others = len(ahead) - 1
         more = f" and {others} more" if others else ""
-        return f"Waiting for its turn: the device is busy with “{ahead[0].title}”{more}"
+        return f"Waiting for its turn: the device is busy with “{ahead[0].title or ahead[0].kind}”{more}"
     return job.what or ("Waiting for its turn" if job.state == "queued" else "Getting ready")
 
 
@@ -245,6 +254,10 @@ def _numbers(job: Job, part: float | None, speed: float | None, unit: str, now: 
             texts.append(f"{size_text(speed)}/s" if unit == "bytes" else f"{speed:.1f} {unit}/s")
             if job.total > job.done:
                 texts.append(f"about {duration_text((job.total - job.done) / speed)} left")
+    if job.lane:
+        texts.append("on the GPU" if job.lane == "cuda" else "on the processor")
+    if job.memory:
+        texts.append(f"{size_text(job.memory)} of memory")
     if job.started:
         ended = _moment(job.ended) if job.ended else now
         took = max(0.0, (ended - _moment(job.started)).total_seconds())

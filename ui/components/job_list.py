@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report.numbers import number
-from storage.job import Job
+from storage.job import Job, JobLine
 from ui.components.case_file import moment
 from ui.components.icons import icon
 from ui.components.job_card import ICONS, STATES, duration_text
@@ -36,16 +36,16 @@ watch('value', () => {
   }
 });
 """
-NO_JOBS = empty_html(
-    "No jobs yet", "Protect a model or investigate a suspect: whatever takes longer than a moment is listed here."
-)
+NO_JOBS = empty_html("No jobs yet", "Protect a model or investigate a suspect: long tasks are listed here.")
+# Of a job that was started under another vault, such as one that a backup took the place of.
+SEALED = "Sealed by another vault"
 # A job that ended like this did not do what was asked, so it may be asked for once more.
 UNDONE = ("failed", "stopped", "interrupted")
-_HEADS = (("Job", ""), ("State", ""), ("Asked for (UTC)", "snug"), ("Took", "number"), ("Result", ""))
+_HEADS = (("Job", ""), ("State", ""), ("Requested (UTC)", "snug"), ("Took", "number"), ("Result", ""))
 _LONGEST_RESULT = 90
 
 
-def jobs_html(jobs: Sequence[Job], chosen: str | None, now: datetime) -> str:
+def jobs_html(jobs: Sequence[JobLine], chosen: str | None, now: datetime) -> str:
     """One page of the history, newest first; the chosen job is marked. Titles are buttons, for mouse and keyboard."""
     if not jobs:
         return NO_JOBS
@@ -58,8 +58,10 @@ def jobs_html(jobs: Sequence[Job], chosen: str | None, now: datetime) -> str:
     )
 
 
-def result_text(job: Job) -> str:
+def result_text(job: JobLine) -> str:
     """What came of it, in a word or two; what went wrong where it failed."""
+    if not isinstance(job, Job):
+        return SEALED
     if job.state in ("failed", "interrupted"):
         problem = printable(str((job.error or {}).get("problem", "")), _LONGEST_RESULT)
         return problem[:1].upper() + problem[1:]
@@ -68,7 +70,7 @@ def result_text(job: Job) -> str:
     return _word(job.kind, job.result)
 
 
-def took_text(job: Job, now: datetime) -> str:
+def took_text(job: JobLine, now: datetime) -> str:
     """How long it ran, or has run so far; nothing while it waits."""
     if job.started is None:
         return ""
@@ -95,7 +97,7 @@ def _word(kind: str, result: Mapping[str, Any]) -> str:
         failed = f", {number(result['failed'])} failed" if result.get("failed") else ""
         return f"{number(result.get('written', 0))} released{failed}"
     if kind == "investigate":
-        return printable(str(result.get("verdict", "")), _LONGEST_RESULT).capitalize()
+        return printable(str(result.get("word", "")), _LONGEST_RESULT).capitalize()
     if kind == "sweep":
         rows = result.get("rows", ())
         found = sum(row.get("verdict") == "found" for row in rows)
@@ -111,7 +113,7 @@ def _word(kind: str, result: Mapping[str, Any]) -> str:
     return "Done"
 
 
-def _row(job: Job, chosen: bool, now: datetime) -> Markup:
+def _row(job: JobLine, chosen: bool, now: datetime) -> Markup:
     symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
     return Markup(
         '<tr{}><th scope="row"><button type="button" class="place" data-record="{}"{}>{}</button></th>'
@@ -121,7 +123,7 @@ def _row(job: Job, chosen: bool, now: datetime) -> Markup:
         Markup(' class="chosen"') if chosen else "",
         job.id,
         Markup(' aria-current="true"') if chosen else "",
-        printable(job.title, 120),
+        printable(job.title, 120) if isinstance(job, Job) else job.kind.capitalize(),
         job.state,
         symbol,
         STATES[job.state],

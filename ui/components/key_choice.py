@@ -1,4 +1,8 @@
-"""Which keys an investigation tries: a list to pick from while it can be read, else all that fit a few words."""
+"""Which keys an investigation tries: a list to pick from while it can be read, else all that fit a few words.
+
+Keys are made while the page is open: in another tab, by a job, by a command. So the list is read again whenever the
+page comes into view, and whoever took nothing out of it asks for all keys that there are when the work starts.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
+from irwm.errors import IrwmError
 from irwm.report.numbers import number
 from storage.records import KeyRecord, Page
 from storage.vault import Vault
@@ -26,7 +31,7 @@ NO_KEY = notices.empty_html(
 )
 NO_READABLE_KEY = notices.empty_html(
     "No readable key fits this original",
-    "Damaged records stand in the vault, and any of them may have been this model’s key.",
+    "The vault holds damaged records; any of them may have been this model’s key.",
 )
 
 
@@ -38,53 +43,93 @@ class KeyChoice:
         listed: the keys to pick from, where they are few.
         words: what to search by, where they are many.
         summary: how many keys will be tried; also what is missing or damaged.
+        offered: a `gr.State` with the keys that the list offers, by their ids; None where there is no list.
+        notice: where a page says what is wrong with the choice.
     """
 
     listed: gr.Dropdown
     words: gr.Textbox
     summary: gr.HTML
+    offered: gr.State
+    notice: gr.HTML
 
     @property
     def shown(self) -> list[Any]:
-        """The components that `fill` and `nothing` give values for, in order."""
-        return [self.listed, self.words, self.summary]
+        """The components that `fill`, `again` and `nothing` give values for, in order."""
+        return [self.listed, self.words, self.summary, self.offered]
 
     @property
     def inputs(self) -> list[Any]:
-        """The components that `chosen` takes values of, in order."""
-        return [self.listed, self.words]
+        """The components that `chosen` and `again` take values of, in order."""
+        return [self.listed, self.words, self.offered]
 
     def nothing(self) -> tuple[Any, ...]:
         """While there is no original."""
-        return gr.Dropdown(visible=False), gr.Textbox(visible=False), gr.HTML(visible=False)
+        return gr.Dropdown(visible=False), gr.Textbox(visible=False), gr.HTML(visible=False), None
 
     def fill(self, vault: Vault, fingerprint: str) -> tuple[tuple[Any, ...], bool]:
-        """The choice for an original, and whether any key fits.
+        """The choice for an original, all keys chosen, and whether any key fits.
+
+        Raises:
+            StorageError
+        """
+        return self.again(vault, fingerprint, None, "", None)
+
+    def again(
+        self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
+    ) -> tuple[tuple[Any, ...], bool]:
+        """The choice once more: keys that were taken out stay out, and keys made since are chosen.
+
+        Args:
+            listed, words, offered: the values of `inputs`.
 
         Raises:
             StorageError
         """
         page = vault.find_keys(model_fingerprint=fingerprint, newest_first=False, limit=MOST_LISTED)
         if page.total > MOST_LISTED:
-            hidden = gr.Dropdown(choices=[], value=[], visible=False)
-            summary = gr.HTML(summary_html(page), visible=True)
-            return (hidden, gr.Textbox(value="", visible=True), summary), True
+            hidden = gr.Dropdown(choices=[], value=[], multiselect=True, visible=False)
+            typed = words or ""
+            found = (
+                vault.find_keys(typed, model_fingerprint=fingerprint, newest_first=False, limit=MOST_LISTED)
+                if typed.strip()
+                else page
+            )
+            summary = gr.HTML(summary_html(found, typed), visible=True)
+            return (hidden, gr.Textbox(value=typed, visible=True), summary, None), True
         choices = [(key_label(record), record.id) for record in page.records]
+        ids = [id for _, id in choices]
+        taken_out = set(offered or ()) - set(listed or ())
         said = ("" if choices else NO_READABLE_KEY if page.damaged else NO_KEY) + _damage(page)
-        listed = gr.Dropdown(choices=choices, value=[id for _, id in choices], visible=bool(choices))
-        return (listed, gr.Textbox(value="", visible=False), gr.HTML(said, visible=bool(said))), bool(choices)
+        value = [id for id in ids if id not in taken_out]
+        dropdown = gr.Dropdown(choices=choices, value=value, multiselect=True, visible=bool(choices))
+        return (dropdown, gr.Textbox(value="", visible=False), gr.HTML(said, visible=bool(said)), ids), bool(choices)
 
     def search(self, vault: Vault, fingerprint: str, words: str) -> Any:
         """The summary for these words."""
         page = vault.find_keys(words, model_fingerprint=fingerprint, newest_first=False, limit=MOST_LISTED)
         return gr.HTML(summary_html(page, words), visible=True)
 
-    def chosen(self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None) -> dict[str, Any]:
-        """Which keys, as `ui.jobs.requests` takes them: those listed, or where there are many, all that fit."""
-        whole = vault.find_keys(model_fingerprint=fingerprint, limit=1).total
-        if whole <= MOST_LISTED:
-            return {"keys": list(listed or ()), "matching": ""}
-        return {"keys": None, "matching": words}
+    @staticmethod
+    def chosen(
+        vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
+    ) -> dict[str, Any]:
+        """Which keys, as `ui.jobs.requests` takes them: those left in the list, or all that fit where nothing was taken
+        out of it, among them keys made since it was read.
+
+        Raises:
+            IrwmError: none is left, or one is no longer in the vault.
+        """
+        if not offered or not set(offered) - set(listed or ()):
+            return {"keys": None, "matching": "" if offered else words}
+        if not listed:
+            raise IrwmError("no key was chosen", advice="Choose at least one key from the list")
+        if set(listed) - set(vault.key_ids(model_fingerprint=fingerprint)):
+            raise IrwmError(
+                "a key of the list is no longer in the vault",
+                advice="Open another page and come back to load the keys again",
+            )
+        return {"keys": list(listed), "matching": ""}
 
 
 def key_choice() -> KeyChoice:
@@ -93,7 +138,7 @@ def key_choice() -> KeyChoice:
         [],
         multiselect=True,
         label="Keys",
-        info="All keys in the vault that were made for this original",
+        info="All keys in the vault that were made for this original. Remove those you do not want to try",
         elem_id="keys",
         visible=False,
     )
@@ -105,7 +150,8 @@ def key_choice() -> KeyChoice:
         elem_id="key-words",
         visible=False,
     )
-    return KeyChoice(listed, words, gr.HTML(elem_id="key-summary", visible=False))
+    summary, notice = gr.HTML(elem_id="key-summary", visible=False), gr.HTML(elem_id="keys-notice", visible=False)
+    return KeyChoice(listed, words, summary, gr.State(None), notice)
 
 
 def summary_html(page: Page[KeyRecord], words: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("rotate", 1),
     ("reorder-tokens", 1),
     ("components", 0.75),
+    ("serve", "float32"),
 )
 _ABOUT_ONCE = {True: "Each must prove by its logits that the model computes the same", False: "In one way each"}
 
@@ -63,16 +64,61 @@ def tokens(preset: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class TickBox:
+    """One list of ticks: its component, what stands below its label, and every tick with its words."""
+
+    group: gr.CheckboxGroup
+    about: str
+    choices: list[tuple[str, str]]
+
+    def offered(self, cannot: Set[str], ticked: Sequence[str] | None) -> Any:
+        """The list without what cannot run on the model; what else was ticked stays ticked."""
+        possible = [(words, token) for words, token in self.choices if token not in cannot]
+        left = ", ".join(words for words, token in self.choices if token in cannot)
+        about = f"{self.about}. Not on this model: {left}" if left else self.about
+        kept = [token for _, token in possible if token in set(ticked or ())]
+        return gr.CheckboxGroup(choices=possible, value=kept, info=about, visible=bool(possible))
+
+
+@dataclass(frozen=True, slots=True)
 class LabChoice:
     """What a page gets.
 
     Attributes:
-        inputs: the ready choice, and the lists of ticks; `trials` reads their values.
+        inputs: the ready choice, and the lists of ticks; `trials` and `offered` read their values.
         obstacles: what cannot run on the model, and why; the page fills it in.
+        cannot: a `gr.State` with the ticks that cannot run on the model.
+        lists: the lists of ticks.
     """
 
     inputs: list[Any]
     obstacles: gr.HTML
+    cannot: gr.State
+    lists: list[TickBox]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The components that `offered` gives values for, in order."""
+        return [self.cannot, *(each.group for each in self.lists)]
+
+    def offered(
+        self, found: Mapping[str, str], before: Sequence[str] | None, preset: str, *values: Sequence[str] | None
+    ) -> tuple[Any, ...]:
+        """The lists without the ticks that cannot run; nothing where they are the same as before, since somebody may
+        have ticked meanwhile.
+
+        Args:
+            found: from `obstacles_of`.
+            before: the value of `cannot`.
+            preset, values: the values of `inputs`.
+        """
+        cannot = impossible(found)
+        if sorted(cannot) == sorted(before or ()):
+            return (gr.skip(),) * len(self.outputs)
+        # A ready choice ticks again what an earlier model did not allow.
+        wanted = [list(values[i] or ()) if preset == OWN else tokens(preset) for i in range(len(self.lists))]
+        lists = (each.offered(cannot, ticked) for each, ticked in zip(self.lists, wanted, strict=True))
+        return sorted(cannot), *lists
 
     @staticmethod
     def trials(preset: str, *values: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -105,63 +151,87 @@ def lab_choice(context: Context) -> LabChoice:
         elem_id="lab-preset",
     )
     obstacles = gr.HTML(elem_id="lab-obstacles")
+    cannot = gr.State([])
     first = set(tokens(QUICK))
-    boxes: list[gr.CheckboxGroup] = []
-    owners: list[list[str]] = []
+    lists: list[TickBox] = []
     with gr.Accordion("Attacks and strengths", open=False, elem_id="lab-attacks") as all_of_them:
         for group in GROUPS:
             attacks = [attack for attack in ATTACKS.values() if attack.group == group]
             several = [attack for attack in attacks if len(attack.strengths) > 1]
             once = [attack for attack in attacks if len(attack.strengths) == 1]
-            gr.Markdown(f"### {group}", elem_classes="lab-group")
+            gr.Markdown(f"## {group}", elem_classes="lab-group group-title")
             with gr.Row(elem_classes="lab-choices"):
                 for attack in several:
                     choices = [(strength.label, token_of(attack, strength.value)) for strength in attack.strengths]
-                    boxes.append(_box(attack.label, attack.about, choices, first, f"lab-{attack.name}"))
-                    owners.append([token for _, token in choices])
+                    lists.append(_box(attack.label, attack.about, choices, first, f"lab-{attack.name}"))
                 if once:
                     choices = [(attack.label, token_of(attack, attack.strengths[0].value)) for attack in once]
                     about = _ABOUT_ONCE[all(attack.keeps_function for attack in once)]
                     name = f"lab-once-{GROUPS.index(group)}"
-                    boxes.append(_box("Disguises" if not several else "Others", about, choices, first, name))
-                    owners.append([token for _, token in choices])
+                    lists.append(_box("Disguises" if not several else "Others", about, choices, first, name))
+    boxes = [each.group for each in lists]
 
-    def fill(preset: str, request: gr.Request) -> Any:
+    def fill(preset: str, left_out: list[str] | None, request: gr.Request) -> Any:
         context.require(request)
         if preset == OWN:
             return gr.Accordion(open=True), *(gr.skip(),) * len(boxes)
-        wanted = set(tokens(preset))
-        return gr.skip(), *([token for token in own if token in wanted] for own in owners)
+        wanted = set(tokens(preset)) - set(left_out or ())
+        return gr.skip(), *([token for _, token in each.choices if token in wanted] for each in lists)
 
-    preset.input(guarded(fill), preset, [all_of_them, *boxes], **PRIVATE)
+    preset.input(guarded(fill), [preset, cannot], [all_of_them, *boxes], **PRIVATE)
     gr.on([box.input for box in boxes], lambda: OWN, None, preset, **PRIVATE)
-    return LabChoice([preset, *boxes], obstacles)
+    return LabChoice([preset, *boxes], obstacles, cannot, lists)
 
 
-def _box(label: str, about: str, choices: list[tuple[str, str]], first: set[str], name: str) -> gr.CheckboxGroup:
+def _box(label: str, about: str, choices: list[tuple[str, str]], first: set[str], name: str) -> TickBox:
     ticked = [token for _, token in choices if token in first]
-    return gr.CheckboxGroup(choices, value=ticked, label=label, info=about, elem_id=name, min_width=280)
+    group = gr.CheckboxGroup(choices, value=ticked, label=label, info=about, elem_id=name, min_width=280)
+    return TickBox(group, about.rstrip("."), choices)
+
+
+def impossible(found: Mapping[str, str]) -> set[str]:
+    """The ticks that cannot run, from `obstacles_of`: all strengths of an attack that cannot, or the strength alone."""
+    whole = {
+        token_of(ATTACKS[name], each.value) for name in found if name in ATTACKS for each in ATTACKS[name].strengths
+    }
+    return whole | {name for name in found if name not in ATTACKS}
 
 
 def obstacles_of(original: Path, release: Path, parameters: Parameters, recipient: str = "") -> dict[str, str]:
-    """Why each attack cannot run on this model, by name; those that can are not in it."""
+    """Why each attack cannot run on this model, by its name, or by its tick where only that strength cannot; those that
+    can are not in it."""
     # What no attack asks of a key before it starts is left empty: it is the vault's, or not made yet.
     stand_in = Key(bytes(32), parameters, "", "", "", 0, 0, RowPool(0, ()), 0, 1.0, recipient=recipient)
     setup = Setup(original, release, stand_in, "", release)
     with contextlib.suppress(IrwmError, OSError):  # each attack says below what else is wrong with it
         if (problem := format_obstacle(release)) is not None:
             return dict.fromkeys(ATTACKS, problem)
-    found = {}
+    found: dict[str, str] = {}
     for attack in ATTACKS.values():
+        single: dict[str, str] = {}
         try:
             reason = attack.why_not(setup)
+            if reason is None:
+                for strength in attack.strengths:
+                    if (one := attack.why_not(setup, strength.value)) is not None:
+                        single[token_of(attack, strength.value)] = one
         except (IrwmError, OSError) as error:
             reason = str(error)
         except (KeyError, ValueError, TypeError) as error:  # a config that is not what its model's type says
             reason = f"Its config.json cannot be understood: {type(error).__name__} {error}"
-        if reason is not None:
-            found[attack.name] = reason
+        if reason is None and len(single) == len(attack.strengths) and len(set(single.values())) == 1:
+            reason = next(iter(single.values()))
+        found |= single if reason is None else {attack.name: reason}
     return found
+
+
+def words_of(name: str) -> str:
+    """An attack as people read it, and the strength where it is a tick."""
+    if name in ATTACKS:
+        return ATTACKS[name].label
+    one = trial_of(name)
+    attack = ATTACKS[one["attack"]]
+    return f"{attack.label}, {attack.label_of(one['value'])}"
 
 
 def _continued(sentence: str) -> str:
@@ -169,7 +239,7 @@ def _continued(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def obstacles_html(name: str, found: dict[str, str]) -> str:
+def obstacles_html(name: str, found: Mapping[str, str]) -> str:
     """What cannot run on a model, in a list that is folded; "" where everything can."""
     if not found:
         return str(Markup('<p class="note">Every attack can run on {}.</p>').format(printable(name, 80)))
@@ -178,12 +248,14 @@ def obstacles_html(name: str, found: dict[str, str]) -> str:
         words = Markup('<p class="note">No attack can run on {}: {}</p>')
         return str(words.format(printable(name, 80), printable(_continued(reasons.pop()), 400)))
     lines = Markup("").join(
-        Markup("<li><strong>{}</strong>: {}</li>").format(ATTACKS[attack].label, printable(reason, 400))
-        for attack, reason in found.items()
+        Markup("<li><strong>{}</strong>: {}</li>").format(words_of(name), printable(reason, 400))
+        for name, reason in found.items()
     )
-    count = f"{len(found)} of {len(ATTACKS)} attacks cannot" if len(found) > 1 else "One attack cannot"
-    return str(
-        Markup('<details class="lab-cannot"><summary>{} run on {}</summary><ul>{}</ul></details>').format(
-            count, printable(name, 80), lines
-        )
-    )
+    whole = sum(each in ATTACKS for each in found)
+    said = [f"{whole} of {len(ATTACKS)} attacks"] if whole > 1 else ["One attack"] if whole else []
+    if strengths := len(found) - whole:
+        said.append("one strength of another" if strengths == 1 else f"{strengths} strengths of others")
+    count = " and ".join(said)
+    said_of = count[:1].upper() + count[1:], printable(name, 80), lines
+    head = Markup("<summary>{} cannot run on {} and cannot be ticked</summary><ul>{}</ul>").format(*said_of)
+    return str(Markup('<details class="lab-cannot">{}</details>').format(head))

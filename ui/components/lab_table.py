@@ -40,7 +40,7 @@ def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
     done, total = len(all_rows(document)), document["trials"]
     said = remarks(document)
     if not document["complete"]:
-        how = "It is still under way" if running else "It ended early; press Go on to do the rest"
+        how = "It is still under way" if running else "It ended early; press Continue to do the rest"
         said.insert(0, f"{how}: {done} of {total} rows are done.")
     if document["rehearsal"]:
         said.append(REHEARSAL)
@@ -49,7 +49,7 @@ def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
     kind = " notice-fault" if state == LOST else ""
     return str(
         Markup(
-            '<section class="notice lab-summary{}" aria-label="Outcome">{}<div><h3>{}</h3>{}</div></section>'
+            '<section class="notice lab-summary{}" aria-label="Outcome">{}<div><h2>{}</h2>{}</div></section>'
         ).format(kind, sign, headline(document), Markup("").join(Markup("<p>{}</p>").format(text) for text in said))
     )
 
@@ -78,8 +78,9 @@ def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
     why = f"The model is not measured: {printable(mark['unmeasured'], 400)}" if mark["unmeasured"] else ""
     note = Markup('<p class="note">{}</p>').format(why) if why else ""
     return Markup(
-        '<section class="lab-mark">{}{}<div class="lab-scroll"><table class="case-table lab-table" aria-label="{}">'
-        "<thead>{}</thead><tbody>{}</tbody></table></div></section>"
+        '<section class="lab-mark">{0}{1}<div class="lab-scroll" tabindex="0" role="region" aria-label="{2}">'
+        '<table class="case-table lab-table" aria-label="{2}">'
+        "<thead>{3}</thead><tbody>{4}</tbody></table></div></section>"
     ).format(title, note, f"Attacks: {MODES[mark['mode']]}", heads, rows)
 
 
@@ -91,7 +92,7 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
     )
     kind = Markup(' class="lab-aside"') if row["role"] != ATTACK else ""
     if not row["ways"]:
-        why = Markup('<td colspan="{}"><span class="quiet">Not carried out: {}</span></td>').format(
+        why = Markup('<td colspan="{}"><span class="quiet">Not run: {}</span></td>').format(
             columns - 1, printable(row["reason"].rstrip("."), 600) + "."
         )
         return Markup("<tr{}>{}{}</tr>").format(kind, name, why)
@@ -115,7 +116,7 @@ def _proof(row: Mapping[str, Any], more: bool) -> str:
     lead = ", " if more else ""
     if row["proof"] is not None:
         largest = f"largest difference of a logit {power_text(largest_difference(row))}"
-        left = " for the tokens that are left" if lost_tokens(row) else ""
+        left = " for the remaining tokens" if lost_tokens(row) else ""
         said = f"same function proved{left}" if row["proof"]["same"] else f"not the same{left}"
         return f"{lead}{said}: {largest}"
     return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from irwm.errors import IrwmError, printable
 from irwm.report.document import ReportError
-from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, read_lab
+from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
 from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
 from irwm.report.plots import lab as lab_plots
 from irwm.report.signature_file import ENDING
 from storage.job import Job
+from storage.job_files import JobFiles
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
@@ -24,6 +24,7 @@ from ui.components.job_card import STATES, JobCard
 from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import offer
 from ui.context import Context
+from ui.jobs.kept import lab_of
 
 KIND = "lab"
 # Rows come every few seconds; a table that is drawn anew more often only flickers.
@@ -36,15 +37,111 @@ _USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
 
 @dataclass(frozen=True, slots=True)
 class LabView:
-    """What a page gets.
+    """What a page gets, and the handlers of what it shows.
 
     Attributes:
         shown: a `gr.State` with the id of the lab that is shown, or None.
         go_on: the button that goes on with it where it ended early; the page says what it does.
+        seen: a `gr.State` with what tells the results that are shown from later ones.
+        figures: mode, attack and both figures.
+        outputs: what `look` gives the values of.
     """
 
+    context: Context
     shown: gr.State
     go_on: gr.Button
+    seen: gr.State
+    timer: gr.Timer
+    ways: gr.CheckboxGroup
+    history: gr.Dropdown
+    figures: list[Any]
+    outputs: list[Any]
+
+    def connect(self, job: JobCard) -> None:
+        """Shows the job of `job` while it runs, and what is chosen."""
+        context, shown, history = self.context, self.shown, self.history
+        mode, attack, *_ = self.figures
+        drawing = [context.dark, mode, attack, self.ways]
+        reading = [shown, self.seen, *drawing]
+        job.job_id.change(self.follow, job.job_id, [shown, self.timer], **PRIVATE)
+        last = {"trigger_mode": "always_last", **in_turn("lab")}
+        shown.change(self.look, reading, self.outputs, **last)
+        self.timer.tick(self.look, reading, self.outputs, **last)
+        ended = job.ended.change(self.look, reading, self.outputs, **last)
+        offer_history = self.offer_history  # bound once: Gradio gives each function a queue of its own
+        ended.then(offer_history, None, history, **PRIVATE)
+        context.opened.change(offer_history, None, history, **PRIVATE)
+        chosen = [context.dark.change, mode.input, attack.input, self.ways.input]
+        gr.on(chosen, guarded(self.again), [shown, *drawing], self.figures, **last)
+        history.input(guarded(self.choose), history, shown, **PRIVATE)
+
+    def look(
+        self, id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
+        request: gr.Request,
+    ) -> Any:  # fmt: skip
+        """Everything of a lab as it is now, where that is not what is shown already."""
+        if id is None or not self.context.is_open(request):
+            return self._nothing()
+        try:
+            jobs = self.context.jobs_of(request)
+            current, files = jobs.get(id), jobs.files(id)
+            # A task writes its first line once it has read the model; what is wrong with it the job's card says.
+            if before is None and LAB_JSON not in files:
+                return self._nothing()
+            document = lab_of(files)
+        except IrwmError as error:
+            return self._only(notices.error_html(error))
+        now = [id, len(all_rows(document)), document["complete"], current.state, dark]
+        if now == before:
+            return (gr.skip(),) * len(self.outputs)
+        over = current.is_over
+        try:
+            return (
+                gr.Column(visible=True),
+                summary_html(document, running=not over),
+                gr.Button(visible=over and not document["complete"]),
+                *_files(files, complete=document["complete"]),
+                table_html(document),
+                *_figures(document, dark, mode, attack, ways),
+                gr.Timer(active=not over),
+                now,
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            damaged = ReportError("the results of this lab are damaged", found=f"{type(error).__name__}: {error}")
+            return self._only(notices.error_html(damaged))
+
+    def _nothing(self) -> tuple[Any, ...]:
+        """While there are no results; they may come."""
+        return gr.Column(visible=False), *(gr.skip(),) * (len(self.outputs) - 2), None
+
+    def _only(self, said: str) -> tuple[Any, ...]:
+        gone = (gr.Button(visible=False), *(gr.DownloadButton(visible=False),) * 3)
+        return gr.Column(visible=True), said, *gone, "", *(gr.skip(),) * (len(self.figures) + 1), None
+
+    def again(
+        self, id: str | None, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
+        request: gr.Request,
+    ) -> Any:  # fmt: skip
+        """The figures alone, after another choice."""
+        if id is None or not self.context.is_open(request):
+            return (gr.skip(),) * len(self.figures)
+        return _figures(lab_of(self.context.jobs_of(request).files(id)), dark, mode, attack, ways)
+
+    @staticmethod
+    def follow(id: str | None) -> Any:
+        return id, gr.Timer(active=id is not None)
+
+    def offer_history(self, request: gr.Request) -> Any:
+        # Of a locked browser none can be opened.
+        recent = self.context.jobs_of(request).recent(LOOK_BACK)
+        labs = [each for each in recent if each.kind == KIND and isinstance(each, Job)]
+        return gr.Dropdown(choices=[(_line(each), each.id) for each in labs], value=None, visible=bool(labs))
+
+    def choose(self, id: str | None, request: gr.Request) -> Any:
+        self.context.require(request)
+        if id is not None and self.context.jobs.line(id).kind != KIND:
+            raise IrwmError("this job is not a lab run")
+        return id
 
 
 def lab_view(context: Context, job: JobCard) -> LabView:
@@ -54,7 +151,7 @@ def lab_view(context: Context, job: JobCard) -> LabView:
     with gr.Column(visible=False, elem_id="lab") as box:
         summary = gr.HTML(elem_id="lab-summary")
         with gr.Row():
-            go_on = gr.Button("Go on", visible=False, elem_id="lab-go-on", scale=0, min_width=120)
+            go_on = gr.Button("Continue", visible=False, elem_id="lab-go-on", scale=0, min_width=120)
             html_file = gr.DownloadButton("Report (HTML)", elem_id="lab-html", scale=0, min_width=180, visible=False)
             signature = gr.DownloadButton("Signature", elem_id="lab-signature", scale=0, min_width=180, visible=False)
             json_file = gr.DownloadButton("Numbers (JSON)", elem_id="lab-json", scale=0, min_width=180, visible=False)
@@ -71,105 +168,22 @@ def lab_view(context: Context, job: JobCard) -> LabView:
             )
         curve = gr.Plot(show_label=False, elem_id="lab-curve")
     history = gr.Dropdown(
-        [], label="Earlier labs", info="Choose one to see it again", visible=False,
-        elem_id="lab-history",
-    )  # fmt: skip
-
+        [], label="Earlier labs", info="Choose one to see it again", visible=False, elem_id="lab-history"
+    )
     figures = [mode, attack, trials, curve]
-    everything = [box, summary, go_on, html_file, signature, json_file, table, *figures, timer, seen]
-    drawing = [shown, context.dark, mode, attack, ways]
-    still = (gr.skip(),) * len(everything)
-
-    def nothing() -> tuple[Any, ...]:
-        """While there are no results; they may come."""
-        return gr.Column(visible=False), *(gr.skip(),) * (len(everything) - 2), None
-
-    def look(
-        id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
-        request: gr.Request,
-    ) -> Any:  # fmt: skip
-        """Everything of a lab as it is now, where that is not what is shown already."""
-        if id is None or not context.is_open(request):
-            return nothing()
-        try:
-            current = context.jobs.get(id)
-            document = read_lab(context.jobs.folder(id))
-        except ReportError as error:
-            # A task writes its first line once it has read the model; what is wrong with it the job's card says.
-            if before is None and error.file is not None and not Path(error.file).exists():
-                return nothing()
-            return _only(notices.error_html(error))
-        except IrwmError as error:
-            return _only(notices.error_html(error))
-        now = [id, len(all_rows(document)), document["complete"], current.state, dark]
-        if now == before:
-            return still
-        over = current.is_over
-        try:
-            return (
-                gr.Column(visible=True),
-                summary_html(document, running=not over),
-                gr.Button(visible=over and not document["complete"]),
-                *_files(context.jobs.folder(id), complete=document["complete"]),
-                table_html(document),
-                *_figures(document, dark, mode, attack, ways),
-                gr.Timer(active=not over),
-                now,
-            )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            damaged = ReportError("the results of this lab are damaged", found=f"{type(error).__name__}: {error}")
-            return _only(notices.error_html(damaged))
-
-    def _only(said: str) -> tuple[Any, ...]:
-        gone = (gr.Button(visible=False), *(gr.DownloadButton(visible=False),) * 3)
-        return gr.Column(visible=True), said, *gone, "", *(gr.skip(),) * (len(figures) + 1), None
-
-    def again(
-        id: str | None, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None, request: gr.Request
-    ) -> Any:
-        """The figures alone, after another choice."""
-        if id is None or not context.is_open(request):
-            return (gr.skip(),) * len(figures)
-        return _figures(read_lab(context.jobs.folder(id)), dark, mode, attack, ways)
-
-    def follow(id: str | None) -> Any:
-        return id, gr.Timer(active=id is not None)
-
-    def offer_history(request: gr.Request) -> Any:
-        labs = (
-            [each for each in context.jobs.recent(LOOK_BACK) if each.kind == KIND] if context.is_open(request) else []
-        )
-        return gr.Dropdown(choices=[(_line(each), each.id) for each in labs], value=None, visible=bool(labs))
-
-    reading = [shown, seen, *drawing[1:]]
-    job.job_id.change(follow, job.job_id, [shown, timer], **PRIVATE)
-    last = {"trigger_mode": "always_last", **in_turn("lab")}
-    shown.change(look, reading, everything, **last)
-    timer.tick(look, reading, everything, **last)
-    job.ended.change(look, reading, everything, **last).then(offer_history, None, history, **PRIVATE)
-    context.opened.change(offer_history, None, history, **PRIVATE)
-    gr.on([context.dark.change, mode.input, attack.input, ways.input], guarded(again), drawing, figures, **last)
-    history.input(guarded(_chosen(context)), history, shown, **PRIVATE)
-    return LabView(shown, go_on)
+    outputs = [box, summary, go_on, html_file, signature, json_file, table, *figures, timer, seen]
+    view = LabView(context, shown, go_on, seen, timer, ways, history, figures, outputs)
+    view.connect(job)
+    return view
 
 
-def _chosen(context: Context) -> Callable[..., Any]:
-    def choose(id: str | None, request: gr.Request) -> Any:
-        context.require(request)
-        if id is not None and context.jobs.get(id).kind != KIND:
-            raise IrwmError("this is no lab")
-        return id
-
-    return choose
-
-
-def _files(folder: Path, *, complete: bool) -> tuple[Any, ...]:
+def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
     """The buttons for what was signed; before that there are only numbers, which are not."""
     buttons = []
     for name in (LAB_HTML, f"{NAME}{ENDING}", LAB_JSON):
-        there = (complete or name == LAB_JSON) and (folder / name).is_file()
+        there = (complete or name == LAB_JSON) and name in files
         buttons.append(
-            gr.DownloadButton(value=offer(folder / name, name), visible=True)
+            gr.DownloadButton(value=offer(files.read(name), name), visible=True)
             if there
             else gr.DownloadButton(visible=False)
         )

@@ -40,11 +40,11 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
     with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
         with gr.Row(elem_classes="picker-row"):
             choice = gr.Dropdown(
-                label=one.capitalize(), info="Of those that the table shows", value=None, elem_id=f"note-{one}"
+                label=one.capitalize(), info="One of those in the table", value=None, elem_id=f"note-{one}"
             )
             text = gr.Textbox(
                 label="Note",
-                info="Sealed, and found by the search; empty it to take it away",
+                info="Sealed; the search finds it. Leave it empty to remove the note",
                 max_length=LONGEST_LABEL,
                 max_lines=1,
                 elem_id=f"note-{one}-text",
@@ -66,10 +66,10 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
             raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
         words = (words or "").strip()
         if words == label_of(vault, table, id):
-            return notices.note_html("The note says that already."), count
+            return notices.note_html("The note already says that."), count
         vault.set_label(table, id, words)
-        done = "The note is taken away." if not words else "The note is saved."
-        return notices.note_html(f"{done} The one before it stays in the sealed log of changes.", good=True), count + 1
+        done = "The note is removed." if not words else "The note is saved."
+        return notices.note_html(f"{done} The previous one stays in the sealed log of changes.", good=True), count + 1
 
     choice.change(show, choice, [text, said], **PRIVATE)
     gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)

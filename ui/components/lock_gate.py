@@ -12,30 +12,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.context import Context
+from ui.jobs import orphans
 from ui.passphrases import LEAST_CHARACTERS, check_new
 from ui.settings import HOME, without_home
 
 MOST_CHARACTERS = 1024
 # How often an open page asks whether it has been locked meanwhile.
 WATCH_SECONDS = 20.0
+TELL_TABS = "() => window.irwmLocked?.()"
 
+ABOUT = (
+    "IRWM Studio puts a different mark into the weights of each copy of your language model, and later shows from a "
+    "leaked model’s weights whose copy it was. Everything stays on this computer."
+)
 FIRST = """
-## Choose a passphrase
+# Choose a passphrase
 It seals the keys that prove which models are yours. Four or more unrelated words are good.
 
 **Nobody can reset it.** Without it the keys are lost, and with them the proof. Keep it where your company keeps such
 things.
 """
 AGAIN = """
-## Unlock
-The vault is locked for this browser. Running jobs go on meanwhile.
+# Unlock
+The vault is locked for this browser. Running jobs continue.
 """
 
 
@@ -43,6 +49,7 @@ The vault is locked for this browser. Running jobs go on meanwhile.
 class LockGate:
     """The gate's parts, to be joined with `wire` once the rest of the page is there."""
 
+    about: gr.HTML
     first_box: gr.Row
     first: gr.Textbox
     second: gr.Textbox
@@ -53,9 +60,12 @@ class LockGate:
     unlock: gr.Button
     again_notice: gr.HTML
     dark: gr.Checkbox
+    follow: gr.Button
 
 
-def _secret_field(label: str, id: str, autocomplete: str, info: str | None = None) -> gr.Textbox:
+def _secret_field(
+    label: str, id: str, autocomplete: str, info: str | None = None, *, first: bool = False
+) -> gr.Textbox:
     return gr.Textbox(
         label=label,
         info=info,
@@ -63,6 +73,7 @@ def _secret_field(label: str, id: str, autocomplete: str, info: str | None = Non
         max_length=MOST_CHARACTERS,
         max_lines=1,
         elem_id=id,
+        autofocus=first,
         html_attributes=gr.InputHTMLAttributes(autocomplete=autocomplete, spellcheck=False, autocapitalize="off"),
     )
 
@@ -71,12 +82,18 @@ def lock_gate(context: Context) -> LockGate:
     """Builds the gate, all of it hidden until the page knows who is looking; also makes `context.dark`."""
     context.dark = gr.State(False)
     with gr.Column(elem_classes="gate"):
+        said = str(Markup("<p>{}</p>").format(ABOUT))
+        about = gr.HTML(said, visible=False, elem_classes="gate-about", elem_id="gate-about")
         with gr.Row(visible=False, elem_id="gate-first") as first_box:
             with gr.Column():
                 gr.Markdown(FIRST)
             with gr.Column():
                 first = _secret_field(
-                    "Passphrase", "first-passphrase", "new-password", f"At least {LEAST_CHARACTERS} characters"
+                    "Passphrase",
+                    "first-passphrase",
+                    "new-password",
+                    f"At least {LEAST_CHARACTERS} characters",
+                    first=True,
                 )
                 second = _secret_field("Once more", "second-passphrase", "new-password")
                 create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
@@ -85,12 +102,16 @@ def lock_gate(context: Context) -> LockGate:
             with gr.Column():
                 gr.Markdown(AGAIN)
             with gr.Column():
-                passphrase = _secret_field("Passphrase", "passphrase", "current-password")
+                passphrase = _secret_field("Passphrase", "passphrase", "current-password", first=True)
                 unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
                 again_notice = gr.HTML(visible=False)
         # Carries what only the browser knows; never shown.
         dark = gr.Checkbox(visible=False)
-    return LockGate(first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark)
+        # Pressed by studio.js when another tab of this browser was locked; never seen.
+        follow = gr.Button("Locked in another tab", elem_id="follow-lock")
+    return LockGate(
+        about, first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark, follow
+    )
 
 
 def wire(
@@ -112,74 +133,13 @@ def wire(
         tabs: gets the page that the address asks for, as in `/?tab=investigate`.
         pages: of each page its tab and its own `Context.opened`.
     """
-    sessions = context.sessions
-    names = [str(tab.id) for tab, _ in pages]
     # How often it was opened so far. What comes into view is told; the pages behind it are not: one event that had all
     # their states for outputs would make each of them change in the browser, skipped or not, and so fill all at once.
     count = gr.State(0)
-
-    def state(request: gr.Request, opened: int) -> tuple[Any, ...]:
-        """What the gate, the desk and the lock button become for this browser, now."""
-        is_open = context.is_open(request)
-        # A lost vault of which there is a backup: nobody is led to begin a new one in its place.
-        there = sessions.vault_exists() or latest_backup(sessions.home) is not None
-        return (
-            gr.Row(visible=not is_open and not there),
-            gr.Row(visible=not is_open and there),
-            gr.Column(visible=not is_open),
-            # Gradio takes what is invisible out of the document, and keeps what was typed for when it comes back.
-            gr.Column(visible=is_open),
-            gr.Button(visible=is_open),
-            opened + 1 if is_open else opened,
-        )
-
-    def arrive(is_dark: bool, request: gr.Request) -> Any:
-        tab = request.query_params.get("tab") if request.query_params else None
-        return *state(request, 0), is_dark, gr.Tabs(selected=tab) if tab in names else gr.skip()
-
-    def refused(error: IrwmError) -> Any:
-        # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
-        told = {name: without_home(text, sessions.home) for name, text in notices.parts_of(error).items()}
-        parts = {name: text.replace(f"{HOME}{os.sep}", "") for name, text in told.items()}
-        return gr.HTML(notices.error_html(parts), visible=True)
-
-    def no_notice() -> Any:
-        return gr.HTML("", visible=False)
-
-    def do_create(first: str, second: str, opened: int, request: gr.Request) -> Any:
-        try:
-            check_new(first, second)
-            sessions.create(context.session(request), first)
-        except IrwmError as error:
-            return *state(request, opened), first, second, refused(error)
-        return *state(request, opened), "", "", no_notice()
-
-    def do_unlock(passphrase: str, opened: int, request: gr.Request) -> Any:
-        try:
-            sessions.unlock(context.session(request), passphrase)
-            warnings = context.require(request).warnings
-        except IrwmError as error:
-            return *state(request, opened), "", refused(error)
-        for warning in warnings:
-            # Escaped, since Gradio renders the text of its toasts as HTML; it stays until it was read.
-            gr.Warning(str(escape(warning)), duration=None)
-        return *state(request, opened), "", no_notice()
-
-    def do_lock(opened: int, request: gr.Request) -> Any:
-        sessions.lock(context.session(request))
-        return state(request, opened)
-
-    def watch(was_visible: Any, request: gr.Request) -> Any:
-        if context.is_open(request):
-            return (gr.skip(),) * len(places)
-        return state(request, was_visible)
-
-    def come_to_front(count: int) -> int:
-        return count
-
-    places = [gate.first_box, gate.again_box, outside, desk, lock, count]
+    places = [gate.about, gate.first_box, gate.again_box, outside, desk, lock, count]
+    keeper = Gatekeeper(context, [str(tab.id) for tab, _ in pages], places)
     blocks.load(
-        arrive,
+        keeper.arrive,
         gate.dark,
         [*places, context.dark, tabs],
         js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
@@ -192,17 +152,93 @@ def wire(
     fields = [gate.first, gate.second]
     gr.on(
         [gate.create.click, gate.second.submit],
-        do_create,
+        keeper.do_create,
         [*fields, count],
         [*places, *fields, gate.first_notice],
         **slow,
     )
     gr.on(
         [gate.unlock.click, gate.passphrase.submit],
-        do_unlock,
+        keeper.do_unlock,
         [gate.passphrase, count],
         [*places, gate.passphrase, gate.again_notice],
         **slow,
     )
-    lock.click(do_lock, count, places, **PRIVATE)
-    gr.Timer(WATCH_SECONDS).tick(watch, count, places, **PRIVATE)
+    # The other tabs of this browser are told once it is locked, and ask; every tab asks from time to time too, since a
+    # browser is also locked after a while without use.
+    lock.click(keeper.do_lock, count, places, **PRIVATE).then(None, js=TELL_TABS)
+    gr.on([gr.Timer(WATCH_SECONDS).tick, gate.follow.click], keeper.watch, count, places, **PRIVATE)
+
+
+def come_to_front(count: int) -> int:
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """The gate's handlers.
+
+    Attributes:
+        names: of the pages, as the address has them.
+        places: the components that `state` gives the values of.
+    """
+
+    context: Context
+    names: Sequence[str]
+    places: Sequence[Any]
+
+    def state(self, request: gr.Request, opened: int) -> tuple[Any, ...]:
+        """What the gate, the desk and the lock button become for this browser, now."""
+        sessions, is_open = self.context.sessions, self.context.is_open(request)
+        # A lost vault of which there is a backup: nobody is led to begin a new one in its place.
+        there = sessions.vault_exists() or latest_backup(sessions.home) is not None
+        return (
+            gr.HTML(visible=not is_open),
+            gr.Row(visible=not is_open and not there),
+            gr.Row(visible=not is_open and there),
+            gr.Column(visible=not is_open),
+            # Gradio takes what is invisible out of the document, and keeps what was typed for when it comes back.
+            gr.Column(visible=is_open),
+            gr.Button(visible=is_open),
+            opened + 1 if is_open else opened,
+        )
+
+    def arrive(self, is_dark: bool, request: gr.Request) -> Any:
+        tab = request.query_params.get("tab") if request.query_params else None
+        return *self.state(request, 0), is_dark, gr.Tabs(selected=tab) if tab in self.names else gr.skip()
+
+    def do_create(self, first: str, second: str, opened: int, request: gr.Request) -> Any:
+        try:
+            check_new(first, second)
+            self.context.sessions.create(self.context.session(request), first)
+        except IrwmError as error:
+            return *self.state(request, opened), first, second, self.refused(error)
+        return *self.state(request, opened), "", "", gr.HTML("", visible=False)
+
+    def do_unlock(self, passphrase: str, opened: int, request: gr.Request) -> Any:
+        try:
+            self.context.sessions.unlock(self.context.session(request), passphrase)
+            warnings = self.context.require(request).warnings
+            orphans.sweep_left(self.context.jobs_of(request))
+        except IrwmError as error:
+            return *self.state(request, opened), "", self.refused(error)
+        for warning in warnings:
+            # Escaped, since Gradio renders the text of its toasts as HTML; it stays until it was read.
+            gr.Warning(str(escape(warning)), duration=None)
+        return *self.state(request, opened), "", gr.HTML("", visible=False)
+
+    def do_lock(self, opened: int, request: gr.Request) -> Any:
+        self.context.sessions.lock(self.context.session(request))
+        return self.state(request, opened)
+
+    def watch(self, was_visible: Any, request: gr.Request) -> Any:
+        if self.context.is_open(request):
+            return (gr.skip(),) * len(self.places)
+        return self.state(request, was_visible)
+
+    def refused(self, error: IrwmError) -> Any:
+        # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
+        home = self.context.sessions.home
+        told = {name: without_home(text, home) for name, text in notices.parts_of(error).items()}
+        parts = {name: text.replace(f"{HOME}{os.sep}", "") for name, text in told.items()}
+        return gr.HTML(notices.error_html(parts), visible=True)

@@ -26,8 +26,8 @@ _SNUG = 32
 _LONGEST_NOTE = 240
 _UNKNOWN = "not recognised"
 _WITHOUT = {"embedding": "none that the mark can use"}
-_SIMILARITIES = "similarities between token embeddings in its place"
-_PENDING = Markup('<span class="pending">being read …</span>')
+_SIMILARITIES = "similarities between token embeddings are used instead"
+_PENDING = Markup('<span class="pending">reading …</span>')
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,19 @@ def measure(model: Checkpoint, *, rows: bool = False) -> Measured:
     return Measured(fingerprint, tokenizer, usable, tuple(problem for problem in dict.fromkeys(problems) if problem))
 
 
-def model_html(card: Card, measured: Measured | None = None, *, marking: bool = False) -> str:
+def model_html(card: Card, measured: Measured | None = None, *, marking: bool = False, foldable: bool = False) -> str:
     """The card as HTML; the classes are in style.css.
 
     Args:
         measured: None while it is being read.
         marking: the model is to be marked, so say whether it can be, and how everything is stored, unfolded.
+        foldable: all but its name and size can be folded away, which studio.js does where a result comes first.
     """
     inside = _inside(card)
     stored = _table(("Role", "Tensor", "Shape", "Stored as"), map(_role, card.roles), wide=1)
     if marking:
         facts = _facts([*_model(card), *inside]), _facts(_files(card, measured))
-        tensors = Markup("<h4>What is stored how</h4>{}").format(stored)
+        tensors = Markup("<h3>How the tensors are stored</h3>{}").format(stored)
     else:
         facts = _facts([*_model(card), *_files(card, measured)]), Markup("")
         tensors = _folded("Layers, attention and tensors", _facts(inside) + stored)
@@ -86,17 +87,21 @@ def model_html(card: Card, measured: Measured | None = None, *, marking: bool = 
         tensors,
         _folded(f"All {number(sum(one.tensors for one in card.formats))} tensors by number format", _formats(card)),
         _folded(f"Files ({number(len(card.shards))})", _shards(card)),
-        _folded(f"What the file says of itself ({len(card.said)})", _said(card)) if card.said else "",
+        _folded(f"Metadata in the file ({len(card.said)})", _said(card)) if card.said else "",
     ]
-    return str(
-        Markup('<section class="model-card" aria-label="Model {0}"><h3>{0}</h3>{1}</section>').format(
-            printable(card.name), Markup("").join(parts)
-        )
-    )
+    name, inner = printable(card.name), Markup("").join(parts)
+    head = Markup("<h2>{}</h2>").format(name)
+    if foldable:
+        brief = f"{card.family or _UNKNOWN}, {size_text(card.nbytes)}"
+        inner = Markup(
+            '<details class="model-fold" open><summary>{}<span class="model-brief">{}</span></summary>{}</details>'
+        ).format(head, brief, inner)
+        head = Markup("")
+    return str(Markup('<section class="model-card" aria-label="Model {}">{}{}</section>').format(name, head, inner))
 
 
 def _model(card: Card) -> list[tuple[str, str | Markup]]:
-    family = f"{card.family}, told by {card.recognised}" if card.recognised else _UNKNOWN
+    family = f"{card.family}, recognised by {card.recognised}" if card.recognised else _UNKNOWN
     title = card.title if card.title.casefold() != card.family else ""
     return [
         ("Family", Markup("{}{}").format(family, _beneath(title))),
@@ -105,7 +110,7 @@ def _model(card: Card) -> list[tuple[str, str | Markup]]:
 
 
 def _inside(card: Card) -> list[tuple[str, str | Markup]]:
-    layers = number(card.layers) if card.layers else "not told by the tensors’ names"
+    layers = number(card.layers) if card.layers else "the tensors’ names do not tell"
     if card.layers and card.stated_layers not in (None, card.layers):
         layers = f"{layers} in the files, {number(card.stated_layers or 0)} by its settings"
     fused = ", fused in one tensor" if card.fused else ""
@@ -267,7 +272,7 @@ def _said(card: Card) -> Markup:
     rows: list[tuple[str, str]] = [(printable(key, 80), printable(text)) for key, text in card.said[:_MOST_SAID]]
     if len(card.said) > _MOST_SAID:
         rows.append((f"and {number(len(card.said) - _MOST_SAID)} more", ""))
-    return _table(("Entry", "Text, which nobody has checked"), rows, wide=1)
+    return _table(("Entry", "Text as stored; not checked"), rows, wide=1)
 
 
 def _facts(rows: Iterable[tuple[str, str | Markup]]) -> Markup:

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from irwm.errors import IrwmError, printable
 from ui.components.icons import icon
+from ui.components.setting_words import in_words
 
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 COPIED = ("file", "tensor")
@@ -17,9 +18,9 @@ ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("foun
 
 
 def parts_of(error: IrwmError | Mapping[str, Any]) -> dict[str, str]:
-    """An error's parts that are there; also from a job's row, where they are a dict."""
+    """An error's parts that are there, settings by their labels; also from a job's row, where they are a dict."""
     known = error if isinstance(error, Mapping) else {part: getattr(error, part) for part in PARTS}
-    return {part: str(known[part]) for part in PARTS if known.get(part)}
+    return in_words({part: str(known[part]) for part in PARTS if known.get(part)})
 
 
 def error_html(error: IrwmError | Mapping[str, Any]) -> str:
@@ -31,7 +32,7 @@ def error_html(error: IrwmError | Mapping[str, Any]) -> str:
         if part in parts
     )
     return str(
-        Markup('<section class="notice notice-fault" role="alert">{}<div><h3>{}</h3>{}{}</div></section>').format(
+        Markup('<section class="notice notice-fault" role="alert">{}<div><h2>{}</h2>{}{}</div></section>').format(
             icon("fault"),
             sentence(parts.get("problem", "something went wrong")),
             Markup('<dl class="facts">{}</dl>').format(rows) if rows else "",
@@ -42,7 +43,7 @@ def error_html(error: IrwmError | Mapping[str, Any]) -> str:
 
 def empty_html(title: str, what_to_do: str) -> str:
     """What stands where there is nothing yet."""
-    return str(Markup('<section class="notice notice-empty"><h3>{}</h3><p>{}</p></section>').format(title, what_to_do))
+    return str(Markup('<section class="notice notice-empty"><h2>{}</h2><p>{}</p></section>').format(title, what_to_do))
 
 
 def note_html(text: str, *, good: bool = False) -> str:
@@ -74,7 +75,8 @@ def alarm(error: IrwmError) -> gr.Error:
 
     Escaped here, since Gradio renders the text of its toasts as HTML.
     """
-    text = " ".join(str(escape(sentence(part))) for part in (error.problem, error.advice) if part)
+    parts = parts_of(error)
+    text = " ".join(str(escape(sentence(parts[part]))) for part in ("problem", "advice") if part in parts)
     return gr.Error(text, print_exception=False)
 
 

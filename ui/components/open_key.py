@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from irwm.errors import IrwmError, OutputExistsError
-from storage.files import new_private_file, sync_folder
+from irwm.errors import IrwmError
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
 from ui.context import Context
+from ui.key_file import write_key
 
 INTRO = """
 Whoever has the key itself can find the marked rows and remove the mark from every copy made with it. Open one only to
@@ -39,7 +37,7 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
     )
     passphrase = gr.Textbox(
         label="Passphrase",
-        info="Asked once more, because this cannot be taken back",
+        info="Asked again, because this cannot be undone",
         type="password",
         max_length=1024,
         elem_id="open-key-passphrase",
@@ -61,7 +59,7 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
             file = write_key(vault, id, target)
         except IrwmError as error:
             return notices.error_html(error), ""
-        return notices.note_html(f"The key lies open in {file}, readable by you alone.", good=True), ""
+        return notices.note_html(f"The key is in {file}, unencrypted and readable by you alone.", good=True), ""
 
     start.click(
         write,
@@ -71,29 +69,3 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
         concurrency_limit=1,
         concurrency_id="passphrase",
     )
-
-
-def write_key(vault: Vault, id: str, folder: Path) -> Path:
-    """Write a key of the vault into `folder`, for its owner only; what the log says of it stands there first.
-
-    Raises:
-        OutputExistsError: it was opened there before.
-        IrwmError: the folder cannot be written.
-        RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
-    """
-    (record,) = vault.key_records([id])
-    data = vault.key_bytes(id)
-    file = folder / f"key-{record.commitment[:16]}.irwm-key"
-    vault.log("key opened", {"commitment": record.commitment, "file": str(file)})
-    try:
-        with os.fdopen(new_private_file(file), "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(folder)
-    except FileExistsError:
-        raise OutputExistsError("a file of this name is there already; nothing was overwritten", file=file) from None
-    except OSError as error:
-        file.unlink(missing_ok=True)
-        raise IrwmError("the key file cannot be written", file=file, found=error.strerror) from error
-    return file

@@ -157,7 +157,10 @@ def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: s
     """The rows of one page as a plain table."""
     cells = [Markup("").join(Markup("<td>{}</td>").format(printable(cell, 500)) for cell in row) for row in rows]
     return str(
-        Markup('<table class="case-table" aria-label="{}"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>').format(
+        Markup(
+            '<div class="table-scroll" tabindex="0" role="region" aria-label="{0}"><table class="case-table" '
+            'aria-label="{0}"><thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>'
+        ).format(
             several.capitalize(),
             Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in headers),
             Markup("").join(Markup("<tr>{}</tr>").format(row) for row in cells),

@@ -59,13 +59,60 @@ class PathPicker:
     kind: str
     suffixes: tuple[str, ...]
 
+    def limits(self) -> Limits:
+        """Asked anew each time: an officer may change the roots on the page Settings."""
+        return Limits.of(self.context.settings)
+
     def check(self, text: str) -> Path:
         """The path if it may be used; every handler that acts on a path asks again, whatever the page showed.
 
         Raises:
             PathRefusedError
         """
-        return use_path(text, Limits.of(self.context.settings), kind=self.kind, suffixes=self.suffixes)
+        return use_path(text, self.limits(), kind=self.kind, suffixes=self.suffixes)
+
+    def toggle(self, is_shown: bool, text: str, request: gr.Request) -> Any:
+        """Opens or closes the folder browser."""
+        self.context.require(request)
+        if is_shown:
+            return False, gr.Column(visible=False), gr.skip(), gr.Button("Browse…")
+        return True, gr.Column(visible=True), self._showing(start_folder(text, self.limits())), gr.Button("Close")
+
+    def settle(self, text: str, request: gr.Request) -> Any:
+        """What field, note and `chosen` become for this text."""
+        self.context.require(request)
+        if not text.strip():
+            return gr.skip(), gr.HTML(visible=False), None
+        try:
+            path = self.check(text)
+        except IrwmError as error:
+            return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
+        # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
+        tidy = gr.skip() if text.strip() == str(path) else str(path)
+        # Whether a model is sound is seen only when it is opened: no tick before.
+        said = notices.note_html(_about(path, self.kind, self.suffixes), good=self.kind != "model")
+        return tidy, gr.HTML(said, visible=True), str(path)
+
+    def choose(self, event: gr.EventData, request: gr.Request) -> Any:
+        """Opens the folder of the line that was pressed, or takes what it names."""
+        self.context.require(request)
+        path, act = str(event.place), str(event.act)
+        if act == "open":
+            return *(gr.skip(),) * 6, self._showing(path)
+        _, said, picked = self.settle(path, request)
+        closed = False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
+        return gr.skip() if picked is None else picked, said, picked, *closed
+
+    def offer_recent(self, request: gr.Request) -> Any:
+        paths = self.context.recent.paths(self.purpose) if self.context.is_open(request) else ()
+        return gr.HTML(recent_html(paths), visible=bool(paths))
+
+    def _showing(self, folder: str | Path) -> str:
+        limits = self.limits()
+        try:
+            return listing_html(list_folder(folder, limits, kind=self.kind, suffixes=self.suffixes), limits, self.kind)
+        except IrwmError as error:
+            return places_html(limits) + notices.error_html(error)
 
 
 def path_picker(
@@ -85,18 +132,6 @@ def path_picker(
         kind: "model" for a model's folder or weights file, "folder" for any folder, "file" for a file, "any" for both.
         suffixes: the files to show and accept, for "model" and "file".
     """
-    suffixes = tuple(suffixes)
-
-    def limits() -> Limits:
-        """Asked anew each time: an officer may change the roots on the page Settings."""
-        return Limits.of(context.settings)
-
-    def showing(folder: str | Path) -> str:
-        try:
-            return listing_html(list_folder(folder, limits(), kind=kind, suffixes=suffixes), limits(), kind)
-        except IrwmError as error:
-            return places_html(limits()) + notices.error_html(error)
-
     with gr.Column(elem_classes="picker", elem_id=f"picker-{purpose}"):
         with gr.Row(elem_classes="picker-row"):
             field = gr.Textbox(
@@ -118,52 +153,18 @@ def path_picker(
         with gr.Column(visible=False, elem_classes="picker-panel") as panel:
             listing = gr.HTML(js_on_load=LIST_SCRIPT, elem_id=f"listing-{purpose}")
     shown = gr.State(False)
-    chosen = gr.State(None)
+    picker = PathPicker(field, gr.State(None), note, purpose, context, kind, tuple(suffixes))
 
-    @guarded
-    def toggle(is_shown: bool, text: str, request: gr.Request) -> Any:
-        context.require(request)
-        if is_shown:
-            return False, gr.Column(visible=False), gr.skip(), gr.Button("Browse…")
-        return True, gr.Column(visible=True), showing(start_folder(text, limits())), gr.Button("Close")
-
-    @guarded
-    def settle(text: str, request: gr.Request) -> Any:
-        """What field, note and `chosen` become for this text."""
-        context.require(request)
-        if not text.strip():
-            return gr.skip(), gr.HTML(visible=False), None
-        try:
-            path = use_path(text, limits(), kind=kind, suffixes=suffixes)
-        except IrwmError as error:
-            return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
-        # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
-        tidy = gr.skip() if text.strip() == str(path) else str(path)
-        return tidy, gr.HTML(notices.note_html(_about(path, kind, suffixes), good=True), visible=True), str(path)
-
-    @guarded
-    def choose(event: gr.EventData, request: gr.Request) -> Any:
-        context.require(request)
-        path, act = str(event.place), str(event.act)
-        if act == "open":
-            return *(gr.skip(),) * 6, showing(path)
-        _, said, picked = settle(path, request)
-        closed = False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
-        return gr.skip() if picked is None else picked, said, picked, *closed
-
-    browse.click(toggle, [shown, field], [shown, panel, listing, browse], **PRIVATE)
+    browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Leaving the field and Enter may follow each other within a moment; the last text counts, never the first.
     last = {**PRIVATE, "trigger_mode": "always_last"}
-    gr.on([field.submit, field.blur], settle, field, [field, note, chosen], **last)
+    settled = [field, note, picker.chosen]
+    gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **last)
+    choose = guarded(picker.choose)  # one function, so that both lists share its queue
     for source in (listing, recent):
-        source.chosen(choose, None, [field, note, chosen, shown, panel, browse, listing], **PRIVATE)
-
-    def offer_recent(request: gr.Request) -> Any:
-        paths = context.recent.paths(purpose) if context.is_open(request) else ()
-        return gr.HTML(recent_html(paths), visible=bool(paths))
-
-    context.opened.change(offer_recent, None, recent, **PRIVATE)
-    return PathPicker(field, chosen, note, purpose, context, kind, suffixes)
+        source.chosen(choose, None, [*settled, shown, panel, browse, listing], **PRIVATE)
+    context.opened.change(picker.offer_recent, None, recent, **PRIVATE)
+    return picker
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
@@ -171,7 +172,7 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
         return "This folder can be used"
     if kind != "model":
         return f"File of {describe(path, suffixes)}" if path.is_file() else "All files in this folder"
-    return describe(path, suffixes) or "No weights lie directly in this folder"
+    return describe(path, suffixes) or "There are no weights directly in this folder"
 
 
 def start_folder(text: str, limits: Limits) -> Path:

@@ -14,12 +14,18 @@ from irwm.report.numbers import decimal, number, power_text
 from irwm.report.tracing import shown
 from ui.components.icons import icon
 
+
+def _unseen(text: str) -> Markup:
+    """A heading that is plain to see from what stands below it, for those who hear the table."""
+    return Markup('<span class="unseen">{}</span>').format(text)
+
+
 COLUMNS = (
-    ("", "number"),
+    (_unseen("Place"), "number"),
     ("Recipient", ""),
-    ("", ""),
+    (_unseen("Named"), ""),
     ("z", "number"),
-    ("Odds after paying for all", "number"),
+    ("Odds, corrected for all", "number"),
     ("Weight", "number"),
     ("Published count", "number"),
     ("Rank rule", ""),

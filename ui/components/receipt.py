@@ -56,8 +56,11 @@ def changed_text(receipt: Mapping[str, Any]) -> str:
     if receipt.get("changed_values") is not None:
         text = f"{number(receipt['changed_values'])} numbers in {in_rows}"
     else:
-        text = f"{in_rows}, as a rule by about {100 * receipt['changed_share']:.0f} % of their length"
+        text = f"{in_rows}, usually by about {100 * receipt['changed_share']:.0f} % of their length"
     together = " (the same rows in each)" if len(names) > 1 else ""
+    if receipt.get("changed_head_rows"):
+        head = printable(receipt["head_tensor"])
+        together += f", and {number(receipt['changed_head_rows'])} rows of its output head, {head}"
     return f"{text}{together}; every other byte is the original's"
 
 
@@ -80,7 +83,7 @@ def cost_text(certificate: Mapping[str, Any]) -> str:
         found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f} %"
         found += f", give or take {200 * error:.2f} %)" if error is not None else ")"
         if error is not None and abs(change) <= 2 * error:
-            found += ", which is no change that this text can tell from chance"
+            found += ", a difference that may be chance on this text"
     agreement = f"the same likeliest word at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
     divergence = f"KL divergence {u['kl']:.2g} nats a token" if u["kl"] != "infinity" else "infinite KL divergence"
     return f"{found}; {agreement}; {divergence}; on {text}"
@@ -122,7 +125,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
             ("Left out", ", ".join(example["left_out"]) or "nothing"),
         ]
     rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
-    title = f"The copies are ready: {number(written)} written" if written else "Nobody was left without a copy"
+    title = f"The copies are ready: {number(written)} written" if written else "Every recipient already has a copy"
     if failed:
         title = f"{number(written)} of {number(written + failed)} copies were written"
     return _card(
@@ -130,8 +133,8 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
         rows,
         Markup(
             "Every copy has its own key, in the vault, its own manifest and its own receipt. Each folder's name ends "
-            "with the beginning of its key's fingerprint. Further recipients later: the same steps with the longer "
-            "list; who has a copy is passed over."
+            "with the beginning of its key's fingerprint; the receipts say whose it is. To add recipients later, "
+            "repeat these steps with the longer list; recipients who have a copy are skipped."
         ),
     )
 

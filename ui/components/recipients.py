@@ -88,10 +88,10 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
         understood += f": {_some(found.recipients)}"
     parts.append(_faults_html(found, understood) if found.faults else notices.note_html(understood, good=bool(new)))
     if released:
-        rest = f"; {_count(new, 'copy', 'copies')} will be made" if new else "; nobody is left"
+        rest = f"; {_count(new, 'copy', 'copies')} will be made" if new else "; no copies are left to make"
         parts.append(
             notices.note_html(
-                f"Already released, so passed over: {_count(len(released), 'recipient')} ({_some(released)}){rest}"
+                f"Already released, so skipped: {_count(len(released), 'recipient')} ({_some(released)}){rest}"
             )
         )
     if damaged:
@@ -102,9 +102,9 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
 def damaged_html(damaged: int) -> str:
     """That some of the vault cannot be read, and what that means here."""
     return str(
-        Markup('<section class="notice notice-fault" role="alert"><div><h3>{}</h3><p>{}</p></div></section>').format(
+        Markup('<section class="notice notice-fault" role="alert"><div><h2>{}</h2><p>{}</p></div></section>').format(
             f"{_count(damaged, 'record')} of the vault cannot be read",
-            "Each may be a mark on this model or a copy of it, so what is said here may leave some out. "
+            "Each may be a mark on this model or a copy of it, so this list may be incomplete. "
             "The Vault page names them; restore a backup to get them back.",
         )
     )
@@ -115,7 +115,7 @@ def _faults_html(found: RecipientList, understood: str) -> str:
     more = len(found.faults) - FAULTS_SHOWN
     return str(
         Markup(
-            '<section class="notice notice-fault" role="alert">{}<div><h3>{}</h3><ul>{}{}</ul>'
+            '<section class="notice notice-fault" role="alert">{}<div><h2>{}</h2><ul>{}{}</ul>'
             '<p class="advice">{}</p></div></section>'
         ).format(
             icon("fault"),

@@ -7,15 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import two_findings
 from ui.components.icons import icon
 
-# Lineage's answer, the verdict whose icon it shares, and the word.
-_LINEAGE = {
-    "derived": ("found", "Derived"),
-    "not derived": ("not found", "Not derived"),
-    "cannot tell": ("inconclusive", "Cannot tell"),
-}
+# Lineage's answer, and the verdict whose icon it shares.
+_SHAPES = {DERIVED: "found", NOT_DERIVED: "not found", CANNOT_TELL: "inconclusive"}
 
 
 def recognition_html(document: Mapping[str, Any]) -> str:
@@ -37,7 +34,7 @@ def _undone(document: Mapping[str, Any]) -> Markup:
     steps = two_findings.undone(document)
     if not steps:
         return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
-            icon("done"), two_findings.NOTHING_UNDONE, two_findings.IN_PLACE
+            icon("done"), two_findings.NOTHING_UNDONE, two_findings.in_place(document)
         )
     items = Markup("").join(
         Markup(
@@ -65,9 +62,9 @@ def _unaligned(document: Mapping[str, Any]) -> Markup:
 def _lineage(document: Mapping[str, Any]) -> Markup:
     lineage = document["lineage"]
     said, facts = two_findings.descent(document)
-    shape, word = _LINEAGE.get(lineage["status"], ("inconclusive", lineage["status"]))
+    shape, word = _SHAPES.get(lineage["status"], "inconclusive"), two_findings.origin(lineage["status"]).capitalize()
     return Markup(
-        '<aside class="lineage" aria-label="Lineage: {word}"><h2>Lineage</h2>'
+        '<aside class="lineage" aria-label="Origin: {word}"><h2>Origin (lineage)</h2>'
         '<p class="lineage-word">{icon}<span>{word}</span></p><p>{said}</p><dl class="facts">{facts}</dl>'
         '<p class="lineage-own">{own}</p></aside>'
     ).format(

@@ -1,11 +1,12 @@
 """Putting a backup in the vault's place, from the gate: who lost the vault, or its file, cannot unlock it first.
 
-The backup's own passphrase is asked before anything is said of it. A vault that stands there is replaced by a backup
-of itself alone, and is set aside, never deleted.
+The backup's own passphrase is asked before anything is said of it. A vault that is there already is replaced by a
+backup of itself alone, and is set aside, never deleted.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from irwm.report.numbers import number
 from storage import witness
 from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
 from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphraseError
+from storage.tries import Tries
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.case_file import moment
@@ -27,8 +29,8 @@ from ui.guard import UPLOAD_BYTES
 from ui.settings import without_home
 
 INTRO = """
-A backup is a sealed copy of the vault as it was then. What was added since is not in it: keys, and with them the proof
-of releases that were made in the meantime.
+A backup is a sealed copy of the vault as it was at that time. It lacks everything added since: keys, and with them
+the proof for releases made later.
 """
 ENDING = ".sqlite3"
 # Of the folder of backups; the newest state is the one that somebody wants.
@@ -39,9 +41,7 @@ def restore_box(context: Context) -> None:
     """Builds the folded controls and their events at this place of the page."""
     with gr.Accordion("Restore a backup of the vault", open=False, elem_id="restore") as box:
         gr.Markdown(INTRO)
-        listed = gr.Dropdown(
-            label="Backup", info="Those in this app’s own folder, the newest state first", elem_id="restore-which"
-        )
+        listed = gr.Dropdown(label="Backup", info="Backups in this app’s folder, newest first", elem_id="restore-which")
         file = gr.File(
             label="Or a backup from elsewhere (.sqlite3)",
             file_count="single",
@@ -59,8 +59,8 @@ def restore_box(context: Context) -> None:
             html_attributes=gr.InputHTMLAttributes(autocomplete="current-password", spellcheck=False),
         )
         present = gr.Textbox(
-            label="Passphrase of the vault that stands here, if it is another one",
-            info="A vault that opens is replaced only by somebody who can open it",
+            label="Passphrase of the current vault, if it is different",
+            info="A working vault can be replaced only by somebody who can open it",
             type="password",
             max_length=1024,
             max_lines=1,
@@ -72,53 +72,77 @@ def restore_box(context: Context) -> None:
         with gr.Row(visible=False) as sure:
             confirm = gr.Button("Restore it", variant="stop", elem_id="restore-now", scale=0, min_width=160)
             cancel = gr.Button("Leave everything as it is", elem_id="restore-cancel", scale=0, min_width=200)
-        done = gr.Button("Go on to unlock", variant="primary", visible=False, elem_id="restore-done")
+        done = gr.Button("Continue to unlock", variant="primary", visible=False, elem_id="restore-done")
 
-    def offer() -> Any:
-        return gr.Dropdown(choices=backups(context.settings.home))
+    handlers = Handlers(context)
+    asked = [listed, file, passphrase]
+    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    box.expand(handlers.offer, None, listed, **PRIVATE)
+    compare, put_back = guarded(handlers.compare), guarded(handlers.put_back)
+    gr.on([look.click, passphrase.submit], compare, asked, [said, sure, passphrase], **slow)
+    confirm.click(put_back, [*asked, present], [said, sure, passphrase, present, done], **slow)
+    cancel.click(handlers.leave, None, [said, sure, passphrase, present], **PRIVATE)
+    done.click(None, js="() => location.reload()", **PRIVATE)
 
-    @guarded
-    def compare(which: str | None, posted: Any, typed: str) -> Any:
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What the controls' events call."""
+
+    context: Context
+
+    def offer(self) -> Any:
+        return gr.Dropdown(choices=backups(self.context.settings.home))
+
+    def compare(self, which: str | None, posted: Any, typed: str) -> Any:
+        """Says what the backup would change, and shows the button that restores it."""
+        home = self.context.settings.home
         try:
-            facts = inspect(source_of(context.settings.home, which, posted), typed or "")
-            text = comparison(context.settings.home, facts)
+            facts = self._inspected(source_of(home, which, posted), typed)
+            text = comparison(home, facts)
         except IrwmError as error:
-            return _told(error, context.settings.home), gr.Row(visible=False), ""
+            return _told(error, home), gr.Row(visible=False), ""
         # The passphrase stays for the second button, which proves it again.
         return notices.error_html({"problem": text[0], "advice": text[1]}), gr.Row(visible=True), gr.skip()
 
-    @guarded
-    def put_back(which: str | None, posted: Any, typed: str, opens: str | None) -> Any:
-        home = context.settings.home
+    def put_back(self, which: str | None, posted: Any, typed: str, opens: str | None) -> Any:
+        """Restores the backup. `opens`: the passphrase of the current vault, where it is another one."""
+        home = self.context.settings.home
         try:
             source = source_of(home, which, posted)
-            comparison(home, inspect(source, typed or ""))
-            require_present(home, (opens or typed) or "")
-            busy = [job for job in context.jobs.recent(200) if not job.is_over]
+            comparison(home, self._inspected(source, typed))
+            require_present(home, (opens or typed) or "", self.context.sessions.tries)
+            busy = [job for job in self.context.jobs.recent(200) if not job.is_over]
             if busy:
                 raise IrwmError(
                     "a job may be writing into the vault",
                     found=f"{number(len(busy))} running or waiting",
-                    advice="wait for its end, or unlock and stop it on the page Jobs",
+                    advice="wait until it ends, or unlock and stop it on the page Jobs",
                 )
-            context.sessions.forget()
+            self.context.sessions.forget()
             aside = restore(source, home)
         except IrwmError as error:
             return _told(error, home), gr.Row(visible=False), "", "", gr.skip()
-        kept = f" The vault that stood here is kept as {aside.name} in the app’s folder." if aside else ""
-        text = f"The backup is restored.{kept} The next unlocking writes this exchange into the audit log."
+        kept = f" The previous vault is kept as {aside.name} in the app’s folder." if aside else ""
+        text = f"The backup is restored.{kept} The next unlock records this in the audit log."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
 
-    def leave() -> Any:
-        return "", gr.Row(visible=False), "", ""
+    def _inspected(self, source: Path, typed: str) -> BackupFacts:
+        """What the backup holds. A wrong passphrase counts as one at the gate, since it may open the vault as well.
 
-    asked = [listed, file, passphrase]
-    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
-    box.expand(offer, None, listed, **PRIVATE)
-    gr.on([look.click, passphrase.submit], compare, asked, [said, sure, passphrase], **slow)
-    confirm.click(put_back, [*asked, present], [said, sure, passphrase, present, done], **slow)
-    cancel.click(leave, None, [said, sure, passphrase, present], **PRIVATE)
-    done.click(None, js="() => location.reload()", **PRIVATE)
+        Raises:
+            IrwmError
+        """
+        tries = self.context.sessions.tries
+        tries.require()
+        try:
+            return inspect(source, typed or "")
+        except WrongPassphraseError:
+            tries.failed()
+            raise
+
+    def leave(self) -> Any:
+        return "", gr.Row(visible=False), "", ""
 
 
 def backups(home: Path) -> list[tuple[str, str]]:
@@ -139,7 +163,7 @@ def source_of(home: Path, which: str | None, posted: Any) -> Path:
             raise IrwmError("this is not a backup of a vault", expected=f"a file that ends with {ENDING}")
         return path
     if which not in {name for _, name in backups(home)}:
-        raise IrwmError("no backup was chosen", advice="choose one of the list, or upload one")
+        raise IrwmError("no backup was chosen", advice="choose one from the list, or upload one")
     return home / BACKUP_FOLDER / str(which)
 
 
@@ -153,7 +177,7 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
     known, count = _here(home)
     if known is None:
         return (
-            f"{its}. No vault that can be read stands here",
+            f"{its}. There is no readable vault here",
             "It becomes this app’s vault, and its passphrase opens it",
         )
     if known != facts.vault:
@@ -168,27 +192,27 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
         lost = f"{number(missing)} later {'entry' if missing == 1 else 'entries'} of the vault’s log"
         return (
             f"{its}. Restoring it takes the vault back: {lost} will be missing, with the keys, cases and notes in them",
-            "The vault that stands here is set aside, not deleted, and the exchange is written into the log",
+            "The current vault is set aside, not deleted, and the replacement is recorded in the log",
         )
-    return f"{its}, where the vault that stands here ends too", "That one is set aside, not deleted"
+    return f"{its}, and so does the current vault", "That one is set aside, not deleted"
 
 
-def require_present(home: Path, passphrase: str) -> None:
+def require_present(home: Path, passphrase: str, tries: Tries) -> None:
     """Lets nobody replace a vault that opens who cannot open it: a passphrase that was changed may have been revoked.
 
     Raises:
-        IrwmError: the vault that stands here is not damaged, and this passphrase does not open it, or it could not be
+        IrwmError: the current vault is not damaged, and this passphrase does not open it, or it could not be
             tried now: the vault is busy, of a newer version, or not to be touched as it lies.
     """
     if not Vault.exists(home):
         return
     try:
-        vault = Vault.open(home)
+        vault = Vault.open(home, tries=tries)
         vault.unlock(passphrase)
         vault.lock()
     except (WrongPassphraseError, PassphraseError):
         raise IrwmError(
-            "the vault that stands here opens, and not by this passphrase",
+            "this passphrase does not open the current vault",
             advice="enter its passphrase too; if nobody knows it, move vault.sqlite3 out of the app’s folder first",
         ) from None
     except DatabaseDamagedError:

@@ -24,6 +24,7 @@ from ui.components.verdict_card import verdict_html
 # Ending of a report's file, label of its button, its id. The signature's ending holds that of the numbers, so it
 # stands first.
 FILES = (
+    (".zip", "For outsiders (ZIP)", "run-outside"),
     (".pdf", "Report (PDF)", "run-pdf"),
     (".html", "Report (HTML)", "run-html"),
     (".signature.json", "Signature", "run-signature"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -20,11 +20,11 @@ from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
+from ui.components.preset_cards import change_text, drawn, preset_cards
 from ui.context import Context
 from ui.preset_names import MANY, PAPER, STANDARD
 from ui.presets import (
     NOISE_CHOICES,
-    PRESETS,
     check_memory,
     chosen_noise,
     memory_needed,
@@ -55,10 +55,13 @@ class SettingsForm:
     Attributes:
         inputs: for its handlers; `parameters` reads their values.
         chosen: preset and the fields that a preset fills; `choose` gives their values.
+        drawn: the event in which the odds are drawn again, whatever changed in the form; for what follows a change.
     """
 
+    context: Context
     inputs: tuple[Any, ...]
     chosen: tuple[Any, ...]
+    drawn: Any = None
 
     @staticmethod
     def parameters(_preset: str, *values: Any) -> Parameters:
@@ -99,99 +102,34 @@ class SettingsForm:
             return None
         return cls.choose(preset, d)
 
+    def connect(
+        self, hidden_size: gr.State, keys: gr.State, survives: gr.Dropdown, odds: Sequence[gr.Component]
+    ) -> SettingsForm:
+        """The form with its events.
 
-def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
-    """Builds preset, advanced settings and the odds that they buy, drawn as they change.
+        Args:
+            survives: chooses the positions.
+            odds: what `draw` gives the values of.
+        """
+        context, preset, inputs = self.context, self.inputs[0], self.inputs
+        always: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+        gr.on([hidden_size.change, keys.change], guarded(self.cards), [hidden_size, keys], preset, **always)
+        positions, required = inputs[1], inputs[4]
+        survives.input(guarded(self.survive), [survives, keys, *inputs], [positions, required], **PRIVATE)
+        preset.input(guarded(self.fill), [preset, hidden_size], list(self.chosen[1:]), **PRIVATE)
+        around = [hidden_size.change, keys.change, context.dark.change, context.opened.change]
+        read = [context.dark, hidden_size, keys, *inputs]
+        changed = [*(part.change for part in inputs), *around]
+        return replace(self, drawn=gr.on(changed, guarded(self.draw), read, list(odds), **always))
 
-    Args:
-        hidden_size: d of the model that is to be marked, None before one is chosen.
-        keys: (how many keys of that model there will be, how many copies are asked for now).
-    """
-    d = preset_parameters(STANDARD, None)
-    how, size = noise_choice(d)
-    preset = gr.Radio(
-        [(f"{name}: {what}", name) for name, what in PRESETS.items()], value=STANDARD, label="Preset", elem_id="preset"
-    )
-    with gr.Accordion("Advanced settings", open=False, elem_id="advanced"):
-        survives = gr.Dropdown(
-            SURVIVES,
-            value=None,
-            label="Choose the positions by what the mark must survive",
-            info="White noise on the embedding, in deviations σ of a row; below, what your setting survives",
-            elem_id="survives",
-        )
-        with gr.Row():
-            positions = gr.Number(d.positions, label="Positions (l)", info="Rows that carry the mark", precision=0)
-            constraints = gr.Number(d.constraints, label="Constraints (t)", info="Changed numbers per row", precision=0)
-            required = gr.Number(
-                d.required_positions, label="Required positions (ρ)", info="Must count by the paper's rule", precision=0
-            )
-            threshold = gr.Number(
-                d.rank_threshold, label="Rank threshold (β)", info="A rank below it counts", step=0.01
-            )
-        with gr.Row():
-            scale = gr.Textbox(
-                scale_text(d.scale), label="Scale (scale_wm)", info="A divisor; auto hides best",
-                max_length=40, max_lines=1,
-            )  # fmt: skip
-            limit = gr.Number(d.condition_limit, label="Condition limit (τ)", info="Lower is steadier, slower to find")
-            permutations = gr.Number(
-                d.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0
-            )
-            hidden = gr.Checkbox(
-                d.hidden, label="In secret coordinates (B_i)", info="Without them the mark can be seen and removed"
-            )
-        with gr.Row():
-            noise = gr.Number(
-                d.noise_coordinates,
-                label="Noise coordinates (num_noise)",
-                info="Of each row, for the copy’s own noise; 0 is none",
-                precision=0,
-                elem_id="noise-coordinates",
-            )
-            choice = gr.Dropdown(
-                NOISE_CHOICES,
-                value=how,
-                label="Noise",
-                info="Written over, it costs the model far more",
-                elem_id="noise-level",
-            )
-            spread = gr.Number(
-                size,
-                label="Size of the fingerprint (β)",
-                info="In deviations of a row, where it is added",
-                step=0.01,
-                elem_id="spread",
-            )
-    said = gr.HTML(elem_id="odds-said")
-    more = gr.HTML(elem_id="odds-more", visible=False)
-    figure = gr.Plot(show_label=False, elem_id="odds-figure")
-    form = SettingsForm(
-        (
-            preset,
-            positions,
-            constraints,
-            threshold,
-            required,
-            scale,
-            hidden,
-            limit,
-            permutations,
-            noise,
-            choice,
-            spread,
-        ),
-        (preset, constraints, scale, hidden, noise, choice, spread),
-    )
-
-    def draw(request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
-        if not context.is_open(request):
+    def draw(self, request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
+        if not self.context.is_open(request):
             return (gr.skip(),) * 3
         try:
-            params = form.parameters(*values)
+            params = self.parameters(*values)
             check_memory(params, d)
         except IrwmError as error:
-            return notices.error_html(error), gr.HTML(visible=False), gr.skip()
+            return notices.error_html(error), gr.HTML(visible=False), None
         total, copies = keys
         told = [survival_sentence(params, total), *consequences(params, d, copies)]
         also = "".join(notices.note_html(note) for note in told)
@@ -201,33 +139,113 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
             detection.odds(params, recipients=total, dark=dark),
         )
 
-    def fill(preset: str, d: int | None, request: gr.Request) -> Any:
-        context.require(request)
-        return form.choose(preset, d)[1:]
+    def fill(self, preset: str, d: int | None, request: gr.Request) -> Any:
+        self.context.require(request)
+        return self.choose(preset, d)[1:]
 
-    def survive(noise: float | None, keys: Sequence[int], request: gr.Request, *values: Any) -> Any:
-        context.require(request)
+    def survive(self, noise: float | None, keys: Sequence[int], request: gr.Request, *values: Any) -> Any:
+        """Positions and required positions for what the mark must survive."""
+        self.context.require(request)
         if noise is None:
             return gr.skip(), gr.skip()
-        return positions_for(noise, form.parameters(*values), keys[0])
+        return positions_for(noise, self.parameters(*values), keys[0])
 
-    survives.input(guarded(survive), [survives, keys, *form.inputs], [positions, required], **PRIVATE)
-    preset.input(guarded(fill), [preset, hidden_size], list(form.chosen[1:]), **PRIVATE)
-    gr.on(
-        [
-            *(part.change for part in form.inputs),
-            hidden_size.change,
-            keys.change,
-            context.dark.change,
-            context.opened.change,
-        ],
-        guarded(draw),
-        [context.dark, hidden_size, keys, *form.inputs],
-        [said, more, figure],
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
-    return form
+    def cards(self, d: int | None, keys: Sequence[int], request: gr.Request) -> Any:
+        return drawn(d, keys) if self.context.is_open(request) else gr.skip()
+
+
+def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
+    """Builds preset, advanced settings and the odds that they buy, drawn as they change.
+
+    Args:
+        hidden_size: d of the model that is to be marked, None before one is chosen.
+        keys: (how many keys of that model there will be, how many copies are asked for now).
+    """
+    usual = preset_parameters(STANDARD, None)
+    preset = preset_cards()
+    with gr.Accordion("Advanced settings", open=False, elem_id="advanced"):
+        survives = gr.Dropdown(
+            SURVIVES,
+            value=None,
+            label="Choose the positions by what the mark must survive",
+            info="White noise on the embedding, in deviations σ of a row; below, what your setting survives",
+            elem_id="survives",
+        )
+        positions, constraints, required, threshold = _rule(usual)
+        scale, limit, permutations, hidden = _equations(usual)
+        noise, choice, spread = _noise(usual)
+    said = gr.HTML(elem_id="odds-said")
+    more = gr.HTML(elem_id="odds-more", visible=False)
+    figure = gr.Plot(show_label=False, elem_id="odds-figure")
+    rule = preset, positions, constraints, threshold, required
+    inputs = *rule, scale, hidden, limit, permutations, noise, choice, spread
+    form = SettingsForm(context, inputs, (preset, constraints, scale, hidden, noise, choice, spread))
+    return form.connect(hidden_size, keys, survives, [said, more, figure])
+
+
+def _rule(usual: Parameters) -> tuple[Any, ...]:
+    """Fields of what the paper's rule counts: positions, constraints, required positions, rank threshold."""
+    with gr.Row():
+        return (
+            gr.Number(usual.positions, label="Positions (l)", info="Rows that carry the mark", precision=0),
+            gr.Number(usual.constraints, label="Constraints (t)", info="Numbers changed per row", precision=0),
+            gr.Number(
+                usual.required_positions,
+                label="Required positions (ρ)",
+                info="How many must count for the paper's rule",
+                precision=0,
+            ),
+            gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below it count", step=0.01),
+        )
+
+
+def _equations(usual: Parameters) -> tuple[Any, ...]:
+    """Fields of how a marked row is solved and read: scale, condition limit, permutations, secret coordinates."""
+    with gr.Row():
+        return (
+            gr.Textbox(
+                scale_text(usual.scale), label="Scale (scale_wm)", info="A divisor; auto hides the mark best",
+                max_length=40, max_lines=1,
+            ),
+            gr.Number(
+                usual.condition_limit, label="Condition limit (τ)", info="Lower is more stable, but slower to meet"
+            ),
+            gr.Number(
+                usual.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0
+            ),
+            gr.Checkbox(
+                usual.hidden, label="In secret coordinates (B_i)", info="Without them the mark can be seen and removed"
+            ),
+        )  # fmt: skip
+
+
+def _noise(usual: Parameters) -> tuple[Any, ...]:
+    """Fields of the copy's own noise: coordinates, kind, size."""
+    how, size = noise_choice(usual)
+    with gr.Row():
+        return (
+            gr.Number(
+                usual.noise_coordinates,
+                label="Noise coordinates (num_noise)",
+                info="Per row, for the copy’s own noise; 0 means none",
+                precision=0,
+                elem_id="noise-coordinates",
+            ),
+            gr.Dropdown(
+                NOISE_CHOICES,
+                value=how,
+                label="Noise",
+                info="Overwriting costs the model far more",
+                elem_id="noise-level",
+            ),
+            gr.Number(
+                size,
+                label="Size of the fingerprint (β)",
+                info="In standard deviations of a row, where it is added",
+                step=0.01,
+                elem_id="spread",
+            ),
+        )
 
 
 def odds_sentence(params: Parameters, keys: int = 1) -> str:
@@ -235,14 +253,16 @@ def odds_sentence(params: Parameters, keys: int = 1) -> str:
     l, rho, beta = params.positions, params.required_positions, params.rank_threshold
     hit = 100 * success_probability(l, rho, USUAL_SHARE)
     text = (
-        f"If every position survives an attack with {round(100 * USUAL_SHARE)} %, the mark meets the paper's rule "
-        f"(at least {rho} of {l} positions count) in {hit:.2f} % of cases. A key that was never inserted meets it with "
-        f"odds of {power_text(log10_random_user(l, rho, beta))}"
+        f"If each position survives an attack with a probability of {round(100 * USUAL_SHARE)} %, the mark meets the "
+        f"paper's rule (at least {rho} of {l} positions count) in {hit:.2f} % of cases. A key that was never inserted "
+        f"meets it with odds of {power_text(log10_random_user(l, rho, beta))}"
     )
     if keys < 2:
         return text + "."
     any_of = power_text(log10_wrong_user(l, rho, beta, keys))
-    return f"{text}; with the {number(keys)} keys that this model will have, any one of them does with {any_of}."
+    return (
+        f"{text}; with the {number(keys)} keys that this model will have, the odds that any of them does are {any_of}."
+    )
 
 
 def consequences(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:
@@ -254,10 +274,9 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
     """
     m, t, notes = params.noise_coordinates, params.constraints, []
     if params.spread and hidden_size:
-        change = 100 * params.spread * math.sqrt(m / hidden_size)
         text = (
-            f"Fingerprint: every row of the embedding changes by about {change:.1f} % of its length "
-            f"(β·√({m}/{hidden_size})). It tells this copy from every other, and whoever leaks it is named."
+            f"Fingerprint: every row changes by about {change_text(params, hidden_size)}: β·√({m}/{hidden_size}), and "
+            f"half of it in the head. It tells this copy from every other, and whoever leaks it is named."
         )
         if copies > 1:
             text += (
@@ -270,7 +289,7 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
             f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})); "
-            "measure what that costs your model before the copies leave the house. "
+            "measure what that costs your model before you hand out the copies. "
             + (
                 "Marked rows and all others change alike, so that two recipients who compare their copies cannot tell "
                 "them apart, and each copy's noise names its recipient, also in a mixture of several copies."
@@ -316,10 +335,10 @@ def survival_sentence(params: Parameters, keys: int = 1) -> str:
     if not noise:
         return f"A mark of {number(params.positions)} positions is too small for a verdict, even on an undamaged copy."
     return (
-        f"Damage: in 99 of 100 cases the mark alone is found after white noise of up to {noise:.1f} σ on the "
-        "embedding, σ being the deviation of a row’s numbers. For comparison: rounding to 4 bits is noise of "
-        "about 0.1 σ, setting the smaller half of the numbers to zero 0.3 σ, nine tenths of them 0.7 σ. More "
-        "positions survive more; each changes one more row."
+        f"Damage: after white noise of up to {noise:.1f} σ on the embedding, the mark alone is still found in 99 of "
+        "100 cases; σ is the standard deviation of a row’s numbers. For comparison: rounding to 4 bits is noise of "
+        "about 0.1 σ, setting the smaller half of the numbers to zero 0.3 σ, nine tenths of them 0.7 σ. More positions "
+        "survive more damage; each changes one more row."
     )
 
 

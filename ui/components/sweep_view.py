@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -13,12 +12,15 @@ from markupsafe import Markup
 from irwm.errors import IrwmError, printable
 from irwm.report.document import ReportError
 from irwm.report.numbers import number, power_text
-from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, outcome, read_overview
+from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
+from irwm.report.two_findings import origin
+from storage.job_files import JobFiles
 from ui.candidates import Candidates
 from ui.components import notices
 from ui.components.uploads import offer
+from ui.jobs.kept import overview_of
 
-HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Lineage"]
+HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Origin"]
 # Suspects of a folder that its card lists by name.
 _MOST_NAMED = 8
 
@@ -37,20 +39,21 @@ class SweepView:
     summary: gr.HTML
     html_file: gr.DownloadButton
     json_file: gr.DownloadButton
+    signature: gr.DownloadButton
     table: gr.Dataframe
     pick: gr.Dropdown
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.box, self.summary, self.html_file, self.json_file, self.table, self.pick]
+        return [self.box, self.summary, self.html_file, self.json_file, self.signature, self.table, self.pick]
 
     def hidden(self) -> tuple[Any, ...]:
-        return gr.Column(visible=False), *(gr.skip(),) * 5
+        return gr.Column(visible=False), *(gr.skip(),) * (len(self.outputs) - 1)
 
-    def shown(self, folder: Path) -> tuple[tuple[Any, ...], str | None]:
-        """The values for the sweep in a job's folder, finished or not, and the document to show first."""
+    def shown(self, files: JobFiles) -> tuple[tuple[Any, ...], str | None]:
+        """The values for the sweep of a job, finished or not, and the document to show first."""
         try:
-            found = read_overview(folder)
+            found = overview_of(files)
             rows = [table_row(row) for row in found["rows"]]
             examined = [row for row in found["rows"] if row["error"] is None]
             said = summary_html(found)
@@ -63,29 +66,30 @@ class SweepView:
         values = (
             gr.Column(visible=True),
             said,
-            _offered(folder / OVERVIEW_HTML),
-            _offered(folder / OVERVIEW_JSON),
+            _offered(files, OVERVIEW_HTML),
+            _offered(files, OVERVIEW_JSON),
+            _offered(files, OVERVIEW_SIGNATURE),
             gr.Dataframe(value=rows, visible=bool(rows)),
             gr.Dropdown(
-                choices=[(f"{printable(row['path'], 100)}: {row['verdict']}", row["path"]) for row in examined],
+                choices=[(f"{printable(row['path'], 100)}: {row['word']}", row["path"]) for row in examined],
                 value=first["path"] if first else None,
                 visible=bool(examined),
             ),
         )
         return values, first["json"] if first else None
 
-    def document_of(self, folder: Path, name: str) -> str | None:
-        """The file of one suspect's document.
+    def document_of(self, files: JobFiles, name: str) -> str | None:
+        """The name of the file with one suspect's document.
 
         Raises:
             ReportError: the overview cannot be read.
         """
-        rows = read_overview(folder)["rows"]
+        rows = overview_of(files)["rows"]
         chosen = next((row["json"] for row in rows if row["path"] == name and row["error"] is None), None)
-        return Path(chosen).name if isinstance(chosen, str) else None
+        return chosen if isinstance(chosen, str) else None
 
     def _only(self, text: str) -> tuple[Any, ...]:
-        gone = gr.DownloadButton(visible=False), gr.DownloadButton(visible=False)
+        gone = (gr.DownloadButton(visible=False),) * 3
         return gr.Column(visible=True), text, *gone, gr.Dataframe(visible=False), gr.Dropdown(visible=False)
 
 
@@ -97,8 +101,9 @@ def sweep_view() -> SweepView:
         with gr.Row():
             html_file = gr.DownloadButton("Download the overview (HTML)", elem_id="sweep-html", scale=0, min_width=260)
             json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="sweep-json", scale=0, min_width=260)
+            signature = gr.DownloadButton("Signature", elem_id="sweep-signature", scale=0, min_width=180)
         pick = gr.Dropdown([], label="Show the finding on", info="One suspect of this folder", elem_id="sweep-pick")
-    return SweepView(box, summary, html_file, json_file, table, pick)
+    return SweepView(box, summary, html_file, json_file, signature, table, pick)
 
 
 def folder_html(found: Candidates) -> str:
@@ -109,14 +114,14 @@ def folder_html(found: Candidates) -> str:
     if found.refused:
         rows.append(("Not followed", f"{number(len(found.refused))} links or folders: {', '.join(found.refused[:3])}"))
     if found.too_deep:
-        rows.append(("Too deep", f"{number(len(found.too_deep))} folders are not looked into"))
+        rows.append(("Too deep", f"{number(len(found.too_deep))} folders were not searched"))
     if found.cut:
-        rows.append(("Cut short", "It holds more than is looked through; sweep its parts"))
+        rows.append(("Cut short", "It holds more than one sweep covers; sweep its parts one by one"))
     facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in rows)
     count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
     return str(
         Markup(
-            '<section class="model-card" aria-label="Folder"><h3>{}</h3><p>{}</p><dl class="facts">{}</dl></section>'
+            '<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p><dl class="facts">{}</dl></section>'
         ).format(found.folder.name, f"{count}. Each is examined by itself, and filed in one case.", facts)
     )
 
@@ -136,7 +141,7 @@ def summary_html(found: Mapping[str, Any]) -> str:
     if found["refused"]:
         more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
     return str(
-        Markup('<section class="notice"><div><h3>{}</h3><p>{}</p></div></section>').format(
+        Markup('<section class="notice"><div><h2>{}</h2><p>{}</p></div></section>').format(
             said, more or "Each is a run of its own in one case."
         )
     )
@@ -147,11 +152,11 @@ def table_row(row: Mapping[str, Any]) -> list[str]:
     if row["error"] is not None:
         return [row["path"], "failed", outcome(row), "–", "–"]
     said = outcome(row) if row["verdict"] == "found" else "–"
-    return [row["path"], row["verdict"], said, power_text(row["log10_risk"]), row["lineage"]]
+    return [row["path"], row["word"], said, power_text(row["log10_risk"]), origin(row["lineage"])]
 
 
-def _offered(file: Path) -> Any:
+def _offered(files: JobFiles, name: str) -> Any:
     try:
-        return gr.DownloadButton(value=offer(file, file.name), visible=True)
+        return gr.DownloadButton(value=offer(files.read(name), name), visible=True)
     except (OSError, IrwmError):
         return gr.DownloadButton(visible=False)

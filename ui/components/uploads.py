@@ -13,6 +13,8 @@ from irwm.errors import IrwmError, printable
 from ui.guard import OFFERED
 
 RECEIVED = "received"
+# Under this name several files that were uploaded together stand on cards and in reports.
+SEVERAL = "uploaded files"
 # What is offered lies apart, since it is no upload. Known to this process alone: see `_offered`.
 _SECRET = secrets.token_bytes(32)
 # A model's folder has a handful of files; more is a mistake.
@@ -31,7 +33,7 @@ def browser_folder() -> Path:
 def receive(files: Sequence[str], home: Path) -> Path:
     """Moves uploaded files side by side into a new folder under `home` and returns what to open there.
 
-    A single .safetensors file is returned itself, anything else as its folder.
+    A single file is returned itself, several as their folder; a browser does not say what that was called.
 
     Raises:
         UploadRefusedError: a path was not uploaded here, two files share a name, or there are too many.
@@ -42,6 +44,9 @@ def receive(files: Sequence[str], home: Path) -> Path:
         raise UploadRefusedError("two of the files have the same name", found=", ".join(sorted(names)[:5]))
     target = home / RECEIVED / secrets.token_hex(8)
     target.mkdir(parents=True, mode=0o700)
+    if len(names) > 1:
+        target /= SEVERAL
+        target.mkdir(mode=0o700)
     for source, name in zip(sources, names, strict=True):
         shutil.move(source, target / name)
     return target / names[0] if len(names) == 1 else target
@@ -69,17 +74,15 @@ def new_offer(name: str) -> Path:
     return _offered(secrets.token_hex(16)) / name
 
 
-def offer(file: Path, name: str) -> str:
-    """A copy of `file` under `name` where the browser may fetch it from; the same one while the file stays as it is."""
-    found = file.stat()
-    what = (str(file.resolve()), name, found.st_ino, found.st_size, found.st_mtime_ns)
-    path = _offered(hashlib.blake2b(repr(what).encode(), key=_SECRET).hexdigest()[:32]) / name
+def offer(content: bytes, name: str) -> str:
+    """A file with these bytes under `name` where the browser may fetch it from; the same one for the same bytes."""
+    path = _offered(hashlib.blake2b(name.encode() + b"\0" + content, key=_SECRET).hexdigest()[:32]) / name
     try:
         # As good as new: what was offered is removed some hours after its last change.
         os.utime(path)
     except FileNotFoundError:
         partial = path.with_name(f"{secrets.token_hex(8)}.partial")
-        shutil.copyfile(file, partial)
+        partial.write_bytes(content)
         partial.replace(path)
     return str(path)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from irwm.report.answer import WORDS
 from ui.components.icons import icon
 
-WORDS = {"found": "Found", "not found": "Not found", "inconclusive": "Inconclusive"}
 # More would not be read at arm's length.
 FIGURES = 3
 
@@ -34,11 +34,13 @@ class VerdictCard:
     """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` is taken as it is.
 
     Attributes:
-        verdict: "found", "not found" or "inconclusive", as `irwm.Finding.verdict`.
+        verdict: one of `irwm.report.answer.WORDS`.
         sentence: the answer in one sentence.
         figures: exactly three.
         why: paragraphs, the weightiest first.
         about: what was examined, shown small above the sentence.
+        fault: why none of it can be relied on, shown in red above the figures.
+        caution: what is not settled, shown in amber above the figures.
     """
 
     verdict: str
@@ -46,6 +48,8 @@ class VerdictCard:
     figures: Sequence[Figure]
     why: Sequence[str] = ()
     about: str = ""
+    fault: str = ""
+    caution: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in WORDS:
@@ -74,16 +78,27 @@ def verdict_html(card: VerdictCard) -> str:
     )
     return str(
         Markup(
-            '<section class="verdict verdict-{kind}" aria-label="Verdict: {word}">'
+            '<section class="verdict verdict-{kind}" tabindex="-1" aria-label="Verdict: {word}">'
             '<header class="verdict-head"><span class="verdict-word">{icon}<span>{word}</span></span>{about}</header>'
-            '<p class="verdict-sentence">{sentence}</p><dl class="figures">{figures}</dl>{why}</section>'
+            '<p class="verdict-sentence">{sentence}</p>{first}<dl class="figures">{figures}</dl>{why}</section>'
         ).format(
             kind=kind,
             word=word,
             icon=icon(card.verdict),
             about=about,
             sentence=card.sentence,
+            first=_first(card),
             figures=figures,
             why=why,
         )
+    )
+
+
+def _first(card: VerdictCard) -> Markup:
+    """What must be read before any figure."""
+    lines = ((card.fault, "fault"), (card.caution, "amber"))
+    return Markup("").join(
+        Markup('<p class="verdict-first verdict-{}">{}<span>{}</span></p>').format(kind, icon("fault"), text)
+        for text, kind in lines
+        if text
     )

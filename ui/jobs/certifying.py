@@ -18,6 +18,7 @@ from typing import Any
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError
 from irwm.evidence.devices import on_device
+from storage.errors import StorageError
 from ui.jobs.reporter import JobReporter
 
 FILE_NAME = "utility.json"
@@ -50,10 +51,9 @@ def certificate_of(
         except CancelledError:
             certificate = _not_measured(rows, "the measurement was stopped; the release is whole")
     try:
-        text = json.dumps(certificate, indent=2, ensure_ascii=False)
-        (report.folder / FILE_NAME).write_text(text, encoding="utf-8")
-    except OSError as error:
-        report.log(f"{FILE_NAME} could not be written: {error.strerror}")
+        report.files.write(FILE_NAME, json.dumps(certificate, indent=2, ensure_ascii=False).encode("utf-8"))
+    except StorageError as error:
+        report.log(f"{FILE_NAME} could not be written: {error}")
     return certificate
 
 

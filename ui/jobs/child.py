@@ -27,8 +27,8 @@ SHORTEST_SECRET = 6
 PAUSES = (0.5, 1, 2, 4)
 
 
-def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The home folder, the request and the secrets.
+def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]:
+    """The home folder, the request, the secrets, and what the job's words are sealed with.
 
     Raises:
         ValueError: the message is cut short, too long or not what the runner sends.
@@ -41,12 +41,12 @@ def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any]]
     if len(body) != length:
         raise ValueError("the message on standard input is cut short")
     message = json.loads(body)
-    return message["home"], message["request"], message["secrets"]
+    return message["home"], message["request"], message["secrets"], message["seal"]
 
 
 def main(job_id: str) -> int:
     """Runs one job to its end; the exit status is for the log only, the job's row says how it went."""
-    home, request, secrets = read_message(sys.stdin.buffer)
+    home, request, secrets, seal = read_message(sys.stdin.buffer)
     # Not only closed: the next file opened would get number 0, and a library that reads standard input would read it.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.umask(0o077)
@@ -54,16 +54,19 @@ def main(job_id: str) -> int:
     from pathlib import Path
 
     from storage.files import open_to_append
+    from storage.job_keys import JobKey
     from storage.jobs import Jobs
+    from ui.jobs.device import memory_in_use
     from ui.jobs.reporter import JobReporter
 
-    jobs = Jobs(Path(home))
+    jobs = Jobs(Path(home)).opened(JobKey(job_id, seal["key"], bytes.fromhex(seal["secret"])))
     # Windows hands down no append mode, so what libraries print would overwrite lines that were logged meanwhile.
     log = open_to_append(jobs.log_path(job_id))
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
-    reporter = JobReporter(jobs, job_id)
+    lane = jobs.line(job_id).lane
+    reporter = JobReporter(jobs, job_id, memory=lambda: memory_in_use(lane))
     signal.signal(signal.SIGTERM, lambda *_: reporter.cancel())
     return _run(jobs, job_id, request, secrets, reporter)
 
@@ -74,7 +77,7 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
 
     try:
         wait_for_turn(jobs, job_id, reporter)
-        result = _task(jobs.get(job_id).kind)(request, secrets, reporter)
+        result = _task(jobs.line(job_id).kind)(request, secrets, reporter)
     except CancelledError:
         return finish(jobs, job_id, reporter, "stopped")
     except IrwmError as error:
@@ -83,7 +86,7 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
     except Exception as error:
         for line in without(traceback.format_exc(), secrets).split("\n"):
             reporter.log(line)
-        return finish(jobs, job_id, reporter, "failed", error=unexpected(error, str(jobs.log_path(job_id))))
+        return finish(jobs, job_id, reporter, "failed", error=unexpected(error))
     return finish(jobs, job_id, reporter, "done", result=result)
 
 
@@ -131,7 +134,7 @@ def error_parts(error: Any) -> dict[str, str | None]:
     return {"type": type(error).__name__} | {part: getattr(error, part) for part in parts}
 
 
-def unexpected(error: Exception, log: str) -> dict[str, str]:
+def unexpected(error: Exception) -> dict[str, str]:
     """What the row says about an error that nobody foresaw. Its text stays in the log: it may hold anything."""
     if isinstance(error, MemoryError):
         return {
@@ -148,7 +151,7 @@ def unexpected(error: Exception, log: str) -> dict[str, str]:
     return {
         "type": type(error).__name__,
         "problem": "an error that this app did not foresee ended the task",
-        "advice": f"what was published before stays; the log says where it happened, please report it with {log}",
+        "advice": "what was published before stays; the log on the page Jobs says where it happened, please report it",
     }
 
 

@@ -17,10 +17,10 @@ from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html,
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.signature_file import ENDING, announced, sign_report
-from irwm.report.write import publish
+from irwm.report.stamps import StampedCommitment
 from storage.vault import Vault
 from ui.jobs.device import device_of
-from ui.jobs.examining import hashes
+from ui.jobs.examining import described, hashes, time_stamp
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of
 from ui.jobs.opened_key import read_key
 from ui.jobs.reporter import JobReporter
@@ -60,8 +60,9 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     exhibit = irwm.open_checkpoint(request["exhibit"]) if request["exhibit"] else None
     named = [] if exhibit is None else [(f"model in dispute, {exhibit.path.name}", exhibit)]
     outcome = resolve([ours[0], theirs[0]], named, device, SEED, report.progress, report.cancelled)
-    claims = [_described(*ours, report, ours=True), _described(*theirs, report, ours=False)]
-    exhibits = [(name, _item(model, report)) for name, model in named]
+    original = ours[0].original
+    claims = [_described(*ours, report, original, ours=True), _described(*theirs, report, original, ours=False)]
+    exhibits = [(name, _item(model, report, original)) for name, model in named]
     lines = case_lines(request, examiner_of(vault, request["case_id"], request["examiner"]))
     known = next((case.title for case in vault.cases() if case.id == request["case_id"]), "")
     document = dispute_document(
@@ -76,7 +77,9 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     filing = Filing.begin(vault, request)
     for role, item in _items(claims, exhibits):
         filing.item(asdict(item), note=role)
-    document, files = _write(report.folder, document, filing)
+    document, files = _signed(document, filing)
+    for name, content in files.items():
+        report.files.write(name, content)
     suspect = exhibits[0][1].name if exhibits else claims[1].original.name
     run_id = filing.run(document, files, suspect, word(document), f"Dispute with {theirs[0].claimant}")
     return {
@@ -88,8 +91,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     }
 
 
-def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, str]:
-    """Our claim, and its time-stamp in words."""
+def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, dict[str, Any] | None]:
+    """Our claim, and its time-stamp."""
     key = irwm.Key.from_bytes(vault.key_bytes(asked["key"]))
     stamp = earliest_timestamp(vault, asked["key"])
     claim = Claim(
@@ -99,13 +102,13 @@ def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, str]:
         released=irwm.open_checkpoint(asked["release"]),
         committed_utc=stamp.time_utc if stamp else None,
     )
-    return claim, f"{stamp.time_utc}, by {stamp.authority}; trusted" if stamp else ""
+    return claim, time_stamp(stamp)
 
 
-def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, str]:
-    """The other claim, and its time-stamp in words, proven by our roots alone."""
+def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any] | None]:
+    """The other claim, and its time-stamp, proven by our roots alone."""
     key = read_key(Path(asked["key_file"]))
-    committed, said = None, ""
+    committed, given = None, None
     if asked["stamp"]:
         files = StampFiles.of(sorted(Path(asked["stamp"]).iterdir()))
         if files.commitment is None:
@@ -123,10 +126,9 @@ def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, str]:
         # Anybody can run an authority of their own, set its clock back and send its root along. So a root among their
         # files proves nothing.
         trusted = StampFiles.of([Path(roots)]).roots if roots else None
-        _, _, stamp = replace(files, roots=trusted).read(commitment)
+        sent, answer, stamp = replace(files, roots=trusted).read(commitment)
         committed = stamp.time_utc if stamp.trusted else None
-        trust = "trusted" if stamp.trusted else "not relied on, for no root that we trust proves the authority"
-        said = f"{stamp.time_utc}, by {stamp.authority}; {trust}"
+        given = StampedCommitment(commitment.to_bytes(), sent, answer).section()
     claim = Claim(
         claimant=asked["name"],
         original=irwm.open_checkpoint(asked["original"]),
@@ -134,24 +136,27 @@ def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, str]:
         released=irwm.open_checkpoint(asked["release"]),
         committed_utc=committed,
     )
-    return claim, said
+    return claim, given
 
 
-def _described(claim: Claim, stamp: str, report: JobReporter, *, ours: bool) -> ClaimInfo:
-    released = None if claim.released is None else _item(claim.released, report)
+def _described(
+    claim: Claim, stamp: Mapping[str, Any] | None, report: JobReporter, original: Checkpoint, *, ours: bool
+) -> ClaimInfo:
+    released = None if claim.released is None else _item(claim.released, report, original)
     return ClaimInfo.of(
         claim.claimant,
         claim.key,
-        _item(claim.original, report),
+        _item(claim.original, report, original),
         released,
         ours=ours,
         committed_utc=claim.committed_utc,
-        stamp=stamp,
+        time_stamp=stamp,
     )
 
 
-def _item(model: Checkpoint, report: JobReporter) -> ItemDescription:
-    return ItemDescription.of(model, hashes=hashes(model, report))
+def _item(model: Checkpoint, report: JobReporter, original: Checkpoint) -> ItemDescription:
+    """Any item of the two; `original` is our own, with which the size of theirs is compared before it is hashed."""
+    return described(model, hashes(model, report, original))
 
 
 def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]]) -> list[tuple[str, ItemDescription]]:
@@ -161,12 +166,10 @@ def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]])
     return found + [("In dispute", item) for _, item in exhibits]
 
 
-def _write(folder: Path, document: dict[str, Any], filing: Filing) -> tuple[dict[str, Any], list[Path]]:
-    """Numbers, page and the signature over both; the document as it was written, and the files."""
+def _signed(document: dict[str, Any], filing: Filing) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The document as it is signed; numbers, page and the signature over both."""
     signer = filing.signer()
     signed = announced(document, signer)
     files = {f"{NAME}.json": to_json(signed), f"{NAME}.html": dispute_html(signed, f"{NAME}.json").encode("utf-8")}
     signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
-    content = {folder / name: data for name, data in {**files, f"{NAME}{ENDING}": signature}.items()}
-    publish(folder, content)
-    return signed, list(content)
+    return signed, {**files, f"{NAME}{ENDING}": signature}

@@ -5,29 +5,31 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import irwm
+from irwm.checkpoint.files import listed
 from irwm.errors import IrwmError
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, standing
-from irwm.report.document import finding_document, plain
+from irwm.report.document import examination, finding_document, plain
 from irwm.report.error_rates import ErrorRates, NeutralModel
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, installed_versions
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, control_of_neutral, installed_versions
+from irwm.report.stamps import StampedCommitment
 from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
+from irwm.report.tracing import control as tracing_control
 from irwm.report.tracing import section as tracing_section
 from irwm.report.tracing import verdict as verdict_of
 from irwm.scheme.invariant import Layer0
-from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import Tracing, trace_each
 from irwm.tracing.recognition import DECOYS, RISK
 from storage.files import private_folder
@@ -40,9 +42,16 @@ from ui.jobs.reporter import JobReporter
 DECOY_KEYS = 3
 # Traced keys that are also read by the rank rule: whoever is named, and the next best.
 MOST_READ = 64
+# Positions of other keys whose readings a page can draw; some three megabytes of JSON.
+MOST_POSITIONS = 4000
+# The sections of a document that are about one key; a page draws figures from them.
+OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
 # What the verdict rests on, whatever else is read beside it.
 DEFAULTS: dict[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
 ALIGNING = "Aligning the suspect and ranking its marked rows"
+# A stranger's files are hashed up to so many times the original's bytes, and up to so many bytes in any case. A file of
+# holes claims terabytes and costs its sender nothing; a copy in float64 has four times the bytes.
+HASHED_SHARE, HASHED_BYTES = 16, 64 << 30
 # A neutral model resembles nothing, so that every way of aligning it is tried, on all of the original: minutes for an
 # original with a larger embedding than this, more than all else of an examination.
 NEUTRAL_NUMBERS = 64 << 20
@@ -50,13 +59,16 @@ NEUTRAL = "a neutral model, made of the original’s numbers in another order"
 
 
 class Stamp(Protocol):
-    """When an authority dated a key's commitment, and who that was; `storage.records.TimestampRecord` is one."""
+    """What an authority sent to date a key's commitment; `storage.records.TimestampRecord` is one."""
 
     @property
-    def time_utc(self) -> str: ...
+    def commitment_document(self) -> bytes: ...
 
     @property
-    def authority(self) -> str: ...
+    def request(self) -> bytes: ...
+
+    @property
+    def response(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +79,13 @@ class Keys:
         ids: in the vault.
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
+        held: how many keys of this original the vault holds, whether or not they are tried.
     """
 
     ids: tuple[str, ...]
     keys: tuple[irwm.Key, ...] = field(repr=False)
     damaged: tuple[RecordName, ...]
+    held: int
 
     @classmethod
     def chosen(cls, vault: Vault, request: Mapping[str, Any], fingerprint: str, report: JobReporter) -> Keys:
@@ -83,11 +97,12 @@ class Keys:
         report.progress(0, 0, "Reading the keys from the vault")
         listed = request.get("keys")
         damaged = vault.find_keys(limit=1).damaged
-        wanted = (
-            vault.key_ids(request.get("matching", ""), model_fingerprint=fingerprint)
-            if listed is None
-            else dict.fromkeys(listed)  # a key that is listed twice is tried, and paid for, once
-        )
+        there = vault.key_ids(model_fingerprint=fingerprint)
+        matching = request.get("matching", "")
+        if listed is not None:
+            wanted: Iterable[str] = dict.fromkeys(listed)  # a key that is listed twice is tried, and paid for, once
+        else:
+            wanted = vault.key_ids(matching, model_fingerprint=fingerprint) if matching else there
         lost: list[RecordName] = []
         ids, keys = [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
@@ -99,7 +114,9 @@ class Keys:
                 found=f"{len(lost)} damaged records" if lost else None,
                 advice="Choose at least one key that was made for this original",
             )
-        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))))
+        # Keys of another original may have been asked for by their ids.
+        held = len({*there, *ids})
+        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held)
 
     @property
     def places(self) -> int:
@@ -119,7 +136,7 @@ class Examined:
         best: the key that the report is about.
         supporting: other readings of that key.
         controls: the self-tests.
-        error_rates: what decoy keys and the neutral model read.
+        error_rates: what decoy keys and the neutral model read; None while they are not read.
     """
 
     keys: Keys
@@ -129,7 +146,7 @@ class Examined:
     best: int
     supporting: tuple[irwm.Finding, ...]
     controls: tuple[SelfTest, ...]
-    error_rates: ErrorRates
+    error_rates: ErrorRates | None
 
     @property
     def best_id(self) -> str:
@@ -145,10 +162,12 @@ class Examined:
         report: JobReporter,
         stamp_of: Callable[[str], Stamp | None] | None = None,
         seen_of: Callable[[Mapping[str, str]], str] | None = None,
+        hashed: bool = True,
     ) -> dict[str, Any]:
         """Everything as a report's document; the items are hashed for it.
 
         Args:
+            hashed: False leaves the items' hashes out, for a look at what was found before it is a report.
             stamp_of: the vault's id of a key to what dates its commitment; None where nobody looked.
             seen_of: the suspect's weight files and their SHA-256 to since when it is known to exist, ISO 8601 with its
                 zone; "" where nobody knows. None where nobody looked.
@@ -157,15 +176,15 @@ class Examined:
         if self.tracing is not None:
             marks = {i: self.findings[place] for i, place in enumerate(self.traced) if place in self.findings}
             traced = Traced(self.tracing, [self.keys.keys[place] for place in self.traced], marks)
-        said = {"Keys tried": str(len(self.keys.keys)), "Keys read by the rank rule": str(len(self.findings))}
-        stamp = stamp_of(self.best_id) if stamp_of is not None else None
+        said = {"Keys read by the rank rule": str(len(self.findings))}
+        stamp = time_stamp(stamp_of(self.best_id)) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
-        received = hashes(suspect, report)
+        received = hashes(suspect, report, original) if hashed else {}
         return finding_document(
             self.findings[self.best],
-            suspect=ItemDescription.of(suspect, hashes=received),
-            original=ItemDescription.of(original, hashes=hashes(original, report)),
+            suspect=described(suspect, received) if hashed else ItemDescription.of(suspect),
+            original=ItemDescription.of(original, hashes=hashes(original, report) if hashed else {}),
             key_info=KeyInfo.of(self.keys.keys[self.best]),
             case=case,
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -175,24 +194,52 @@ class Examined:
             traced=traced,
             supporting=self.supporting,
             standing=self._standing(traced, stamp, seen_of(received) if seen_of is not None else ""),
-            authority=stamp.authority if stamp is not None else "",
+            time_stamp=stamp,
             error_rates=self.error_rates,
+            keys_held=self.keys.held,
         )
 
-    def _standing(self, traced: Traced | None, stamp: Stamp | None, seen_utc: str) -> Standing:
+    def _standing(self, traced: Traced | None, stamp: Mapping[str, Any] | None, seen_utc: str) -> Standing:
         """How the claim stands, by the odds of what the verdict rests on."""
         finding = self.findings[self.best]
-        risk = log10_risk(finding.reading, finding.comparisons)
+        risk = finding.log10_risk  # of the strongest form of evidence, wherever it was read
         if traced is not None:
             section = tracing_section(traced)
             verdict = after_controls(verdict_of(finding, section), [asdict(test) for test in self.controls])
             if verdict["rests_on"] == TRACING and section["log10_risk"] is not None:
                 risk = section["log10_risk"]
-        return standing(risk, stamp.time_utc if stamp is not None else None, seen_utc or None)
+        return standing(risk, stamp["time_utc"] if stamp is not None else None, seen_utc or None)
+
+    def others(self) -> list[dict[str, Any]]:
+        """What was read with each key but the report's own, likeliest first, so that a page can draw its figures: the
+        parts of a document that are about one key, until they hold `MOST_POSITIONS`."""
+        found: list[dict[str, Any]] = []
+        left = MOST_POSITIONS
+        for place in self._order():
+            finding = self.findings.get(place)
+            if finding is None or place == self.best:
+                continue
+            left -= finding.parameters.positions
+            if left < 0:
+                break
+            key = self.keys.keys[place]
+            parts = examination(finding, finding.marked_rows.tolist())
+            info = {"commitment": key.commitment, **asdict(KeyInfo.of(key))}
+            found.append(plain({"key": info} | {name: parts[name] for name in OF_ONE_KEY}))
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per key for a page, the likeliest first; of very many the first ones and whoever is named."""
-        traces = dict(zip(self.traced, self.tracing.traces, strict=True)) if self.tracing is not None else {}
+        traces, order = self._traces(), self._order()
+        named = sum(trace.named for trace in traces.values())
+        return [plain(self._row(place, traces.get(place))) for place in order[: max(SHOWN, named, len(self.findings))]]
+
+    def _traces(self) -> dict[int, irwm.Trace]:
+        return dict(zip(self.traced, self.tracing.traces, strict=True)) if self.tracing is not None else {}
+
+    def _order(self) -> list[int]:
+        """Places of the keys, whoever is named first, then the likeliest."""
+        traces = self._traces()
 
         def likeliest(place: int) -> tuple[bool, bool, float, float]:
             trace, finding = traces.get(place), self.findings.get(place)
@@ -200,9 +247,7 @@ class Examined:
             risk = log10_risk(finding.reading, finding.comparisons) if finding is not None else 0.0
             return not (trace and trace.named), finding is None or finding.verdict != "found", -z, risk
 
-        named = sum(trace.named for trace in traces.values())
-        order = sorted(range(len(self.keys.keys)), key=likeliest)
-        return [plain(self._row(place, traces.get(place))) for place in order[: max(SHOWN, named, len(self.findings))]]
+        return sorted(range(len(self.keys.keys)), key=likeliest)
 
     def _row(self, place: int, trace: irwm.Trace | None) -> dict[str, Any]:
         key, finding = self.keys.keys[place], self.findings.get(place)
@@ -260,8 +305,18 @@ class Examiner:
         self._neutrals: dict[str, irwm.Examination] = {}
         self._neutral_tests: dict[tuple[str, int], tuple[NeutralModel, SelfTest]] = {}
 
-    def examine(self, suspect: irwm.Checkpoint, device: str, report: JobReporter) -> Examined:
-        """Trace every key with noise, then read the named and the next best, and every key without noise, by rank."""
+    def examine(
+        self,
+        suspect: irwm.Checkpoint,
+        device: str,
+        report: JobReporter,
+        first: Callable[[Examined], None] | None = None,
+    ) -> Examined:
+        """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
+
+        Args:
+            first: told what was found before the controls are run, which take most of the time.
+        """
         keys = self._keys
         examination = self._on(device).another(suspect)
         traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
@@ -283,6 +338,8 @@ class Examiner:
         if beside != DEFAULTS:
             report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
             supporting = tuple(irwm.detect_each(examination, [keys.keys[best]], **beside, keys_tried=tried))
+        if first is not None:
+            first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
         report.progress(0, 0, "Running the self-tests")
         controls = self._self_tests(examination, keys.keys[best], findings[best])
         neutral: tuple[NeutralModel, ...] = ()
@@ -290,7 +347,7 @@ class Examiner:
             model, test = self._neutral_test(device, best)
             neutral, controls = (model,), [*controls, test]
         if tracing is not None and tracing.decoys.size:
-            controls.append(decoy_test(tracing, findings[best]))
+            controls.append(decoy_test(tracing))
         number, seed = int(self._request.get("decoys", NUMBER)), DEFAULTS["seed"]
         ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, report.progress)
         rates = ErrorRates(ranked, neutral)
@@ -332,7 +389,7 @@ class Examiner:
         """
         if (device, place) not in self._neutral_tests:
             (finding,) = irwm.detect_each(self._neutral(device), [self._keys.keys[place]], **DEFAULTS)
-            test = SelfTest.of(f"this key on {NEUTRAL}", finding, "inconclusive")
+            test = SelfTest.of(control_of_neutral(NEUTRAL), finding, "inconclusive")
             model = NeutralModel.of(NEUTRAL, self._neutral_model.vocab_size, finding)
             self._neutral_tests[device, place] = model, test
         return self._neutral_tests[device, place]
@@ -372,26 +429,51 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
     )
 
 
-def decoy_test(tracing: Tracing, finding: irwm.Finding) -> SelfTest:
+def decoy_test(tracing: Tracing) -> SelfTest:
     """The control of a tracing: of the recipients who were never issued a copy none may be named."""
-    risks = rademacher_tail_log10(tracing.decoys) + math.log10(tracing.comparisons)
-    named = int((risks <= math.log10(tracing.risk)).sum())
-    return SelfTest(
-        name=f"{tracing.decoys.size} recipients who were never issued a copy, traced in the suspect",
-        expected="not found",
-        verdict="found" if named else "not found",
-        count=named,
-        present=int(tracing.decoys.size),
-        log10_risk=min(0.0, float(risks.min())),
-    )
+    found = {"recipients": len(tracing.traces), "decoys": tracing.decoys.tolist()}
+    names = ("tensors_read", "maps", "places", "looks", "risk")
+    return SelfTest(**tracing_control(found | {name: getattr(tracing, name) for name in names}))
 
 
-def hashes(checkpoint: irwm.Checkpoint, report: JobReporter) -> dict[str, str]:
-    """SHA-256 of the weight files as received."""
+def time_stamp(stamp: Stamp | None) -> dict[str, Any] | None:
+    """What a document holds of a time-stamp, read anew from its files; None where there is none."""
+    if stamp is None:
+        return None
+    return StampedCommitment(stamp.commitment_document, stamp.request, stamp.response).section()
+
+
+def most_hashed(original: irwm.Checkpoint) -> int:
+    """Bytes of a stranger's files that are hashed."""
+    return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
+
+
+def described(checkpoint: irwm.Checkpoint, received: Mapping[str, str]) -> ItemDescription:
+    """A stranger's item as a report describes it, with what was not hashed."""
+    item = ItemDescription.of(checkpoint, hashes=received)
+    left_out = [file.name for file in item.files if not file.sha256]
+    if not left_out:
+        return item
+    note = f"These files claim to be so much larger than the original's that they were not hashed: {listed(left_out)}."
+    return replace(item, notes=(*item.notes, note))
+
+
+def hashes(checkpoint: irwm.Checkpoint, report: JobReporter, original: irwm.Checkpoint | None = None) -> dict[str, str]:
+    """SHA-256 of the weight files as received.
+
+    Args:
+        original: what a stranger's files are compared with first: those beyond `most_hashed` bytes are left out, the
+            largest ones. None for files of our own.
+    """
     what = "Hashing the items for the report"
-    total = sum(shard.stat().st_size for shard in checkpoint.shards)
+    shards, total = [], 0
+    for shard in sorted(checkpoint.shards, key=lambda shard: shard.stat().st_size):
+        size = shard.stat().st_size
+        if original is None or total + size <= most_hashed(original):
+            shards.append(shard)
+            total += size
     done, found = 0, {}
-    for shard in checkpoint.shards:
+    for shard in shards:
         digest = hashlib.sha256()
         with open(shard, "rb") as stream:
             while block := stream.read(8 << 20):

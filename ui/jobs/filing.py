@@ -6,18 +6,20 @@ Items are filed before a report is signed, so that the head of the log that the 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from irwm.errors import printable
+from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import Signer
+from irwm.report.write import WITHOUT_ROWS
+from storage.casebook import LONGEST_TITLE
+from storage.job_files import JobFiles
 from storage.records import TimestampRecord
 from storage.vault import Vault
-
-# Of a report's files; its signature's own ending first, since it holds another.
-ENDINGS = (".signature.json", ".json", ".html", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Filing:
         """The case that a request names by its id or title, or a new one under that title.
 
         Args:
-            request: "case_id" ("" opens a new case), "case_title", "note"; "examiner" and "seen_utc" may be missing.
+            request: "case_id" ("" opens a new case), "case_title" ("" names it after the suspect), "note"; "examiner"
+                and "seen_utc" may be missing.
             case_id: takes the place of the request's.
         """
         title = request["case_title"]
@@ -49,7 +52,7 @@ class Filing:
         same = (case.id for case in vault.cases() if title and case.title == title)
         known = case_id or request["case_id"] or next(same, "")
         examiner = examiner_of(vault, known, request.get("examiner", ""))
-        id = known or vault.add_case(title or "Untitled case", request["note"]).id
+        id = known or vault.add_case(title or named_after(request), request["note"]).id
         return cls(vault, id, examiner, request.get("seen_utc", ""))
 
     def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:
@@ -105,14 +108,21 @@ class Filing:
             audit_count=self.vault.audit_count,
         )
 
-    def run(self, document: Mapping[str, Any], files: Iterable[Path], suspect: str, verdict: str, note: str) -> str:
+    def run(
+        self, document: Mapping[str, Any], files: Mapping[str, bytes], suspect: str, verdict: str, note: str
+    ) -> str:
         """Files the whole document with its report's files, so that the evidence survives the job's folder.
 
         Returns:
             The run's id.
         """
-        content = {path.name: path.read_bytes() for path in files}
-        return self.vault.add_run(self.case_id, document, suspect, verdict, note=note, files=content).id
+        return self.vault.add_run(self.case_id, document, suspect, verdict, note=note, files=files).id
+
+
+def named_after(request: Mapping[str, Any]) -> str:
+    """What a case without a title is called: as the suspect or the folder of suspects that it is about."""
+    path = request.get("suspect") or request.get("folder")
+    return printable(Path(path).name, LONGEST_TITLE) if path else "Untitled case"
 
 
 def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[str, str]], str]:
@@ -146,11 +156,10 @@ def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:
     return {label: text for label, text in lines.items() if text or label in ("Case", "Note")}
 
 
-def report_paths(json_file: Path) -> list[Path]:
-    """The files of the report with this JSON that are there."""
-    stem = json_file.name.removesuffix(".json")
-    paths = (json_file.with_name(stem + ending) for ending in ENDINGS)
-    return [path for path in paths if path.is_file()]
+def report_names(files: JobFiles, json_name: str) -> list[str]:
+    """The names of the files of the report with this JSON that are there, and of the one for outsiders."""
+    stem = json_name.removesuffix(".json")
+    return [stem + ending for ending in (*ENDINGS, f"{WITHOUT_ROWS}{ARCHIVE}") if stem + ending in files]
 
 
 def examiner_of(vault: Vault, case_id: str, typed: str = "") -> str:

@@ -17,7 +17,7 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
-from irwm.keys.check_original import check_original
+from irwm.keys.check_original import check_original, placed
 from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
@@ -47,20 +47,29 @@ def finished(
             raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
-        (found,) = irwm.detect_each(irwm.Examination(copy, model, device), [key])  # the mark, as `insert` verifies it
+        examination = irwm.Examination(copy, model, device)
+        found = [  # the marks, as `insert` verifies them
+            finding
+            for place, (_, part) in placed(key, model).items()
+            for finding in irwm.detect_each(examination.at(place), [part])
+        ]
     except (CancelledError, OutputExistsError):
         raise
     except IrwmError as error:
         raise _spoilt(folder, error.problem) from error
-    if found.verdict != "found":
-        raise _spoilt(folder, f"a model on which the key reads {found.verdict}")
+    if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
+        raise _spoilt(folder, f"a model on which the key reads {wrong[0]}")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
-    return irwm.Release(folder, _changed_rows(model, copy), manifest, selection.left_out, size, found)
+    head, theirs = model.output_head if key.head is not None else None, copy.output_head
+    head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
+    return irwm.Release(
+        folder, _changed_rows(model, copy), head_rows, manifest, selection.left_out, size, verification=found[0]
+    )
 
 
 def _spoilt(folder: Path, found: str) -> OutputExistsError:
     return OutputExistsError(
-        "Something else stands where this copy goes",
+        "Something else is already where this copy would be written",
         file=folder,
         expected="nothing, or this recipient's finished copy",
         found=found,
@@ -75,11 +84,16 @@ def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int
         KeyMismatchError: the key belongs to another original.
     """
     check_original(key, model)
-    choices = key.choices()
-    marked, noise = choices.marked_rows, key.noise(model, choices)
-    rows = torch.zeros(len(marked), model.hidden_size, dtype=getattr(torch, model.dtype))  # places alone, no numbers
-    patches = NoisyRows(model, noise, marked, rows).patches() if noise.coordinates else row_patches(model, marked, rows)
-    return {file: sorted((patch.start, patch.stop) for patch in items) for file, items in patches.items()}
+    ranges: dict[Path, list[tuple[int, int]]] = {}
+    for where, part in placed(key, model).values():
+        choices = part.choices()
+        marked, noise = choices.marked_rows, part.noise(where, choices)
+        rows = torch.zeros(len(marked), where.hidden_size, dtype=getattr(torch, where.dtype))  # no numbers
+        noisy = NoisyRows(where, noise, marked, rows) if noise.coordinates else None
+        patches = row_patches(where, marked, rows) if noisy is None else noisy.patches()
+        for file, items in patches.items():
+            ranges.setdefault(file, []).extend((patch.start, patch.stop) for patch in items)
+    return {file: sorted(items) for file, items in ranges.items()}
 
 
 def _require_original(

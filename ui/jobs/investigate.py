@@ -8,14 +8,21 @@ from typing import Any
 
 import irwm
 from irwm.evidence.devices import on_device
-from irwm.report.document import from_json
-from irwm.report.write import write_document
+from irwm.report.answer import word_of
+from irwm.report.document import from_json, to_json
+from irwm.report.write import for_outsiders, signed_files
 from ui.jobs.device import device_of
-from ui.jobs.examining import Examiner, Keys
+from ui.jobs.examining import Examined, Examiner, Keys
 from ui.jobs.executors import executor_for
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, report_paths
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since
+from ui.jobs.kept import FIRST
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
+
+# Of the report's files, without their endings.
+NAME = "report"
+# Readings of the keys that the report is not about, for the page alone.
+OTHERS = "other-keys.json"
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -25,48 +32,62 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         request: "suspect" and "original" (paths), "keys" (ids in the vault, or None for all of this original that fit
             the words "matching"), "seed", "statistic" and "invariant" of a reading beside the verdict's own, "case_id"
             ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or "");
-            "examiner" and "seen_utc" (since when the suspect is known to exist, ISO 8601) may be missing.
+            "examiner", "seen_utc" (since when the suspect is known to exist, ISO 8601) and "answers" (whether the
+            suspect must be a file of recorded answers) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        Plain JSON: a row per key, likeliest first ("rows", of very many the first), "keys_tried", how many were "read"
-        by the rank rule, "verdict", the names of the report's files in the job's folder, "case_id" and "run_id".
+        Plain JSON: a row per key, likeliest first ("rows", of very many the first ones), "keys_tried", how many were
+        "read" by the rank rule, "verdict", the "word" that lists show for it, the names of the report's files in the
+        job's folder and that of what was read with the "others" of its keys, "case_id" and "run_id".
     """
     started = time.monotonic()
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
     report.progress(0, 0, "Opening suspect and original")
     original = irwm.open_checkpoint(request["original"])
-    suspect = irwm.open_checkpoint(request["suspect"], base=original)  # which only an adapter needs
+    suspect = irwm.open_suspect(request["suspect"], original, request.get("answers", False))
     keys = Keys.chosen(vault, request, original.fingerprint, report)
-    with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
-        examiner = Examiner(original, keys, request, executor, report.folder)
-        examined, device = on_device(lambda place: examiner.examine(suspect, place, report), device, report.log)
-    document = examined.document(
-        suspect,
-        original,
+    described = partial(
+        Examined.document,
+        suspect=suspect,
+        original=original,
         case=case_lines(request, examiner_of(vault, request["case_id"], request.get("examiner", ""))),
-        extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"},
         report=report,
         stamp_of=partial(earliest_timestamp, vault),
         seen_of=known_since(vault, request["case_id"], request.get("seen_utc", "")),
     )
+
+    def first(found: Examined) -> None:
+        report.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
+
+    with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
+        examiner = Examiner(original, keys, request, executor, report.folder)
+        examine = partial(examiner.examine, suspect, report=report, first=first)
+        examined, device = on_device(lambda place: examine(place), device, report.log)
+    document = described(examined, extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"})
     # Nothing is filed before all that can fail on the models has been done.
     filing = Filing.begin(vault, request)
     filing.items(document)
     report.progress(0, 0, "Writing and signing the report")
-    html, json_file = write_document(report.folder, document, signer=filing.signer())
-    document = from_json(json_file.read_bytes())
-    word = document["verdict"]["word"]
-    run_id = filing.run(document, report_paths(json_file), request["suspect"], word, request["note"])
+    signer = filing.signer()
+    files = signed_files(document, signer, NAME) | for_outsiders(document, signer, NAME)
+    for name, content in files.items():
+        report.files.write(name, content)
+    report.files.write(OTHERS, to_json({"keys": examined.others()}))
+    document = from_json(files[f"{NAME}.json"])
+    word = word_of(document)
+    run_id = filing.run(document, files, request["suspect"], word, request["note"])
     return {
         "rows": examined.rows(),
         "keys_tried": len(keys.keys),
         "read": len(examined.findings),
         "damaged": [name.id for name in keys.damaged],
-        "verdict": word,
-        "html": html.name,
-        "json": json_file.name,
+        "verdict": document["verdict"]["word"],
+        "word": word,
+        "html": f"{NAME}.html",
+        "json": f"{NAME}.json",
+        "others": OTHERS,
         "case_id": filing.case_id,
         "run_id": run_id,
     }

@@ -8,7 +8,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from irwm.errors import IrwmError
+from irwm.checkpoint.recorded import holds_answers, read_header
+from irwm.errors import AnswersFileError, IrwmError, printable
+from irwm.report.items import answers_of
 from ui.jobs.filing import Filing
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
@@ -16,6 +18,7 @@ from ui.jobs.vault_access import vault_of
 # More is no item but a disk; a person would have to read the list.
 MOST_FILES = 5000
 BLOCK_BYTES = 8 << 20
+LONGEST_NAME = 200
 
 
 class ItemError(IrwmError):
@@ -39,7 +42,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     path = Path(request["path"])
     hashed = hash_files(path, report)
     filing = Filing.begin(vault, {"case_title": "", **request})
-    name = request["name"].strip() or path.name
+    name = request["name"].strip() or _own_name(path)
     added = filing.received(
         name,
         hashed,
@@ -48,6 +51,15 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         seen_utc=filing.seen_utc,
     )
     return {"name": name, "files": len(hashed), "bytes": sum(size for size, _ in hashed.values()), "added": added}
+
+
+def _own_name(path: Path) -> str:
+    """The file's or folder's name; recorded answers are called by who answered, as in reports."""
+    try:
+        source = read_header(path).source if holds_answers(path) else None
+    except AnswersFileError:  # broken ones are items too
+        source = None
+    return path.name if source is None else printable(answers_of(source.model, source.endpoint), LONGEST_NAME)
 
 
 def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:

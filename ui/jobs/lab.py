@@ -25,12 +25,12 @@ from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchEr
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
-from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, RELEASE, SINGLE, headline, word
+from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, RELEASE, SINGLE, headline, word
 from irwm.report.plots.lab import name_of
 from irwm.report.signature_file import ENDING, announced, sign_report
 from irwm.running import Reference, default_text, reference
 from irwm.running.reference import IN_MEMORY
-from storage.files import private_folder, replace_private
+from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault
 from ui.jobs.device import device_of
@@ -39,7 +39,7 @@ from ui.jobs.filing import Filing, case_lines, examiner_of
 from ui.jobs.lab_resume import companions, comparable, known_rows, tools
 from ui.jobs.lab_row import row_of
 from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import vault_of
+from ui.jobs.vault_access import jobs_of, vault_of
 
 # Of every trial mark: public, since such a mark protects nothing, and the same each time, so that numbers come again.
 PUBLIC_SECRET = hashlib.sha256(b"irwm/v1/lab/trial mark").digest()
@@ -51,11 +51,11 @@ MOST_TEXT_BYTES = 64 << 20
 LEAST_CHARACTERS = 200
 _ONCE = (Strength(0, ""),)
 _UNTOUCHED = Attack(
-    "none", "Not attacked", "The release as it is.", "", "", _ONCE,
+    *NOT_AN_ATTACK[RELEASE], "The release as it is.", "", "", _ONCE,
     lambda setup, _value, _out: Attacked(setup.release), reads=(),
 )  # fmt: skip
 _UNMARKED = Attack(
-    "original", "Unmarked original", "A model without the mark, read the same way.", "", "", _ONCE,
+    *NOT_AN_ATTACK[CONTROL], "A model without the mark, read the same way.", "", "", _ONCE,
     lambda setup, _value, _out: Attacked(setup.original), reads=(),
 )  # fmt: skip
 
@@ -112,6 +112,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     lab = _Lab(
         report,
         request,
+        vault,
         lab_document(
             original=ItemDescription.of(original, hashes=hashes(original, report)),
             rehearsal=not request["release"],
@@ -141,10 +142,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 class _Lab:
     """What is done so far, on the disk at every moment."""
 
-    def __init__(self, report: JobReporter, request: Mapping[str, Any], begun: dict[str, Any]) -> None:
+    def __init__(self, report: JobReporter, request: Mapping[str, Any], vault: Vault, begun: dict[str, Any]) -> None:
         self._report = report
         self._document = begun
-        self._earlier, why = comparable(request, report, begun)
+        self._earlier, why = comparable(request, jobs_of(vault, report), begun)
         self._taken = self._done = 0
         if request["resume"]:
             self._say_taken(why)
@@ -260,12 +261,11 @@ class _Lab:
         signed = announced(document, signer)
         files = {LAB_JSON: to_json(signed), LAB_HTML: lab_html(signed, LAB_JSON).encode("utf-8")}
         signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
-        paths = []
-        for name, content in {**files, f"{NAME}{ENDING}": signature}.items():
-            paths.append(self._report.folder / name)
-            replace_private(paths[-1], content)
+        files[f"{NAME}{ENDING}"] = signature
+        for name, content in files.items():
+            self._report.files.write(name, content)
         outcome, about = word(signed), request["release"] or request["original"]
-        run_id = filing.run(signed, paths, about, outcome, request["note"])
+        run_id = filing.run(signed, files, about, outcome, request["note"])
         return {
             "json": LAB_JSON,
             "html": LAB_HTML,
@@ -276,7 +276,7 @@ class _Lab:
         }
 
     def _write(self) -> None:
-        replace_private(self._report.folder / LAB_JSON, to_json(self._document))
+        self._report.files.write(LAB_JSON, to_json(self._document))
 
 
 def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:

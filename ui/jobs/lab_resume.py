@@ -10,11 +10,11 @@ from typing import Any
 
 from irwm.attacks.rewrite import COMPANIONS
 from irwm.errors import IrwmError
-from irwm.report.document import ReportError, plain
+from irwm.report.document import plain
 from irwm.report.items import LAYOUT
-from irwm.report.lab import lab_html, read_lab
+from irwm.report.lab import lab_html
 from storage.jobs import Jobs
-from ui.jobs.reporter import JobReporter
+from ui.jobs.kept import lab_of
 
 _SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
 # Programs that change no number.
@@ -50,20 +50,18 @@ def companions(*models: Path | None) -> str:
     return digest.hexdigest()
 
 
-def comparable(
-    request: Mapping[str, Any], report: JobReporter, begun: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], str]:
+def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """The marks of earlier labs, the oldest first, that asked the same of the same models with the same programs on the
     same device: the one that the request names, the one that that one went on from, and so on. Where there are none,
     why, in words that follow a colon; "" where none is named."""
     marks: list[dict[str, Any]] = []
     why = ""
-    for id in _line(request, report):
+    for id in _line(request, jobs):
         try:
-            earlier = plain(read_lab(report.home / "jobs" / id))
+            earlier = plain(lab_of(jobs.files(id)))
             lab_html(earlier)  # rows that cannot be drawn now could not be filed at the end either
             different = _different(_asked(earlier), _asked(begun))
-        except ReportError as error:
+        except IrwmError as error:
             why = why or error.problem
         except Exception:  # whatever a file that was changed brings out
             why = why or "its results are damaged"
@@ -73,9 +71,9 @@ def comparable(
     return marks, "" if marks else why
 
 
-def _line(request: Mapping[str, Any], report: JobReporter) -> list[str]:
+def _line(request: Mapping[str, Any], jobs: Jobs) -> list[str]:
     """The ids of the earlier labs, the newest first: one that was stopped early may hold less than the one before."""
-    ids, jobs = [], Jobs(report.home)
+    ids: list[str] = []
     while (id := Path(str(request.get("resume") or "")).name) and id not in ids:
         ids.append(id)
         try:

@@ -10,6 +10,7 @@ from irwm.evidence.finding import FOUND
 from irwm.evidence.verdict import log10_risk
 from irwm.report.document import plain
 from irwm.report.tracing import MARK, TRACING
+from irwm.tracing import Tracing
 
 
 def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
@@ -29,11 +30,13 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
                 "log10_p_count": reading.log10_p_count,
                 "log10_risk": log10_risk(reading, finding.comparisons),
                 "rule_met": reading.passes,
+                "tensors_read": finding.tensors_read,
+                "places": finding.places,
             }
         )
     rested = trial.finding if trial.ran else None
     # As an investigation concludes (`irwm.report.tracing.verdict`): who is named by the noise had this copy.
-    named = rested is not None and not rested.faults and trial.traced is not None and trial.traced[1]
+    named = rested is not None and not rested.faults and _is_named(trial.traced)
     row: dict[str, Any] = plain(
         {
             "role": role,
@@ -48,7 +51,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
             "rests_on": TRACING if named and rested and rested.verdict != FOUND else MARK,
             "log10_risk": log10_risk(rested.reading, rested.comparisons) if rested else None,
             "ways": ways,
-            "traced": None if trial.traced is None else {"z": trial.traced[0], "named": trial.traced[1]},
+            "traced": None if trial.traced is None else _traced(trial.traced),
             "utility": trial.utility and trial.utility.to_dict(),
             "proof": trial.proof and trial.proof.to_dict(),
             "reason": trial.reason,
@@ -56,3 +59,14 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
         }
     )
     return row
+
+
+def _is_named(tracing: Tracing | None) -> bool:
+    return tracing is not None and bool(tracing.named)
+
+
+def _traced(tracing: Tracing) -> dict[str, Any]:
+    """What the noise says of the copy's own recipient, and what its odds paid for."""
+    (trace,) = tracing.traces
+    places = {"tensors_read": tracing.tensors_read, "places": tracing.places}
+    return {"z": trace.z, "named": trace.named, **places}

@@ -5,11 +5,13 @@ A partial folder is as large as the model, and nobody but the next run into the 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from irwm.errors import IrwmError
 from irwm.release import sweep_partials
-from storage.job import Job
+from storage.errors import StorageError
+from storage.job import Job, JobLine
 from storage.jobs import Jobs
 
 KIND = "protect"
@@ -26,9 +28,17 @@ def sweep(job: Job) -> list[Path]:
         return []  # the disk is not there any more, or it is a path that never was
 
 
-def interrupt_dead(jobs: Jobs) -> list[Job]:
-    """Ends the jobs that nobody runs any more, and sweeps up after them; called at start."""
+def interrupt_dead(jobs: Jobs) -> list[JobLine]:
+    """Ends the jobs that nobody runs any more, and sweeps up after those that can be opened; called at start."""
     dead = jobs.interrupt_dead()
-    for job in dead:
-        sweep(job)
+    sweep_left(jobs)
     return dead
+
+
+def sweep_left(jobs: Jobs) -> None:
+    """Sweeps up after interrupted jobs; called after an unlocking too, for a locked app cannot read where they
+    wrote."""
+    with contextlib.suppress(StorageError):  # the list is busy: the next one who comes sweeps
+        for job in jobs.unswept():
+            sweep(job)
+            jobs.swept(job.id)

@@ -31,10 +31,10 @@ from ui.jobs.releasing import (
     forget_folder,
     issued,
     note_folder,
-    noted_folder,
     receipt_of,
     require_margin,
     seal,
+    sealed_for,
     secret_of,
     write,
 )
@@ -69,7 +69,7 @@ def _released(
 ) -> tuple[str, dict[str, Any]]:
     """The identifier of the key and the receipt of the copy that was asked for, written or found finished."""
     params = irwm.Parameters.from_dict(request["parameters"])
-    report.progress(0, 0, "Fingerprinting the embedding and deriving the key")
+    report.progress(0, 0, "Fingerprinting the embedding")
     owner, recipient = request["owner"], request["recipient"]
     known = issued(vault, model.fingerprint, owner, params, {same_name(recipient)})
     out = Path(request["out_dir"])
@@ -84,6 +84,7 @@ def _released(
     else:
         # Noise names a leaker only among recipients whose noise lies in one basis, which is the secret's.
         secret = secret_of(vault, known.settled if params.noise_coordinates and recipient else None)
+        report.progress(0, 0, "Generating the key")
         record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
     if release is None:
         report.progress(0, 0, "Checking the target disk and the mark's margin")
@@ -92,7 +93,9 @@ def _released(
         if record is None:
             # Before the key: one that is sealed without this is nobody's to take up, and costs nothing else.
             note_folder(report.home, key.commitment, folder)
+            report.progress(0, 0, "Sealing the key in the vault")
             record = seal(vault, model, key, request["label"])
+            report.log(f"Generated the key {key.commitment[:16]} and sealed it in the vault")
         release = write(model, key, out, progress=report.progress, cancelled=report.cancelled, device=device).release
     assert record is not None
     marks = vault.marks_on(model.fingerprint)
@@ -132,7 +135,7 @@ class _Earlier:
         """The key that was sealed for this folder, if there is one, and its copy, if that was finished."""
         waiting = self.known.waiting.get(same_name(self.request["recipient"]), ())
         home, first = self.report.home, None
-        here = [record for record in waiting if noted_folder(home, record.commitment) == str(self.folder)]
+        here = [record for record in waiting if sealed_for(home, record.commitment, self.folder)]
         for record in self._asked_for(here):
             key = self._key(record)
             copy = self._finished(key)

@@ -1,6 +1,7 @@
 """The task behind Protect for many recipients: each gets a key, a copy, a manifest and a receipt of their own.
 
-One recipient after the other, each as in `ui.jobs.protect`. All that makes a run resumable is in the vault and in the
+One recipient after the other, each as in `ui.jobs.protect`. Folders are named by the key's fingerprint and steps by
+their number; people are named only in what is sealed. All that makes a run resumable is in the vault and in the
 folders' names: a recipient with a release is passed over, one with a key and no release gets the copy that the key
 stands for, and a copy that was finished in the instant before its release was filed is looked at and filed. So the
 same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list. What goes
@@ -10,12 +11,13 @@ wrong for one recipient alone, as a spoilt folder, is said in their line and kee
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint
@@ -24,6 +26,7 @@ from irwm.release import MANIFEST_NAME, Preflight, preflight, sweep_partials
 from irwm.release.cloning import ClonedFrom
 from irwm.release.partial import sync_folder
 from irwm.scheme.invariant import Layer0
+from storage.job_files import JobFiles
 from storage.records import KeyRecord
 from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
@@ -34,10 +37,10 @@ from ui.jobs.releasing import (
     Issued,
     alone,
     issued,
-    noted_folder,
     receipt_of,
     require_margin,
     seal,
+    sealed_for_one,
     secret_of,
     write,
 )
@@ -67,8 +70,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        Counts, and the first `SHOWN` receipts in short. All of them are in `CSV_NAME` in the job's folder; each in
-        full is in the vault.
+        Counts, and the first `SHOWN` receipts in short. All of them are in `CSV_NAME` among the job's files, sealed;
+        each in full is in the vault.
 
     Raises:
         RecipientListError: a name cannot be used, or occurs twice.
@@ -92,12 +95,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         report.progress(0, 0, "Checking the target disk")
         room = room_for(model, out, len(left)) if left else None
         out = _made(out) if left else out
-        with (report.folder / CSV_NAME).open("a", encoding="utf-8-sig", newline="") as table:
-            batch = _Batch(
-                vault, model, params, request, device, out, known, report, _Receipts(table), Layer0(model, device)
-            )
-            batch.write(recipients, left, room.each if room else 0)
-            return batch.summary(len(recipients))
+        receipts = _Receipts(report.files)
+        batch = _Batch(vault, model, params, request, device, out, known, report, receipts, Layer0(model, device))
+        batch.write(recipients, left, room.each if room else 0)
+        return batch.summary(len(recipients))
 
 
 def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
@@ -115,12 +116,12 @@ def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
             file=out,
             advice="Choose a new name, or the folder that earlier copies were put into",
         )
-    return preflight(model, out / folder_name("copy", os.urandom(8).hex()), copies)
+    return preflight(model, out / folder_name(os.urandom(8).hex()), copies)
 
 
 @dataclass(slots=True)
 class _Receipts:
-    """All receipts in short: in a table on the disk line by line, so that a run that ends early leaves those it got to.
+    """All receipts in short: in a sealed table line by line, so that a run that ends early leaves those it got to.
 
     Attributes:
         counts: lines of each state.
@@ -129,7 +130,7 @@ class _Receipts:
         written, cloned: bytes of all copies, and of those the ones that took no room.
     """
 
-    file: TextIO
+    files: JobFiles
     counts: Counter[str] = field(default_factory=Counter)
     first: list[dict[str, Any]] = field(default_factory=list)
     example: Mapping[str, Any] | None = None
@@ -137,7 +138,7 @@ class _Receipts:
     cloned: int = 0
 
     def __post_init__(self) -> None:
-        self._write(COLUMNS)
+        self._write(COLUMNS, "\ufeff")  # by which a spreadsheet tells UTF-8
 
     def add(self, recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str = "") -> None:
         """A recipient's line.
@@ -155,11 +156,12 @@ class _Receipts:
         if len(self.first) < SHOWN:
             self.first.append(line)
         self._write(["" if cell is None else _harmless(cell) for cell in line.values()])
-        self.file.flush()
 
-    def _write(self, cells: Iterable[Any]) -> None:
+    def _write(self, cells: Iterable[Any], before: str = "") -> None:
+        row = io.StringIO(newline="")
         # Every cell in quotes: a program that separates at semicolons would find a formula behind one.
-        csv.writer(self.file, quoting=csv.QUOTE_ALL).writerow(cells)
+        csv.writer(row, quoting=csv.QUOTE_ALL).writerow(cells)
+        self.files.append(CSV_NAME, before + row.getvalue())
 
 
 @dataclass(slots=True)
@@ -186,7 +188,7 @@ class _Batch:
                 self.receipts.add(recipient, SKIPPED, release.receipt)
                 continue
             number += 1
-            what = f"Copy {number} of {len(left)}, for {recipient.name}"
+            what = f"Copy {number} of {len(left)}"
             progress = _Progress(self.report, (number - 1) * each, each, len(left) * each, what)
             try:
                 record, key = self._key(recipient, secret)
@@ -211,7 +213,7 @@ class _Batch:
         """The recipient's sealed key: the one that waits for its copy, else a new one."""
         for waiting in self.known.waiting.get(same_name(recipient.name), ()):
             # One that was sealed for a folder of its own may have its copy there, finished and never filed.
-            if noted_folder(self.report.home, waiting.commitment) is None:
+            if not sealed_for_one(self.report.home, waiting.commitment):
                 return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
         key = irwm.generate_key(
             self.model, self.params, secret, self.request["owner"], recipient.name, self.device, self.layer0
@@ -224,7 +226,7 @@ class _Batch:
     ) -> tuple[dict[str, Any], Mapping[str, ClonedFrom]]:
         """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
         progress.start()
-        folder, cloned = self.out / folder_name(key.recipient, key.commitment), 0
+        folder, cloned = self.out / folder_name(key.commitment), 0
         release = finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device)
         if release is not None:
             self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
@@ -248,7 +250,10 @@ class _Batch:
     def summary(self, recipients: int) -> dict[str, Any]:
         """What the page shows."""
         receipts, marks = self.receipts, self.vault.marks_on(self.model.fingerprint)
-        fields = ("changed_rows", "changed_tensors", "changed_values", "changed_share", "left_out", "bytes")
+        fields = (
+            *("changed_rows", "changed_tensors", "changed_values", "changed_share", "changed_head_rows", "head_tensor"),
+            *("left_out", "bytes"),
+        )
         return {
             "many": True,
             "model": str(self.model.path),

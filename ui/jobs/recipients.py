@@ -20,9 +20,7 @@ MAX_LIST_BYTES = 64 * 1024 * 1024
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 NAME_COLUMNS = ("recipient", "recipients", "name")
 NOTE_COLUMNS = ("note", "notes")
-# Long enough for people to know whose it is, short enough for every file system with the key's mark behind it.
-_SLUG = 60
-# Characters of the key's fingerprint in a folder's name: they tell apart what looks alike as a file name.
+# Characters of the key's fingerprint in a folder's name.
 _MARK = 12
 # Without a form of their own, but Persian and many Indian names need them.
 _JOINERS = "\u200c\u200d"
@@ -35,7 +33,7 @@ class RecipientListError(IrwmError):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Who gets a copy: the name that is bound into the key, and the officer's own words about it."""
+    """Who gets a copy: the name that the key records, and the officer's own words about it."""
 
     name: str
     note: str = ""
@@ -92,7 +90,7 @@ class RecipientList:
             raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
         if len(self.recipients) > MOST_RECIPIENTS:
             raise RecipientListError(
-                "these are too many recipients for one go",
+                "these are too many recipients at once",
                 expected=f"at most {MOST_RECIPIENTS}",
                 found=str(len(self.recipients)),
                 advice="Split the list; later parts continue the same release",
@@ -165,7 +163,7 @@ def same_name(name: str) -> str:
 
 
 def tidy(name: str) -> str:
-    """A name as it is bound into the key: each run of white space one space, accents composed."""
+    """A name as the key records it: each run of white space one space, accents composed."""
     return unicodedata.normalize("NFC", " ".join(name.split()))
 
 
@@ -178,15 +176,13 @@ def checked(pairs: Iterable[Sequence[str]]) -> tuple[Recipient, ...]:
     return _checked([_Row(n, *(*pair, "")[:2]) for n, pair in enumerate(pairs, start=1)], "").require()
 
 
-def folder_name(recipient: str, commitment: str) -> str:
-    """The name of a recipient's folder: theirs in plain letters, and the beginning of their key's fingerprint.
+def folder_name(commitment: str) -> str:
+    """The name of a recipient's folder: the beginning of their key's fingerprint, and nothing of their name.
 
-    The fingerprint makes it unique, also where capitals make no difference and where a name has no plain letters, and
-    it is the same each time the same key is used, which is how an interrupted run finds its folders again.
+    Whoever may list the folders learns nobody's name; the receipts and the vault say whose each is. It is the same each
+    time the same key is used, which is how an interrupted run finds its folders again.
     """
-    plain = unicodedata.normalize("NFKD", recipient).encode("ascii", "ignore").decode("ascii")
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", plain)[:_SLUG].strip("-")
-    return f"{slug or 'recipient'}-{commitment[:_MARK]}"
+    return f"copy-{commitment[:_MARK]}"
 
 
 @dataclass(frozen=True, slots=True)

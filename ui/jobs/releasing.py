@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -160,30 +160,40 @@ def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
 def note_folder(home: Path, commitment: str, folder: Path) -> None:
     """Notes for which folder a key is about to be sealed: only a run into that folder may ever take it up.
 
+    The note holds a digest of the folder's path, for the path may name people.
+
     Raises:
         StorageError
     """
     path = _note(home, commitment)
     try:
         private_folder(path.parent)
-        replace_private(path, json.dumps(str(folder)).encode("ascii"))
+        replace_private(path, _digest(commitment, folder).encode("ascii"))
     except OSError as error:
         raise StorageError("the app's own folder cannot be written", file=path, found=error.strerror) from error
 
 
-def noted_folder(home: Path, commitment: str) -> str | None:
-    """The folder that a key was sealed for; None where no run for one folder noted it."""
+def sealed_for_one(home: Path, commitment: str) -> bool:
+    """Whether a key was sealed for one folder, whichever that is, and its copy is not filed yet."""
+    return _note(home, commitment).is_file()
+
+
+def sealed_for(home: Path, commitment: str, folder: Path) -> bool:
+    """Whether a key was sealed for this folder, and its copy is not filed yet."""
     try:
-        folder = json.loads(_note(home, commitment).read_bytes())
+        return _note(home, commitment).read_text(encoding="ascii") == _digest(commitment, folder)
     except (OSError, ValueError):
-        return None
-    return folder if isinstance(folder, str) else None
+        return False
 
 
 def forget_folder(home: Path, commitment: str) -> None:
     """The key's copy is filed: nobody will ask for its folder again."""
     with contextlib.suppress(OSError):
         _note(home, commitment).unlink()
+
+
+def _digest(commitment: str, folder: Path) -> str:
+    return hashlib.sha256(f"{commitment}\0{folder}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _note(home: Path, commitment: str) -> Path:
@@ -241,7 +251,7 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[
         "bytes": release.bytes_written,
         "files": dict(release.manifest.files),
         "left_out": list(release.left_out),
-        **changes(model, copy, release.changed_rows, exact=not p.noise_coordinates),
+        **changes(model, copy, release.changed_rows, release.head_rows, exact=not p.noise_coordinates),
         "verdict": found.verdict,
         "count": found.count,
         "present": found.present,
@@ -251,12 +261,32 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[
     }
 
 
-def changes(model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, exact: bool) -> dict[str, Any]:
+def changes(
+    model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], head_rows: NDArray[np.int64], *, exact: bool
+) -> dict[str, Any]:
     """What differs between an original and its copy, read back from both.
 
     Args:
         rows: ids of the embedding rows that were changed.
+        head_rows: ids of the rows of the output head that were changed; none where it is not marked.
         exact: count every number in these rows; without it, as for noise in all of them, a sample says how much.
+
+    Returns:
+        As `_changes` of the embedding; "changed_head_rows", and "head_tensor", the output head's name, None where it is
+        not marked; "changed_values" counts both.
+    """
+    found = _changes(model, copy, rows, exact=exact)
+    head, theirs = model.output_head, copy.output_head
+    if not len(head_rows) or head is None or theirs is None:
+        return found | {"changed_head_rows": 0, "head_tensor": None}
+    beside = _changes(head, theirs, head_rows, exact=exact)
+    if exact:
+        found["changed_values"] += beside["changed_values"]
+    return found | {"changed_head_rows": len(head_rows), "head_tensor": head.layout.embedding.name}
+
+
+def _changes(model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, exact: bool) -> dict[str, Any]:
+    """What differs in the embedding, or in the output head that stands in its place.
 
     Returns:
         "changed_rows"; "changed_tensors", their names: the embedding and, where they were its equals, a tied head that

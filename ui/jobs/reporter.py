@@ -10,6 +10,7 @@ from pathlib import Path
 
 from irwm.errors import CancelledError
 from storage.errors import StorageBusyError, StorageError, StorageFullError
+from storage.job_files import JobFiles
 from storage.jobs import Jobs
 
 # The page looks once a second; five writes in that time are enough for a smooth bar and cost next to nothing.
@@ -20,20 +21,36 @@ class JobReporter:
     """Given to a task's `run`.
 
     Attributes:
-        folder: the job's own folder, where results go that are too large for the returned dict.
+        folder: the job's own folder, for what is taken away again; what stays goes into `files`.
         home: the app's folder, for a task that writes into the vault.
+
+    What `memory` says, in bytes, is noted beside the progress; 0 for a task that shares its process with others.
     """
 
-    def __init__(self, jobs: Jobs, job_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        job_id: str,
+        clock: Callable[[], float] = time.monotonic,
+        memory: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.folder: Path = jobs.folder(job_id)
         self.home: Path = jobs.home
         self._jobs = jobs
         self._id = job_id
-        self._clock = clock
+        self._clock, self._memory = clock, memory
+        self._files: JobFiles | None = None
         self._written = float("-inf")
         self._pending: tuple[int, int, str] | None = None
         self._step: str | None = None
         self._stop = threading.Event()
+
+    @property
+    def files(self) -> JobFiles:
+        """Where results go that are too large for the returned dict, and reports; each is sealed."""
+        if self._files is None:
+            self._files = self._jobs.files(self._id)
+        return self._files
 
     def progress(self, done: int, total: int, what: str) -> None:
         """Notes how far the task is; call it as often as you like.
@@ -76,7 +93,7 @@ class JobReporter:
         pending, self._pending = self._pending, None
         self._written = self._clock()
         try:
-            still_ours = self._jobs.progress(self._id, *pending)
+            still_ours = self._jobs.progress(self._id, *pending, self._memory())
         except (StorageBusyError, StorageFullError):
             return  # a lost line of progress costs nothing
         if not still_ours:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.checkpoint.recorded import holds_answers
 from irwm.errors import IrwmError, printable
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
@@ -57,7 +58,9 @@ class Asked:
 
     def start(self, vault: Vault, jobs: Jobs) -> Job:
         """Starts it with access to the vault; errors as `ui.jobs.runner.start` and `VaultLockedError`."""
-        return runner.start(self.kind, self.title, self.request, secrets_for(vault), jobs)
+        return runner.start(
+            self.kind, self.title, self.request, secrets_for(vault), jobs.opened(vault.jobs_keys_to_seal())
+        )
 
 
 class NoNoiseError(IrwmError):
@@ -125,12 +128,21 @@ def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people
         RecipientListError: there is nobody, or each of them has a copy.
         IrwmError: the owner is missing.
     """
-    if not (owner or "").strip():
-        raise IrwmError("the owner is missing", advice="Say whose model it is; it is bound into the key")
+    check_owner(owner)
     if people is not None and not people:
         raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
     if people and len(released(vault, fingerprint, owner, people)[0]) == len(people):
         raise RecipientListError("each of these recipients has a copy of this model", advice="Add who has none")
+
+
+def check_owner(owner: str | None) -> None:
+    """Whether it is said whose model it is.
+
+    Raises:
+        IrwmError: it is not.
+    """
+    if not (owner or "").strip():
+        raise IrwmError("the owner is missing", advice="Say whose model it is; the key records it")
 
 
 def released(
@@ -165,6 +177,7 @@ def investigate(
     invariant: str = INVARIANTS[0],
     device: str = "auto",
     scheduler: str = "",
+    answers: bool = False,
 ) -> Asked:
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
 
@@ -176,6 +189,7 @@ def investigate(
         case: the title to file under; a case of that title is gone on with.
         seen: the day since when the suspect is known to exist, such as "2024-01-28".
         scheduler: address of a Dask cluster, or "".
+        answers: whether the suspect must be a file of recorded answers; else that is told by its contents.
 
     Raises:
         SweepFolderError: the suspect's folder cannot be read.
@@ -196,7 +210,8 @@ def investigate(
         "scheduler": scheduler,
     }
     if several_in(suspect) is None:
-        return Asked("investigate", f"Investigate {suspect.name}", request | {"suspect": str(suspect)})
+        kind = {"suspect": str(suspect), "answers": answers or holds_answers(suspect)}
+        return Asked("investigate", f"Investigate {suspect.name}", request | kind)
     request["folder"] = str(suspect)
     return Asked("sweep", f"Sweep {suspect.name}", request | {"resume": to_resume(jobs, request)})
 
@@ -281,10 +296,18 @@ def _with_noise(vault: Vault, fingerprint: str, keys: Sequence[str] | None, matc
 
 
 def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
-    """The newest sweep of this folder that ended early, to go on with; "" for none."""
+    """The newest sweep of this folder that ended early, to go on with; "" for none.
+
+    Args:
+        jobs: opened.
+    """
     same = ("folder", "original", "keys", "matching", "statistic", "invariant", "seed")
     for job in jobs.recent(_LOOK_BACK):
-        if job.kind == "sweep" and all(job.request.get(name) == asked.get(name) for name in same):
+        if (
+            isinstance(job, Job)
+            and job.kind == "sweep"
+            and all(job.request.get(name) == asked.get(name) for name in same)
+        ):
             return job.id if job.is_over and job.state != "done" else ""
     return ""
 
@@ -314,5 +337,5 @@ def _text(what: str, text: str | None, most: int) -> str:
 
 def _one_of(what: str, value: object, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise IrwmError(f"this is no {what} that there is", expected=", ".join(known), found=printable(str(value), 80))
+        raise IrwmError(f"there is no such {what}", expected=", ".join(known), found=printable(str(value), 80))
     return value

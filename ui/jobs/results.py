@@ -1,7 +1,7 @@
 """What came of a job, for programs: one word, and plain JSON.
 
-`files_of`, and the parts of an error, may name files in the app's own folder: the command line gives them to whoever
-typed it, and the endpoints have to take them out.
+The parts of an error may name files in the app's own folder: the command line gives them to whoever typed it, and the
+endpoints have to take them out.
 
 docs/headless.md describes every field. The command line and the programs' endpoints give the same.
 """
@@ -9,11 +9,11 @@ docs/headless.md describes every field. The command line and the programs' endpo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from irwm.report.numbers import number
-from storage.job import Job
+from storage.job import Job, JobLine
+from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from ui.jobs.protect_many import CSV_NAME
 
@@ -26,7 +26,8 @@ DONE = "done"
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
-    "bytes", "files", "left_out", "changed_rows", "changed_tensors", "marked_before", "utility",
+    "bytes", "files", "left_out", "changed_rows", "changed_head_rows", "changed_tensors", "marked_before",
+    "utility",
 )  # fmt: skip
 _READING = ("verdict", "count", "present", "log10_p")
 _MANY = (
@@ -42,12 +43,12 @@ _TRACING = "tracing"
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
-def state_of(job: Job) -> dict[str, Any]:
-    """A job as a line of a list."""
+def state_of(job: JobLine) -> dict[str, Any]:
+    """A job as a line of a list; without a title where it is sealed."""
     return {
         "id": job.id,
         "kind": job.kind,
-        "title": job.title,
+        "title": job.title if isinstance(job, Job) else None,
         "state": job.state,
         "created": job.created,
         "started": job.started,
@@ -149,31 +150,36 @@ def passed_over(result: Mapping[str, Any]) -> bool:
     return bool(result["links_not_followed"] or result["too_deep"] or result["cut_short"])
 
 
-def files_of(job: Job, jobs: Jobs) -> list[Path]:
-    """The files that a job wrote for people, in the job's own folder: reports with their signatures, or receipts."""
+def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
+    """The files that a job wrote for people, opened, by name: reports with their signatures, or receipts.
+
+    Raises:
+        DamagedRecordError: one was changed after it was written.
+        StorageError
+    """
     # Two seconds' import, which a command does not need before its job is over.
-    from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON
-    from ui.jobs.filing import report_paths
+    from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE
+    from ui.jobs.filing import report_names
 
-    folder, result = jobs.folder(job.id), job.result or {}
+    files, result = jobs.files(job.id), job.result or {}
     if job.kind == "investigate":
-        found = report_paths(folder / Path(result["json"]).name) if "json" in result else []
+        found = report_names(files, result["json"]) if "json" in result else []
     elif job.kind == "sweep":
-        found = [folder / OVERVIEW_HTML, folder / OVERVIEW_JSON]
-        for row in _finished(folder):
-            found += report_paths(folder / Path(row["json"]).name)
+        found = [OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE]
+        for row in _finished(files):
+            found += report_names(files, row["json"])
     else:
-        found = [folder / CSV_NAME]
-    return [path for path in found if path.is_file()]
+        found = [CSV_NAME]
+    return {name: files.read(name) for name in found if name in files}
 
 
-def _finished(folder: Path) -> list[Mapping[str, Any]]:
+def _finished(files: JobFiles) -> list[Mapping[str, Any]]:
     """The suspects that a sweep examined, also one that ended early."""
     from irwm.report.document import ReportError
-    from irwm.report.sweep import read_overview
+    from ui.jobs.kept import overview_of
 
     try:
-        return [row for row in read_overview(folder)["rows"] if row["error"] is None]
+        return [row for row in overview_of(files)["rows"] if row["error"] is None]
     except ReportError:
         return []
 

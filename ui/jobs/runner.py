@@ -22,7 +22,8 @@ from irwm.errors import IrwmError
 from storage.canonical import json_bytes
 from storage.errors import RecordValueError
 from storage.files import open_to_append
-from storage.job import QUEUED, RUNNING, Job
+from storage.job import QUEUED, RUNNING, Job, JobLine
+from storage.job_keys import JobKey
 from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
@@ -35,8 +36,6 @@ from ui.settings import REPOSITORY
 
 # How long a task may take to clean up after Stop before it is ended the hard way.
 GRACE_SECONDS = 1.5
-# How many of the newest jobs are looked through for one that is still running.
-LOOK_BACK = 200
 LOCK_NAME = "starting.lock"
 # Each waits in a process of its own, of 80 MB or, with a GPU to ask for, some 300 MB.
 MOST_WAITING = 16
@@ -65,7 +64,7 @@ class JobRunningError(IrwmError):
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(
-            f"this is under way already: {job.title}",
+            f"this is already running: {job.title}",
             found=f"job {job.id}, started {job.started or job.created}",
             advice="wait for it to end, or stop it first",
         )
@@ -79,16 +78,19 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
         title: what a person reads in lists.
         request: plain JSON without secrets; kept in the row.
         secrets: plain JSON, bytes as hex; goes through a pipe and is kept nowhere.
+        jobs: opened with the keys of an unlocked vault (`Vault.jobs_keys_to_seal`).
 
     Raises:
         JobRunningError: the same request runs or waits already; nothing was started.
         RecordValueError: request or secrets are not plain JSON.
+        JobSealedError: the vault is locked.
         QueueFullError: too many wait already.
         IrwmError: no such kind, no such device, or the process could not be started.
     """
     if kind not in KINDS:
         raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
-    message, lane = _message(jobs, request, secrets or {}), lane_of(kind, request)
+    _message(jobs, request, secrets or {}, None)  # what cannot be sent is refused before there is a job
+    lane = lane_of(kind, request)
     with _one_at_a_time(jobs):
         # A task whose process and starter are both gone is told by nobody that it ended.
         orphans.interrupt_dead(jobs)
@@ -100,7 +102,11 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
                 "too many tasks wait for this device", found=f"{MOST_WAITING}", advice="wait, or stop some of them"
             )
         job, process = _started(jobs.create(kind, title, request, lane), jobs)
-    threading.Thread(target=_attend, args=(process, message, job.id, jobs), daemon=True, name=f"job {job.id}").start()
+    own = jobs.key_of(job.id)
+    message = _message(jobs, request, secrets or {}, own)
+    # With the job's own key alone: the vault may be locked long before the job ends.
+    args = (process, message, job.id, jobs.opened(own))
+    threading.Thread(target=_attend, args=args, daemon=True, name=f"job {job.id}").start()
     return job
 
 
@@ -118,10 +124,17 @@ def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = 
         raise JobRunningError(job)
     request = job.request | {name: value for name, value in (today or {}).items() if name in job.request}
     request |= {"resume": job.id} if job.kind in RESUMED else {}
-    return start(job.kind, job.title, request, secrets_for(vault) if job.kind in OPENS_VAULT else None, jobs)
+    own = secrets_for(vault) if job.kind in OPENS_VAULT else None
+    return start(job.kind, job.title, request, own, jobs.opened(vault.jobs_keys_to_seal()))
 
 
-def stop(job_id: str, jobs: Jobs) -> Job:
+def with_vault(jobs: Jobs) -> list[JobLine]:
+    """The tasks that run or wait now, and that were handed the vault's data key."""
+    orphans.interrupt_dead(jobs)
+    return [job for job in jobs.under_way() if job.kind in OPENS_VAULT]
+
+
+def stop(job_id: str, jobs: Jobs) -> JobLine:
     """Ends a job with all that it started, within two seconds, and returns its row.
 
     It is asked first, so that the task can take away what it had half-written, and ended the hard way soon after.
@@ -129,7 +142,7 @@ def stop(job_id: str, jobs: Jobs) -> Job:
     Raises:
         RecordNotFoundError: no such job.
     """
-    job = jobs.get(job_id)
+    job = jobs.line(job_id)
     if job.is_over:
         return job
     _STOPPING.add(job_id)
@@ -143,9 +156,10 @@ def stop(job_id: str, jobs: Jobs) -> Job:
         _STOPPING.discard(job_id)
 
 
-def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any]) -> bytes:
+def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any], own: JobKey | None) -> bytes:
+    seal = {} if own is None else {"key": own.key, "secret": own.secret.hex()}
     try:
-        values = {"home": str(jobs.home), "request": dict(request), "secrets": dict(secrets)}
+        values = {"home": str(jobs.home), "request": dict(request), "secrets": dict(secrets), "seal": seal}
         body = json.dumps(values, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError):
         # Without the cause: its text quotes the value.
@@ -171,11 +185,11 @@ def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
 
 def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
     wanted = json_bytes(dict(request), "the request")
-    for job in jobs.recent(LOOK_BACK):
+    for job in jobs.under_way():
         # One without a process failed to start, and its end could not be written.
         if (
-            job.kind == kind
-            and not job.is_over
+            isinstance(job, Job)
+            and job.kind == kind
             and job.pid is not None
             and json_bytes(job.request, "the request") == wanted
         ):
@@ -189,7 +203,8 @@ def _started(job: Job, jobs: Jobs) -> tuple[Job, subprocess.Popen[bytes]]:
     try:
         process = _spawn(job, jobs)
         # It waits for its message, so the row says whose it is before the task can say "done".
-        return jobs.start(job.id, process.pid), process
+        jobs.start(job.id, process.pid)
+        return jobs.get(job.id), process
     except BaseException as error:
         if process is not None:
             _end_all(process.pid)
@@ -258,7 +273,7 @@ def _sudden_end(code: int) -> dict[str, str]:
     }
 
 
-def _is_ours(job: Job) -> bool:
+def _is_ours(job: JobLine) -> bool:
     """Whether the process with this number is still the job's, so that no stranger is ended in its place."""
     try:
         return job.pid is not None and job.id in psutil.Process(job.pid).cmdline()

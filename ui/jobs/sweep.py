@@ -7,9 +7,9 @@ therefore loses nothing, and another job goes on where this one ended.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,34 @@ from typing import Any
 import irwm
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
 from irwm.evidence.devices import on_device
+from irwm.report.answer import word_of
 from irwm.report.document import ReportError, from_json, plain, to_json
-from irwm.report.signature_file import ENDING, Signer, announced, sign_report
-from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview, overview_html, read_overview
-from irwm.report.write import report_files
-from storage.files import replace_private
-from ui.candidates import SweepFolderError, candidates
+from irwm.report.items import installed_versions
+from irwm.report.signature_file import Signer, sign_report
+from irwm.report.sweep import (
+    FOUND_AT,
+    OVERVIEW_HTML,
+    OVERVIEW_JSON,
+    OVERVIEW_SIGNATURE,
+    json_name,
+    keys_digest,
+    overview,
+    overview_html,
+    summary,
+)
+from irwm.report.write import signed_files
+from storage.errors import StorageError
+from storage.job_files import JobFiles
+from storage.vault import Vault
+from ui.candidates import Candidates, SweepFolderError, candidates
 from ui.jobs.child import error_parts
 from ui.jobs.device import device_of
 from ui.jobs.examining import Examiner, Keys
 from ui.jobs.executors import executor_for
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_paths
+from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_names
+from ui.jobs.kept import overview_of
 from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import vault_of
+from ui.jobs.vault_access import jobs_of, vault_of
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -50,21 +65,15 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
     report.progress(0, 0, "Looking for checkpoints in the folder")
-    found = candidates(Path(request["folder"]))
-    if not found.paths:
-        raise SweepFolderError(
-            "this folder holds no checkpoint",
-            file=request["folder"],
-            found=f"{len(found.refused)} links that lead out of it were not followed" if found.refused else None,
-            advice="Pick a folder with models' folders or weights files in it",
-        )
+    found = _suspects(request["folder"])
     original = irwm.open_checkpoint(request["original"])
     keys = Keys.chosen(vault, request, original.fingerprint, report)
-    tried = hashlib.sha256("".join(sorted(key.commitment for key in keys.keys)).encode("ascii")).hexdigest()
-    earlier = _earlier(request, report, original.fingerprint, tried)
+    tried = keys_digest(key.commitment for key in keys.keys)
+    resumed = _resumed(request, vault, report)
+    earlier = _earlier(request, resumed, original.fingerprint, tried)
     filing = Filing.begin(vault, request, request["case_id"] or (earlier or {}).get("case_id") or "")
     sweep = _Sweep(
-        request,
+        resumed,
         report,
         overview(
             folder=str(request["folder"]),
@@ -77,57 +86,91 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             refused=found.refused,
             too_deep=found.too_deep,
             cut=found.cut,
+            tool_versions=installed_versions(),
         ),
     )
     done = {row["path"]: row for row in (earlier or {}).get("rows", []) if row["error"] is None}
     with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
         examiner = Examiner(original, keys, request, executor, report.folder)
+        of_suspects = _SuspectExaminer(request, original, examiner, filing, device)
         for number, path in enumerate(found.paths, 1):
             name, stamp = found.name_of(path), _stamp(path)
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
             report.progress(number - 1, len(found.paths), what)
-            before = done.get(name)
-            if before is not None and before["stamp"] == stamp and sweep.take_over(before, _row(name, stamp)):
+            row, before = _row(name, stamp), done.get(name)
+            if before is not None and before["stamp"] == stamp and sweep.take_over(before, row):
                 continue
-            inner = _Inner(report, number - 1, len(found.paths))
-            began = time.monotonic()
             try:
-                suspect = irwm.open_checkpoint(path, base=original)
-                look = partial(examiner.examine, suspect, report=inner)
-                examined, used = on_device(look, device, report.log)
-                document = examined.document(
-                    suspect,
-                    original,
-                    case=case_lines(request, filing.examiner),
-                    extra={"Device": used, "Seconds": f"{time.monotonic() - began:.1f}", "Found at": name},
-                    report=inner,
-                    stamp_of=partial(earliest_timestamp, vault),
-                    seen_of=known_since(vault, filing.case_id, filing.seen_utc),
-                )
+                document = of_suspects.document(path, name, _Inner(report, number - 1, len(found.paths)))
             except CancelledError:
                 raise
             except (IrwmError, OSError) as caught:
                 error = caught if isinstance(caught, IrwmError) else _unreadable(path, caught)
                 report.log(f"{printable(name, 80)}: {error}")
-                sweep.add(_row(name, stamp) | {"error": error_parts(error)})
+                sweep.add(row | {"error": error_parts(error)})
                 continue
             filing.items(document)
-            row = _row(name, stamp)
             document, files = sweep.publish(row, document, filing.signer())
             # Filed before it is listed: a crash between the two files it twice when resumed, and never not at all.
-            filing.run(document, files, str(path), document["verdict"]["word"], request["note"])
+            filing.run(document, files, str(path), word_of(document), request["note"])
             sweep.add(row | summary(document))
     report.progress(len(found.paths), len(found.paths), "Writing the overview")
-    return sweep.close()
+    return sweep.close(filing.signer())
+
+
+def _suspects(folder: str) -> Candidates:
+    """The checkpoints in a folder.
+
+    Raises:
+        SweepFolderError: there is none.
+    """
+    found = candidates(Path(folder))
+    if not found.paths:
+        raise SweepFolderError(
+            "this folder holds no checkpoint",
+            file=folder,
+            found=f"{len(found.refused)} links that lead out of it were not followed" if found.refused else None,
+            advice="Pick a folder with models' folders or weights files in it",
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _SuspectExaminer:
+    """Examines one suspect after another, all of them with the same settings."""
+
+    request: Mapping[str, Any]
+    original: irwm.Checkpoint
+    examiner: Examiner
+    filing: Filing
+    device: str
+
+    def document(self, path: Path, name: str, report: JobReporter) -> dict[str, Any]:
+        """The document on one suspect.
+
+        Raises:
+            IrwmError, OSError: it cannot be opened or examined.
+        """
+        began, vault, filing = time.monotonic(), self.filing.vault, self.filing
+        suspect = irwm.open_suspect(path, self.original)
+        look = partial(self.examiner.examine, suspect, report=report)
+        examined, used = on_device(look, self.device, report.log)
+        return examined.document(
+            suspect,
+            self.original,
+            case=case_lines(self.request, filing.examiner),
+            extra={"Device": used, "Seconds": f"{time.monotonic() - began:.1f}", FOUND_AT: name},
+            report=report,
+            stamp_of=partial(earliest_timestamp, vault),
+            seen_of=known_since(vault, filing.case_id, filing.seen_utc),
+        )
 
 
 class _Sweep:
     """What is done so far, on the disk at every moment."""
 
-    def __init__(self, request: Mapping[str, Any], report: JobReporter, begun: dict[str, Any]) -> None:
-        self._folder = report.folder
-        self._home = report.home
-        self._resumed = Path(request.get("resume") or "none").name
+    def __init__(self, resumed: JobFiles | None, report: JobReporter, begun: dict[str, Any]) -> None:
+        self._files, self._resumed = report.files, resumed
         self._overview = begun
         self._write()
 
@@ -137,7 +180,7 @@ class _Sweep:
 
     def publish(
         self, row: Mapping[str, Any], document: Mapping[str, Any], signer: Signer
-    ) -> tuple[dict[str, Any], list[Path]]:
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Writes a suspect's report beside the overview: numbers, PDF and the signature over both.
 
         Not the HTML, which a page draws from the numbers and which is five megabytes for each suspect.
@@ -146,44 +189,47 @@ class _Sweep:
             The document as written, and the files.
         """
         stem = str(row["json"]).removesuffix(".json")
-        files = report_files(announced(document, signer), stem)
-        del files[f"{stem}.html"]
-        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
-        for name, content in {**files, stem + ENDING: signature}.items():
-            replace_private(self._folder / name, content)
-        return from_json(files[f"{stem}.json"]), report_paths(self._folder / row["json"])
+        files = signed_files(document, signer, stem, without=(".html",))
+        for name, content in files.items():
+            self._files.write(name, content)
+        return from_json(files[f"{stem}.json"]), files
 
     def take_over(self, before: dict[str, Any], row: dict[str, Any]) -> bool:
         """Adds a suspect from an earlier sweep with its report; False where that is gone or another suspect's."""
-        source = self._home / "jobs" / self._resumed / Path(before["json"]).name
-        if source.name != row["json"]:
+        if self._resumed is None or before["json"] != row["json"]:
             return False
         try:
-            document = from_json(source.read_bytes())
+            document = from_json(self._resumed.read(row["json"]))
             if document["items"]["suspect"]["fingerprint"] != before["fingerprint"]:
                 return False
-            for path in report_paths(source):
-                replace_private(self._folder / path.name, path.read_bytes())
-        except (OSError, ReportError):
+            for name in report_names(self._resumed, row["json"]):
+                self._files.write(name, self._resumed.read(name))
+        except (StorageError, ReportError):
             return False
         self.add(before | row)
         return True
 
-    def close(self) -> dict[str, Any]:
+    def close(self, signer: Signer) -> dict[str, Any]:
+        """Signs the overview, which names every report by its SHA-256."""
         self._overview["complete"] = True
-        self._write()
+        files = self._write()
+        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        self._files.write(OVERVIEW_SIGNATURE, signature)
         return dict(self._overview) | {"html": OVERVIEW_HTML, "json": OVERVIEW_JSON}
 
-    def _write(self) -> None:
-        replace_private(self._folder / OVERVIEW_JSON, to_json(plain(self._overview)))
-        replace_private(self._folder / OVERVIEW_HTML, overview_html(plain(self._overview)).encode("utf-8"))
+    def _write(self) -> dict[str, bytes]:
+        document = plain(self._overview)
+        files = {OVERVIEW_JSON: to_json(document), OVERVIEW_HTML: overview_html(document).encode("utf-8")}
+        for name, content in files.items():
+            self._files.write(name, content)
+        return files
 
 
 class _Inner(JobReporter):
     """A suspect's own steps: they name the step and ask for Stop, while the bar counts suspects."""
 
     def __init__(self, outer: JobReporter, done: int, total: int) -> None:
-        self.folder, self.home = outer.folder, outer.home
+        self.folder, self.home, self._files = outer.folder, outer.home, outer.files
         self._outer, self._done, self._total = outer, done, total
         self._prefix = f"Suspect {done + 1} of {total}"
 
@@ -197,38 +243,25 @@ class _Inner(JobReporter):
         return self._outer.cancelled()
 
 
-def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table of a sweep says of one suspect."""
-    found = document["tracing"]
-    named = [] if found is None else [row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]]
-    by_tracing = document["verdict"]["rests_on"] == "tracing"
-    return {
-        "verdict": document["verdict"]["word"],
-        "rests_on": document["verdict"]["rests_on"],
-        "whose": named if by_tracing else [document["key"]["recipient"] or document["key"]["owner"]],
-        "log10_risk": found["log10_risk"] if by_tracing and found else document["evaluation"]["log10_risk"],
-        "copies_estimated": found["copies_estimated"] if found else None,
-        "lineage": document["lineage"]["status"],
-        "fingerprint": document["items"]["suspect"]["fingerprint"],
-        "bytes": document["items"]["suspect"]["bytes_total"],
-    }
-
-
 def _row(name: str, stamp: str) -> dict[str, Any]:
-    # Named after the suspect's path and not its place, which files added later would move: the signature names them.
-    return {"path": name, "stamp": stamp, "json": f"suspect-{_short_digest(name)}.json", "error": None}
+    return {"path": name, "stamp": stamp, "json": json_name(name), "error": None}
 
 
-def _short_digest(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8")).hexdigest()[:12]
-
-
-def _earlier(request: Mapping[str, Any], report: JobReporter, original: str, tried: str) -> dict[str, Any] | None:
-    """The overview of the sweep to go on with, if it asked the same of the same folder, original and keys."""
+def _resumed(request: Mapping[str, Any], vault: Vault, report: JobReporter) -> JobFiles | None:
+    """The files of the sweep to go on with; None where there is none."""
     if not request.get("resume"):
         return None
+    with contextlib.suppress(StorageError):  # it is not in the list any more
+        return jobs_of(vault, report).files(str(request["resume"]))
+    return None
+
+
+def _earlier(request: Mapping[str, Any], resumed: JobFiles | None, original: str, tried: str) -> dict[str, Any] | None:
+    """The overview of the sweep to go on with, if it asked the same of the same folder, original and keys."""
+    if resumed is None:
+        return None
     try:
-        found = read_overview(report.home / "jobs" / Path(request["resume"]).name)
+        found = overview_of(resumed)
     except ReportError:
         return None
     asked = str(request["folder"]), original, tried, _settings(request), request["case_id"] or found["case_id"]

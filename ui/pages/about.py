@@ -12,6 +12,7 @@ import irwm
 from irwm.errors import printable
 from ui.components import notices
 from ui.components.events import PRIVATE
+from ui.components.glossary import TITLE, glossary_html
 from ui.components.guarded import guarded
 from ui.components.header import NAME
 from ui.context import Context
@@ -19,14 +20,14 @@ from ui.licences import Bundled, Library, bundled, libraries, version_lines
 
 INTRO = f"""
 # About {NAME}
-It puts a mark into the weights of a language model before release, and tells later from a suspect checkpoint whose
-copy it was.
+It puts a mark into a language model’s weights before release, and later tells from a suspect checkpoint
+whose copy it was.
 """
 PAPER = "Invariant-based Robust Weights Watermark for LLMs"
 PAPER_ID = "arXiv:2507.08288"
 NOT_PROMISED = (
-    "A mark in the weights does not survive training from scratch or distillation: who only copies what a model says "
-    "has none of its weights."
+    "A mark in the weights does not survive training from scratch or distillation: whoever copies only a model’s "
+    "answers has none of its weights."
 )
 
 
@@ -36,6 +37,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     gr.Markdown(INTRO)
     # Filled in when it is opened: what is installed here, and where, is nobody's business before the passphrase.
     shown = gr.HTML(elem_id="about")
+    gr.Markdown(f"## {TITLE}")
+    gr.HTML(glossary_html(), elem_id="about-glossary")
 
     @guarded
     def fill(request: gr.Request) -> Any:
@@ -56,8 +59,8 @@ def about_html(context: Context) -> str:
             (
                 "Your data",
                 Markup("{}<br>{}").format(
-                    "Everything stays on this computer: no account, no telemetry, no look for updates. Vault, tasks "
-                    "and cases lie in this folder, readable by your account alone:",
+                    "Everything stays on this computer: no account, no telemetry, no update checks. The vault, jobs "
+                    "and cases are in this folder, which only your account can read:",
                     notices.copyable(str(context.settings.home)),
                 ),
             ),
@@ -67,12 +70,12 @@ def about_html(context: Context) -> str:
     return str(
         Markup(
             '<div class="about"><dl class="facts">{}</dl>'
-            "<h2>Versions</h2><p>For a report of a fault. The list holds no path and no name of yours.</p>"
+            "<h2>Versions</h2><p>For bug reports. The list holds no paths and no names.</p>"
             '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
-            "<h2>Licences</h2><h3>What comes with the program</h3>{}"
-            "<h3>Libraries that it uses</h3><p>They were installed beside it, each under its own licence.</p>{}</div>"
+            "<h2>Licences</h2><h3>Included in the program</h3>{}"
+            "<h3>Libraries that it uses</h3><p>Installed separately, each under its own licence.</p>{}</div>"
         ).format(facts, "\n".join(versions), "\n".join(versions), bundled_html(bundled()), libraries_html(libraries()))
     )
 

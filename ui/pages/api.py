@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,12 @@ from gradio import events
 
 import irwm
 from irwm.errors import IrwmError, printable
-from storage.job import Job
 from storage.vault import Vault
 from ui.components.browsing import Limits, new_folder, use_path
 from ui.components.uploads import offer
 from ui.context import Context
 from ui.explore_settings import ExploreSettings
-from ui.jobs import requests, runner
+from ui.jobs import orphans, requests, runner
 from ui.jobs.recipients import Recipient, checked
 from ui.jobs.requests import Asked
 from ui.jobs.results import error_of, files_of, outcome_of, result_of, state_of
@@ -39,19 +39,35 @@ MOST_JOBS = 200
 
 def build(context: Context) -> None:
     """Adds the endpoints to the open document."""
+    endpoints = Endpoints(context)
+    # What is not visible is not built in the browser.
+    with gr.Column(visible=False):
+        for name in NAMES:
+            # As the gate has it: each derivation takes much memory on purpose.
+            slow: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if name == "unlock" else {}
+            events.api(_answering(getattr(endpoints, name), context.settings.home), api_name=name, **slow)
 
-    def unlock(request: gr.Request, passphrase: str) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What each of `NAMES` does; Gradio reads names, types and defaults of the values from the signatures."""
+
+    context: Context
+
+    def unlock(self, request: gr.Request, passphrase: str) -> dict[str, Any]:
         """Opens the vault for this program; the app's other windows stay as they are."""
-        context.sessions.unlock(context.session(request), _text("passphrase", passphrase, strip=False))
+        self.context.sessions.unlock(self.context.session(request), _text("passphrase", passphrase, strip=False))
+        orphans.sweep_left(self.context.jobs_of(request))
         return {"unlocked": True}
 
-    def lock(request: gr.Request) -> dict[str, Any]:
+    def lock(self, request: gr.Request) -> dict[str, Any]:
         """Locks the vault for this program. Running jobs go on."""
-        context.require(request)
-        context.sessions.lock(context.session(request))
+        self.context.require(request)
+        self.context.sessions.lock(self.context.session(request))
         return {"unlocked": False}
 
     def protect(
+        self,
         request: gr.Request,
         model: str,
         out: str,
@@ -64,8 +80,8 @@ def build(context: Context) -> None:
         utility: str = "small",
     ) -> dict[str, Any]:
         """Starts the job that writes a marked copy of `model` as the new folder `out`; answers with the job."""
-        vault = context.require(request)
-        limits = Limits.of(context.settings)
+        vault = self.context.require(request)
+        limits = Limits.of(self.context.settings)
         source, place = use_path(_text("model", model), limits), Path(_text("out", out))
         people = _people(recipients)
         asked = requests.protect(
@@ -77,12 +93,13 @@ def build(context: Context) -> None:
             recipient=_text("recipient", recipient),
             recipients=people,
             label=_text("label", label),
-            device=context.settings.device,
+            device=self.context.settings.device,
             utility=_text("utility", utility),
         )
-        return started(asked, vault)
+        return self._started(asked, vault, request)
 
     def investigate(
+        self,
         request: gr.Request,
         suspect: str,
         original: str,
@@ -96,9 +113,10 @@ def build(context: Context) -> None:
     ) -> dict[str, Any]:
         """Starts the job that looks for marks in `suspect`, or in each suspect of a folder; answers with the job."""
         settings = (keys, matching, case, note, seen, examiner, seed)
-        return examine(requests.investigate, request, suspect, original, *settings)
+        return self._examine(requests.investigate, request, suspect, original, *settings)
 
     def trace(
+        self,
         request: gr.Request,
         suspect: str,
         original: str,
@@ -112,44 +130,45 @@ def build(context: Context) -> None:
     ) -> dict[str, Any]:
         """As investigate, with those keys alone that carry noise: whose copy is it?"""
         settings = (keys, matching, case, note, seen, examiner, seed)
-        return examine(requests.trace, request, suspect, original, *settings)
+        return self._examine(requests.trace, request, suspect, original, *settings)
 
-    def job(request: gr.Request, id: str) -> dict[str, Any]:
+    def job(self, request: gr.Request, id: str) -> dict[str, Any]:
         """A job as it is now: its state and progress, and once it is over what came of it."""
-        context.require(request)
-        return told(context.jobs.get(_text("id", id)))
+        self.context.require(request)
+        return self._told(_text("id", id), request)
 
-    def jobs(request: gr.Request, limit: int = 20) -> list[dict[str, Any]]:
+    def jobs(self, request: gr.Request, limit: int = 20) -> list[dict[str, Any]]:
         """The newest jobs of the app and of every program, newest first."""
-        context.require(request)
-        newest: list[dict[str, Any]] = cleaned(
-            [state_of(each) for each in context.jobs.recent(_whole("limit", limit, MOST_JOBS))]
+        self.context.require(request)
+        newest: list[dict[str, Any]] = self._cleaned(
+            [state_of(each) for each in self.context.jobs_of(request).recent(_whole("limit", limit, MOST_JOBS))]
         )
         return newest
 
-    def stop(request: gr.Request, id: str) -> dict[str, Any]:
+    def stop(self, request: gr.Request, id: str) -> dict[str, Any]:
         """Ends a job with all that it started; one that is over stays as it is."""
-        context.require(request)
-        return told(runner.stop(_text("id", id), context.jobs))
+        self.context.require(request)
+        return self._told(runner.stop(_text("id", id), self.context.jobs).id, request)
 
-    def report(request: gr.Request, id: str) -> list[dict[str, Any]]:
+    def report(self, request: gr.Request, id: str) -> list[dict[str, Any]]:
         """The files that a job wrote for people, which `gradio_client` fetches: the signed report, or the receipts."""
-        context.require(request)
-        over = context.jobs.get(_text("id", id))
+        self.context.require(request)
+        jobs = self.context.jobs_of(request)
+        over = jobs.get(_text("id", id))
         if not over.is_over:
-            raise IrwmError("this job is not over", found=over.state, advice="Ask again when it is")
-        return [_file(path) for path in files_of(over, context.jobs)]
+            raise IrwmError("this job is not finished", found=over.state, advice="Ask again when it is")
+        return [_file(name, content) for name, content in files_of(over, jobs).items()]
 
-    def examine(
-        ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any
+    def _examine(
+        self, ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any
     ) -> dict[str, Any]:
-        vault = context.require(request)
+        vault = self.context.require(request)
         keys, matching, case, note, seen, examiner, seed = rest
-        limits = Limits.of(context.settings)
+        limits = Limits.of(self.context.settings)
         paths = use_path(_text("suspect", suspect), limits), use_path(_text("original", original), limits)
         asked = ask(
             vault,
-            context.jobs,
+            self.context.jobs_of(request),
             *paths,
             irwm.open_checkpoint(paths[1]).fingerprint,
             keys=None if keys is None else [_text("key", key) for key in _list("keys", keys)],
@@ -159,30 +178,24 @@ def build(context: Context) -> None:
             seen=_text("seen", seen),
             examiner=_text("examiner", examiner),
             seed=_whole("seed", seed, requests.LARGEST_SEED),
-            device=context.settings.device,
-            scheduler=context.settings.scheduler,
+            device=self.context.settings.device,
+            scheduler=self.context.settings.scheduler,
         )
-        return started(asked, vault)
+        return self._started(asked, vault, request)
 
-    def started(asked: Asked, vault: Vault) -> dict[str, Any]:
-        return told(asked.start(vault, context.jobs))
+    def _started(self, asked: Asked, vault: Vault, request: gr.Request) -> dict[str, Any]:
+        return self._told(asked.start(vault, self.context.jobs).id, request)
 
-    def told(job: Job) -> dict[str, Any]:
-        progress = {"done": job.done, "total": job.total, "what": job.what, "ahead": len(context.jobs.ahead(job.id))}
+    def _told(self, id: str, request: gr.Request) -> dict[str, Any]:
+        job = self.context.jobs_of(request).get(id)
+        ahead = len(self.context.jobs.ahead(job.id))
+        progress = {"done": job.done, "total": job.total, "what": job.what, "ahead": ahead}
         answer = {"outcome": outcome_of(job), "result": result_of(job), "error": error_of(job)}
-        said: dict[str, Any] = cleaned(state_of(job) | {"progress": progress} | answer)
+        said: dict[str, Any] = self._cleaned(state_of(job) | {"progress": progress} | answer)
         return said
 
-    def cleaned(answer: Any) -> Any:
-        return without(answer, context.settings.home)
-
-    handlers: tuple[Callable[..., Any], ...] = (unlock, lock, protect, investigate, trace, job, jobs, stop, report)
-    # What is not visible is not built in the browser.
-    with gr.Column(visible=False):
-        for name, handler in zip(NAMES, handlers, strict=True):
-            # As the gate has it: each derivation takes much memory on purpose.
-            slow: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if handler is unlock else {}
-            events.api(_answering(handler, context.settings.home), api_name=name, **slow)
+    def _cleaned(self, answer: Any) -> Any:
+        return without(answer, self.context.settings.home)
 
 
 def without(answer: Any, home: Path) -> Any:
@@ -208,9 +221,9 @@ def _answering(handler: Callable[..., Any], home: Path) -> Callable[..., Any]:
     return wrapper
 
 
-def _file(path: Path) -> dict[str, Any]:
-    """A copy of a file where a program may fetch it from, in the form that `gradio_client` knows."""
-    return {"path": offer(path, path.name), "orig_name": path.name, "meta": {"_type": "gradio.FileData"}}
+def _file(name: str, content: bytes) -> dict[str, Any]:
+    """A file where a program may fetch it from, in the form that `gradio_client` knows."""
+    return {"path": offer(content, name), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 
 
 def _people(recipients: Any) -> tuple[Recipient, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from storage.case_archive import export_case
+from storage.casebook import LONGEST_TITLE
 from storage.vault import Vault
 from ui.components.case_file import (
     LIST_SCRIPT,
@@ -21,7 +23,7 @@ from ui.components.case_file import (
     runs_html,
 )
 from ui.components.dispute_form import dispute_form
-from ui.components.events import PRIVATE, in_turn
+from ui.components.events import PRIVATE, in_turn, unchanged
 from ui.components.finding_view import plain_name
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
@@ -36,7 +38,7 @@ from ui.jobs.vault_access import secrets_for
 
 INTRO = """
 # Cases
-What you received, what you examined and what came of it, one matter at a time.
+What you received, what you examined and what came of it, case by case.
 """
 ARCHIVE = (
     "One .zip: items with their hashes, notes, every run with its signed report, the custody log, and SHA256SUMS to "
@@ -46,142 +48,207 @@ ARCHIVE = (
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    damaged = gr.HTML(visible=False)
-    listed = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="cases-list")
-    case_id = gr.State(None)
-    with gr.Column(visible=False, elem_id="case") as box:
-        head = gr.HTML(elem_id="case-head")
-        with gr.Row(elem_classes="case-export"):
-            export = gr.Button("Export the case", variant="primary", elem_id="export-case", scale=0, min_width=180)
-            archive = gr.DownloadButton(
-                "Download the archive (.zip)", visible=False, elem_id="case-archive", scale=0, min_width=240
-            )
-        gr.Markdown(ARCHIVE, elem_classes="caption")
-        gr.Markdown("## Items")
-        items = gr.HTML(elem_id="case-items")
-        with gr.Accordion("Add an item", open=False, elem_id="add-item"):
-            form = item_form(context)
-        gr.Markdown("## Runs")
-        runs = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="case-runs")
-        view = run_view()
-        with gr.Accordion("Dispute between two claimants", open=False, elem_id="dispute"):
-            claims = dispute_form(context)
-        job = job_card(context, ("item", "dispute"))
-        gr.Markdown("## Notes")
-        notes = gr.HTML(elem_id="case-notes")
-        with gr.Row(elem_classes="picker-row"):
-            text = gr.Textbox(
-                label="New note",
-                info="It is kept with the time and your name, and cannot be changed later",
-                lines=2,
-                max_length=4000,
-                elem_id="note-text",
-            )
-            add_note = gr.Button("Add", elem_id="add-note", elem_classes="beside-field", scale=0, min_width=112)
-        with gr.Accordion("Custody log", open=False, elem_id="custody"):
-            gr.Markdown(
-                "Every entry of the vault’s log about this case. Each holds the hash of the one before it, so that no "
-                "entry can be changed or taken out unseen.",
-                elem_classes="caption",
-            )
-            custody = gr.HTML(elem_id="custody-log")
+    Cases(context, Layout(context)).connect(tab)
 
-    shown = [listed, damaged, box, case_id, head, items, runs, notes, custody, archive]
-    nothing = (gr.skip(),) * len(shown)
 
-    def look(vault: Vault, wanted: str | None) -> tuple[Any, ...]:
-        """Everything of `shown`, with the case wanted; with the newest where that one is gone or none is named."""
-        cases = vault.cases()
-        lines = case_lines(vault)
-        case = next((case for case in cases if case.id == wanted), cases[-1] if cases else None)
-        if case is None:
-            empty = ("",) * 5
-            return cases_html(lines, None), _damage(cases.damaged), gr.Column(visible=False), None, *empty, gr.skip()
-        file = vault.case_file(case.id)
-        lost = dict.fromkeys((*cases.damaged, *file.damaged, *file.missing))
-        return (
-            cases_html(lines, case.id),
-            _damage(tuple(lost)),
-            gr.Column(visible=True),
-            case.id,
-            case_head_html(case),
-            items_html(file.items),
-            runs_html(file.runs),
-            notes_html(file.notes),
-            custody_html(file.entries),
-            # What was exported is of another moment now.
-            gr.DownloadButton(value=None, visible=False),
-        )
+class Layout:
+    """What is on the page, from top to bottom."""
+
+    def __init__(self, context: Context) -> None:
+        gr.Markdown(INTRO)
+        self.damaged = gr.HTML(visible=False)
+        self.listed = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="cases-list")
+        self.new_title, self.open_new = _title_field("Open a new case", "new-case", "Open")
+        self.case_id = gr.State(None)
+        with gr.Column(visible=False, elem_id="case") as self.box:
+            self.head = gr.HTML(elem_id="case-head")
+            self.title, self.rename = _title_field("Rename the case", "rename-case", "Rename")
+            with gr.Row(elem_classes="case-export"):
+                self.export = gr.Button(
+                    "Export the case", variant="primary", elem_id="export-case", scale=0, min_width=180
+                )
+                self.archive = gr.DownloadButton(
+                    "Download the archive (.zip)", visible=False, elem_id="case-archive", scale=0, min_width=240
+                )
+            gr.Markdown(ARCHIVE, elem_classes="caption")
+            gr.Markdown("## Items")
+            self.items = gr.HTML(elem_id="case-items")
+            with gr.Accordion("Add an item", open=False, elem_id="add-item"):
+                self.item = item_form(context)
+            gr.Markdown("## Runs")
+            self.runs = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="case-runs")
+            self.run = run_view()
+            with gr.Accordion("Dispute between two claimants", open=False, elem_id="dispute"):
+                self.dispute = dispute_form(context)
+            self.job = job_card(context, ("item", "dispute"))
+            gr.Markdown("## Notes")
+            self.notes = gr.HTML(elem_id="case-notes")
+            with gr.Row(elem_classes="picker-row"):
+                self.note = gr.Textbox(
+                    label="New note",
+                    info="It is kept with the time and your name, and cannot be changed later",
+                    lines=2,
+                    max_length=4000,
+                    elem_id="note-text",
+                )
+                self.add_note = gr.Button(
+                    "Add", elem_id="add-note", elem_classes="beside-field", scale=0, min_width=112
+                )
+            with gr.Accordion("Custody log", open=False, elem_id="custody"):
+                gr.Markdown(
+                    "Every entry of the vault’s log about this case. Each holds the hash of the one before it, so no "
+                    "entry can be changed or removed unnoticed.",
+                    elem_classes="caption",
+                )
+                self.custody = gr.HTML(elem_id="custody-log")
+
+    @property
+    def shown(self) -> list[Any]:
+        """The components that `shown_case` gives values for, in order."""
+        whole = [self.listed, self.damaged, self.box, self.case_id, self.head, self.items, self.runs, self.notes]
+        return [*whole, self.custody, self.archive]
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """What the page's events do."""
+
+    context: Context
+    page: Layout
+
+    def connect(self, tab: gr.Tab) -> None:
+        """Which event calls which handler."""
+        page, case, run, turn = self.page, self.page.case_id, self.page.run.outputs, in_turn("cases")
+        # It is selected too when it is in front and the vault is opened.
+        tab.select(self.fill, case, page.shown, trigger_mode="always_last", **turn)
+        page.listed.chosen(self.choose, None, [*page.shown, *run], **turn)
+        page.runs.chosen(self.open_run, None, run, **turn)
+        opened = [page.new_title, *page.shown, *run]
+        gr.on([page.open_new.click, page.new_title.submit], self.open_case, page.new_title, opened, **turn)
+        renamed = [page.title, *page.shown]
+        gr.on([page.rename.click, page.title.submit], self.rename_case, [page.title, case], renamed, **turn)
+        page.add_note.click(self.write_note, [page.note, case], [page.note, *page.shown], **turn)
+        page.item.start.click(self.begin_item, [case, *page.item.inputs], page.job.job_id, **PRIVATE)
+        page.dispute.start.click(self.begin_dispute, [case, *page.dispute.inputs], page.job.job_id, **PRIVATE)
+        page.job.ended.change(self.finished, [page.job.ended, case], [*page.shown, *run], **turn)
+        page.export.click(self.pack, case, [page.archive, page.custody], **turn)
 
     @guarded
-    def fill(wanted: str | None, request: gr.Request) -> Any:
-        return look(context.require(request), wanted) if context.is_open(request) else nothing
+    def fill(self, wanted: str | None, request: gr.Request) -> Any:
+        """The page when it comes into view."""
+        if not self.context.is_open(request):
+            return unchanged(self.page.shown)
+        return shown_case(self.context.require(request), wanted)
 
     @guarded
-    def choose(event: gr.EventData, request: gr.Request) -> Any:
-        return *look(context.require(request), str(event.record)), *view.hidden()
+    def choose(self, event: gr.EventData, request: gr.Request) -> Any:
+        """A case of the list."""
+        return *shown_case(self.context.require(request), str(event.record)), *self.page.run.hidden()
 
     @guarded
-    def open_run(event: gr.EventData, request: gr.Request) -> Any:
-        vault = context.require(request)
-        return view.shown(vault, str(event.record))
+    def open_run(self, event: gr.EventData, request: gr.Request) -> Any:
+        return self.page.run.shown(self.context.require(request), str(event.record))
 
     @guarded
-    def write_note(words: str | None, id: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
+    def write_note(self, words: str | None, id: str | None, request: gr.Request) -> Any:
+        vault = self.context.require(request)
         if not (words or "").strip():
             raise IrwmError("the note is empty", advice="Write it first")
         vault.add_note(_required(id), (words or "").strip(), added_by=examiner_of(vault, _required(id)))
-        return "", *look(vault, id)
+        return "", *shown_case(vault, id)
 
     @guarded
-    def begin_item(request: gr.Request, *values: Any) -> Any:
-        vault = context.require(request)
-        id, *rest = values
-        asked = form.request(*rest) | {"case_id": _required(id)}
-        title = f"Add {Path(asked['path']).name}"
-        return runner.start("item", title, asked, secrets_for(vault), context.jobs).id
+    def open_case(self, words: str | None, request: gr.Request) -> Any:
+        """A new case of this title."""
+        vault = self.context.require(request)
+        return "", *shown_case(vault, vault.add_case(_title(words)).id), *self.page.run.hidden()
 
     @guarded
-    def begin_dispute(request: gr.Request, *values: Any) -> Any:
-        vault = context.require(request)
-        id, *rest = values
-        asked = claims.request(*rest) | {
-            "case_id": _required(id),
-            "device": context.settings.device,
-        }
-        title = f"Dispute with {asked['theirs']['name']}"
-        return runner.start("dispute", title, asked, secrets_for(vault), context.jobs).id
+    def rename_case(self, words: str | None, id: str | None, request: gr.Request) -> Any:
+        vault = self.context.require(request)
+        vault.rename_case(_required(id), _title(words))
+        return "", *shown_case(vault, id)
 
     @guarded
-    def finished(ended: str | None, id: str | None, request: gr.Request) -> Any:
+    def begin_item(self, request: gr.Request, id: str | None, *values: Any) -> Any:
+        vault = self.context.require(request)
+        asked = self.page.item.request(*values) | {"case_id": _required(id)}
+        return self._begin(vault, "item", f"Add {Path(asked['path']).name}", asked)
+
+    @guarded
+    def begin_dispute(self, request: gr.Request, id: str | None, *values: Any) -> Any:
+        vault = self.context.require(request)
+        asked = self.page.dispute.request(*values)
+        asked |= {"case_id": _required(id), "device": self.context.settings.device}
+        return self._begin(vault, "dispute", f"Dispute with {asked['theirs']['name']}", asked)
+
+    def _begin(self, vault: Vault, kind: str, title: str, asked: dict[str, Any]) -> str:
+        """Starts a job and returns its id."""
+        return runner.start(kind, title, asked, secrets_for(vault), self.context.jobs_to_start(vault)).id
+
+    @guarded
+    def finished(self, ended: str | None, id: str | None, request: gr.Request) -> Any:
         """The case anew when a task about it is over; a dispute's outcome is opened. Another one chosen since stays."""
-        if ended is None or not context.is_open(request):
-            return *nothing, *(gr.skip(),) * len(view.outputs)
-        vault, done = context.require(request), context.jobs.get(ended)
+        run = self.page.run
+        if ended is None or not self.context.is_open(request):
+            return unchanged([*self.page.shown, *run.outputs])
+        vault, done = self.context.require(request), self.context.jobs_of(request).get(ended)
         about = done.request.get("case_id") or id
         outcome = (done.result or {}).get("run_id") if id in (None, about) else None
-        opened = view.shown(vault, outcome) if outcome else (gr.skip(),) * len(view.outputs)
-        return *look(vault, id or about), *opened
+        opened = run.shown(vault, outcome) if outcome else unchanged(run.outputs)
+        return *shown_case(vault, id or about), *opened
 
     @guarded
-    def pack(id: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
+    def pack(self, id: str | None, request: gr.Request) -> Any:
+        """The archive of the case, and the custody log with the entry about it."""
+        vault = self.context.require(request)
         case = next(case for case in vault.cases() if case.id == _required(id))
         path = export_case(vault, case.id, new_offer(f"{plain_name(f'case-{case.title}')}.zip"))
         return gr.DownloadButton(value=str(path), visible=True), custody_html(vault.case_file(case.id).entries)
 
-    turn = in_turn("cases")
-    # It is selected too when it is in front and the vault is opened.
-    tab.select(fill, case_id, shown, trigger_mode="always_last", **turn)
-    listed.chosen(choose, None, [*shown, *view.outputs], **turn)
-    runs.chosen(open_run, None, view.outputs, **turn)
-    add_note.click(write_note, [text, case_id], [text, *shown], **turn)
-    form.start.click(begin_item, [case_id, *form.inputs], job.job_id, **PRIVATE)
-    claims.start.click(begin_dispute, [case_id, *claims.inputs], job.job_id, **PRIVATE)
-    job.ended.change(finished, [job.ended, case_id], [*shown, *view.outputs], **turn)
-    export.click(pack, case_id, [archive, custody], **turn)
+
+def shown_case(vault: Vault, wanted: str | None) -> tuple[Any, ...]:
+    """Everything of `Layout.shown`, with the case wanted; with the newest where that one is gone or none is named."""
+    cases = vault.cases()
+    lines = case_lines(vault)
+    case = next((case for case in cases if case.id == wanted), cases[-1] if cases else None)
+    if case is None:
+        empty = ("",) * 5
+        return cases_html(lines, None), _damage(cases.damaged), gr.Column(visible=False), None, *empty, gr.skip()
+    file = vault.case_file(case.id)
+    lost = dict.fromkeys((*cases.damaged, *file.damaged, *file.missing))
+    return (
+        cases_html(lines, case.id),
+        _damage(tuple(lost)),
+        gr.Column(visible=True),
+        case.id,
+        case_head_html(case),
+        items_html(file.items),
+        runs_html(file.runs),
+        notes_html(file.notes),
+        custody_html(file.entries),
+        # What was exported is of another moment now.
+        gr.DownloadButton(value=None, visible=False),
+    )
+
+
+def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.Button]:
+    """A folded field for a case's title, and the button beside it."""
+    with gr.Accordion(label, open=False, elem_id=elem_id), gr.Row(elem_classes="picker-row"):
+        field = gr.Textbox(label="Title", max_length=LONGEST_TITLE, max_lines=1, elem_id=f"{elem_id}-title")
+        press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="beside-field", scale=0, min_width=112)
+    return field, press
+
+
+def _title(words: str | None) -> str:
+    """What was typed as a case's title.
+
+    Raises:
+        IrwmError: nothing was.
+    """
+    if not (words or "").strip():
+        raise IrwmError("the title is empty", advice="Write it first")
+    return (words or "").strip()
 
 
 def case_lines(vault: Vault) -> list[CaseLine]:

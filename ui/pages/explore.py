@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from ui import explore_model_plots, explore_plots
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
+from ui.components.glossary import TITLE, glossary_html
 from ui.components.guarded import guarded
-from ui.components.path_picker import path_picker
+from ui.components.path_picker import PathPicker, path_picker
+from ui.components.setting_words import setting_of
 from ui.components.settings_form import positions_for, scale_text
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, MOST_NOISE, ExploreSettings, presets
@@ -33,8 +36,8 @@ INTRO = """
 What a setting buys, and what it costs, before anything is written. Every control redraws the figures at once.
 """
 WANTED = """
-## Which setting keeps both promises?
-Say what may go wrong and how seldom; the smallest mark that keeps to it is worked out from equations 1 to 3.
+## Which setting meets both demands?
+Say which risk you accept and how surely the mark must be found; equations 1 to 3 give the smallest mark for it.
 """
 MODEL = """
 ## On your model
@@ -52,7 +55,17 @@ VIEWS = (
     ("hiding", "Hiding"),
     ("colluders", "Colluders"),
     ("fingerprint", "Fingerprint"),
+    ("answers", "Answers needed"),
 )
+# The groups of controls, and the settings in each by the library's names; what is about no one setting stands first.
+ODDS, WISH, MODEL_VIEW = "odds", "wish", "model"
+CONTROLS = {
+    ODDS: ("positions", "required_positions", "rank_threshold", "survival", "recipients"),
+    WISH: ("risk", "success"),
+    MODEL_VIEW: ("constraints", "scale", "condition_limit", "noise_coordinates", "spread", "noise", "colluders"),
+}
+# Where the values of each group stand among those of all controls.
+PLACES = {ODDS: (0, 5), WISH: (5, 7), MODEL_VIEW: (7, 17)}
 TO_PROTECT = "() => document.getElementById('page-protect-button')?.click()"
 
 
@@ -66,6 +79,8 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
         return explore_model_plots.positions_needed(s, dark=dark)
     of, p = data.sample_of(path, s), s.parameters
     mark = data.rehearsal_of(of, s)
+    if view == "answers":
+        return explore_model_plots.answers_needed(s, of.hidden_size, dark=dark)
     if view == "entries":
         return explore_model_plots.entry_sizes(data.neighbours_of(of, s), mark, dark=dark)
     if view == "tries":
@@ -87,28 +102,90 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
 
 
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """How surely a mark is found, and how seldom by accident."""
+
+    controls: tuple[Any, ...]
+    said: gr.HTML
+    along: gr.Radio
+    figure: gr.Plot
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The smallest mark that meets two demands."""
+
+    controls: tuple[Any, ...]
+    take: gr.Button
+    answer: gr.HTML
+    figure: gr.Plot
+
+
+@dataclass(frozen=True, slots=True)
+class OnModel:
+    """Theory beside trials on a model."""
+
+    picker: PathPicker
+    solved: tuple[Any, ...]  # the controls of a marked row's equations
+    added: tuple[Any, ...]  # the controls of noise and attacks
+    survive: gr.Button
+    view: gr.Radio
+    note: gr.HTML
+    figure: gr.Plot
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """All settings as JSON, and the way to Protect."""
+
+    permutations: gr.State  # of the mark, but nothing that is drawn here depends on it; it travels with the rest
+    text: gr.Textbox
+    load: gr.Button
+    send: gr.Button
+    loaded: gr.HTML
+
+
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     usual = presets(USUAL_HIDDEN_SIZE)["Standard"]
-    p = usual.parameters
     gr.Markdown(INTRO)
+    with gr.Accordion(TITLE, open=False, elem_id="explore-glossary"):
+        gr.HTML(glossary_html())
     now = gr.State(values_of(usual))
+    buttons = preset_buttons()
+    odds = odds_part(usual)
+    gr.Markdown(WANTED)
+    wanted = wanted_part(usual)
+    gr.Markdown(MODEL)
+    model = model_part(context, usual)
+    gr.Markdown(SHARE)
+    share = share_part(usual, send=context.settings_form is not None)
+    Explore(context, now, odds, wanted, model, share).connect(buttons)
+
+
+def preset_buttons() -> list[gr.Button]:
+    """One for each ready setting, in the order of `presets`."""
     with gr.Row(elem_id="explore-presets"):
-        buttons = [
+        return [
             gr.Button(name, elem_id=f"explore-preset-{i}", size="sm", min_width=120)
             for i, name in enumerate(presets(USUAL_HIDDEN_SIZE))
         ]
+
+
+def odds_part(usual: ExploreSettings) -> Odds:
+    p = usual.parameters
     with gr.Row():
         with gr.Column(scale=3, min_width=280):
             positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
             required = _number(
-                p.required_positions, "Required positions (ρ)", "So many must count before the mark is found", "rho"
+                p.required_positions, "Required positions (ρ)", "The mark is found when at least this many count", "rho"
             )
             threshold = _slider(
                 0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
             )
             survival = _slider(0.01, 0.99, usual.survival, "Survival (p)", "Share that counts after an attack", "p")
-            recipients = _number(usual.recipients, "Recipients (num_u)", "Keys that could be accused", "recipients")
+            recipients = _number(usual.recipients, "Recipients (num_u)", "How many recipients have a key", "recipients")
         with gr.Column(scale=7, min_width=480):
             said = gr.HTML(elem_id="explore-said")
             along = gr.Radio(
@@ -117,19 +194,27 @@ def build(context: Context, tab: gr.Tab) -> None:
                 label="Draw over",
                 elem_id="explore-axis",
             )
-            odds_figure = gr.Plot(show_label=False, elem_id="explore-odds")
-    gr.Markdown(WANTED)
+            figure = gr.Plot(show_label=False, elem_id="explore-odds")
+    return Odds((positions, required, threshold, survival, recipients), said, along, figure)
+
+
+def wanted_part(usual: ExploreSettings) -> Wanted:
     with gr.Row():
         with gr.Column(scale=3, min_width=280):
-            risk = _text(f"{usual.risk:g}", "Risk accepted", "That any key at all is accused falsely", "risk")
-            success = _text(f"{usual.success!r}", "Success wanted", "That a mark is found after the attack", "success")
-            gr.Markdown("Survival (p), rank threshold (β) and recipients are those above.", elem_classes="caption")
-            take = gr.Button("Take over the smallest", elem_id="explore-take")
+            risk = _text(f"{usual.risk:g}", "Risk accepted", "Chance that any key at all is falsely accused", "risk")
+            success = _text(
+                f"{usual.success!r}", "Success wanted", "Chance that a mark is found after the attack", "success"
+            )
+            gr.Markdown("Survival (p), rank threshold (β) and recipients are taken from above.", elem_classes="caption")
+            take = gr.Button("Use the smallest mark", elem_id="explore-take")
         with gr.Column(scale=7, min_width=480):
             answered = gr.HTML(elem_id="explore-answer")
-            room_figure = gr.Plot(show_label=False, elem_id="explore-room")
-    gr.Markdown(MODEL)
-    model = path_picker(
+            figure = gr.Plot(show_label=False, elem_id="explore-room")
+    return Wanted((risk, success), take, answered, figure)
+
+
+def model_part(context: Context, usual: ExploreSettings) -> OnModel:
+    picker = path_picker(
         context,
         label="Model (optional)",
         info="Its folder, or one weights file; the demo model is shown until you choose",
@@ -137,51 +222,50 @@ def build(context: Context, tab: gr.Tab) -> None:
     )
     with gr.Row():
         with gr.Column(scale=3, min_width=280):
-            fewest = int(RANGES["constraints"][0])
-            constraints = _number(
-                p.constraints, "Constraints (t)", "Numbers that are changed per marked row", "t", least=fewest
-            )
-            scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Divides them; auto hides them best", "scale")
-            limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is steadier, slower to find", "tau", None)
-            coordinates = _number(
-                p.noise_coordinates,
-                "Noise coordinates (num_noise)",
-                "Of each row, for the copy’s own noise; 0 is none",
-                "num-noise",
-                least=0,
-            )
-            how, size = noise_choice(p)
-            choice = gr.Dropdown(
-                NOISE_CHOICES,
-                value=how,
-                label="Noise",
-                info="Written over, it costs the model far more",
-                elem_id="explore-level",
-            )
-            spread = _slider(
-                0.01,
-                RANGES["spread"][1],
-                size,
-                "Size of the fingerprint (β)",
-                "Where it is added",
-                "spread",
-            )
-            hidden = gr.Checkbox(
-                p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
-            )
-            noise = _slider(0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise in row deviations", "noise")
-            survive = gr.Button("Take the positions that survive it", elem_id="explore-survive")
-            colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
+            solved, added, survive = model_controls(usual)
         with gr.Column(scale=7, min_width=480):
             view = gr.Radio(
                 [(label, name) for name, label in VIEWS], value=VIEWS[0][0], label="Show", elem_id="explore-view"
             )
-            model_note = gr.HTML(elem_id="explore-model-note")
-            model_plot = gr.Plot(show_label=False, elem_id="explore-model")
-    gr.Markdown(SHARE)
-    # Of the mark, but nothing that is drawn here depends on it; it travels with the rest.
-    permutations = gr.State(p.permutations)
-    shared = gr.Textbox(
+            note = gr.HTML(elem_id="explore-model-note")
+            figure = gr.Plot(show_label=False, elem_id="explore-model")
+    return OnModel(picker, solved, added, survive, view, note, figure)
+
+
+def model_controls(usual: ExploreSettings) -> tuple[tuple[Any, ...], tuple[Any, ...], gr.Button]:
+    """`solved`, `added` and `survive` of `OnModel`."""
+    p = usual.parameters
+    fewest = int(RANGES["constraints"][0])
+    constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
+    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Their divisor; auto hides them best", "scale")
+    limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None)
+    coordinates = _number(
+        p.noise_coordinates,
+        "Noise coordinates (num_noise)",
+        "Per row, for the copy’s own noise; 0 means none",
+        "num-noise",
+        least=0,
+    )
+    how, size = noise_choice(p)
+    choice = gr.Dropdown(
+        NOISE_CHOICES, value=how, label="Noise", info="Overwriting costs the model far more", elem_id="explore-level"
+    )
+    spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (β)", "Where it is added", "spread")
+    hidden = gr.Checkbox(
+        p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
+    )
+    noise = _slider(
+        0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise, in standard deviations of a row", "noise"
+    )
+    survive = gr.Button("Use the positions that survive it", elem_id="explore-survive")
+    colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
+    return (constraints, scale, limit), (hidden, coordinates, choice, spread, noise, colluders), survive
+
+
+def share_part(usual: ExploreSettings, *, send: bool) -> Share:
+    """Builds it. `send`: whether there is a form in Protect to send the settings to."""
+    permutations = gr.State(usual.parameters.permutations)
+    text = gr.Textbox(
         label="All settings as JSON",
         info="Copy it to a colleague, or paste theirs and load it",
         value=usual.to_json(),
@@ -194,111 +278,171 @@ def build(context: Context, tab: gr.Tab) -> None:
     )
     with gr.Row():
         load = gr.Button("Load these settings", elem_id="explore-load", scale=0, min_width=190)
-        send = gr.Button(
-            "Use these in Protect", variant="primary", elem_id="explore-send", scale=0, min_width=200,
-            visible=context.settings_form is not None,
-        )  # fmt: skip
-    loaded = gr.HTML(elem_id="explore-loaded")
+        sender = gr.Button(
+            "Use these in Protect", variant="primary", elem_id="explore-send", scale=0, min_width=200, visible=send
+        )
+    return Share(permutations, text, load, sender, gr.HTML(elem_id="explore-loaded"))
 
-    controls: list[Any] = [positions, required, threshold, survival, recipients, risk, success, constraints, scale]
-    controls += [limit, permutations, hidden, coordinates, choice, spread, noise, colluders]
 
-    def draw_odds(dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
-        if not context.is_open(request):
+@dataclass(frozen=True, slots=True)
+class Explore:
+    """The page's handlers, and the events that call them.
+
+    Attributes:
+        now: a `gr.State` with the values of `controls`.
+    """
+
+    context: Context
+    now: gr.State
+    odds: Odds
+    wanted: Wanted
+    model: OnModel
+    share: Share
+
+    @property
+    def controls(self) -> list[Any]:
+        """The components that `settings_of` takes values of, in order."""
+        model = self.model
+        return [*self.odds.controls, *self.wanted.controls, *model.solved, self.share.permutations, *model.added]
+
+    def connect(self, buttons: Sequence[gr.Button]) -> None:
+        """`buttons`: those of the presets."""
+        context, controls, now = self.context, self.controls, self.now
+        odds, wanted, model, share = self.odds, self.wanted, self.model, self.share
+        rule = odds.controls[:2]
+        for index, button in enumerate(buttons):
+            button.click(self.chooser(index), model.picker.chosen, controls, **PRIVATE)
+        # What the controls say goes through one state: its change comes once, however many of them moved together.
+        gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
+        shown = [now.change, context.opened.change]
+        seen = [context.dark, odds.along, now]
+        gr.on([*shown, odds.along.change], self.draw_odds, seen, [odds.said, odds.figure], **LAST)
+        drawn = [wanted.answer, wanted.figure, wanted.take]
+        gr.on(shown, self.draw_room, [context.dark, now], drawn, **LAST)
+        changed = [*shown, model.picker.chosen.change, model.view.change]
+        looked_at = [context.dark, model.picker.chosen, model.view, now]
+        gr.on(changed, self.draw_model, looked_at, [model.note, model.figure], **LAST)
+        now.change(self.write_json, now, share.text, **LAST)
+        share.text.input(lambda: "", None, share.loaded, **PRIVATE)
+        wanted.take.click(guarded(self.take_over), controls, [*rule], **PRIVATE)
+        model.survive.click(guarded(self.take_surviving), controls, [*rule, model.view], **PRIVATE)
+        share.load.click(guarded(self.read_json), share.text, [*controls, share.loaded], **PRIVATE)
+        if context.settings_form is not None:
+            filled = list(context.settings_form.inputs)
+            sent = share.send.click(guarded(self.to_protect), controls, filled, **PRIVATE)
+            sent.success(None, js=TO_PROTECT)
+
+    def draw_odds(self, dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
+        if not self.context.is_open(request):
             return gr.skip(), gr.skip()
         try:
-            s = settings_of(*values)
+            s = settings_for(ODDS, values)
         except IrwmError as error:
-            return notices.error_html(error), gr.skip()
+            return said_at(ODDS, error), None
         return said_of(s), explore_plots.odds_over(s, explore_plots.axis_of(along), dark=dark)
 
-    def draw_room(dark: bool, values: Sequence[Any], request: gr.Request) -> Any:
-        if not context.is_open(request):
+    def draw_room(self, dark: bool, values: Sequence[Any], request: gr.Request) -> Any:
+        if not self.context.is_open(request):
             return gr.skip(), gr.skip(), gr.skip()
         try:
-            s = settings_of(*values)
-        except IrwmError:  # said beside the controls
-            return gr.skip(), gr.skip(), gr.Button(interactive=False)
+            s = settings_for(WISH, values, ODDS)
+        except IrwmError as error:
+            return said_at(WISH, error), None, gr.Button(interactive=False)
         text, found = answer(s)
         figure = explore_plots.room(s, found, dark=dark)
         return text, figure, gr.Button(interactive=found is not None)
 
-    def draw_model(dark: bool, chosen: str | None, view: str, values: Sequence[Any], request: gr.Request) -> Any:
-        if not context.is_open(request):
+    def draw_model(self, dark: bool, chosen: str | None, view: str, values: Sequence[Any], request: gr.Request) -> Any:
+        if not self.context.is_open(request):
             return gr.skip(), gr.skip()
         try:
-            path = model.check(chosen) if chosen else DEMO
-            s = settings_of(*values)
+            s = settings_for(MODEL_VIEW, values, ODDS, *([WISH] if view in ("colluders", "fingerprint") else []))
+        except IrwmError as error:
+            return said_at(MODEL_VIEW, error), None
+        picker = self.model.picker
+        try:
+            path = picker.check(chosen) if chosen else DEMO
             figure = model_figure(view, path, s, dark)
             if chosen:
-                context.recent.add(model.purpose, path)
+                self.context.recent.add(picker.purpose, path)
             return about_model(path, data.sample_of(path, s)), figure
         except IrwmError as error:
-            return notices.error_html(error), gr.skip()
+            return notices.error_html(error), None
 
-    def write_json(values: Sequence[Any], request: gr.Request) -> Any:
-        if not context.is_open(request):
+    def write_json(self, values: Sequence[Any], request: gr.Request) -> Any:
+        if not self.context.is_open(request):
             return gr.skip()
         try:
             return settings_of(*values).to_json()
-        except IrwmError:  # said beside the controls
-            return gr.skip()
+        except IrwmError:  # said beside the controls; what stood here is not what they say
+            return ""
 
-    @guarded
-    def choose(index: int, chosen: str | None, request: gr.Request) -> Any:
-        context.require(request)
-        width = irwm.open_checkpoint(model.check(chosen)).hidden_size if chosen else USUAL_HIDDEN_SIZE
-        return values_of(list(presets(width).values())[index])
+    def chooser(self, index: int) -> Any:
+        """The handler that fills in the preset with this number."""
 
-    def take_over(request: gr.Request, *values: Any) -> Any:
-        context.require(request)
+        @guarded
+        def of_index(chosen: str | None, request: gr.Request) -> Any:
+            self.context.require(request)
+            width = irwm.open_checkpoint(self.model.picker.check(chosen)).hidden_size if chosen else USUAL_HIDDEN_SIZE
+            return values_of(list(presets(width).values())[index])
+
+        return of_index
+
+    def take_over(self, request: gr.Request, *values: Any) -> Any:
+        self.context.require(request)
         found = plan(settings_of(*values).wish)
         return found.range.positions, found.required
 
-    def take_surviving(request: gr.Request, *values: Any) -> Any:
-        context.require(request)
+    def take_surviving(self, request: gr.Request, *values: Any) -> Any:
+        self.context.require(request)
         s = settings_of(*values)
         return *positions_for(s.noise, s.parameters, s.recipients), "positions"
 
-    @guarded
-    def read_json(text: str | None, request: gr.Request) -> Any:
-        context.require(request)
+    def read_json(self, text: str | None, request: gr.Request) -> Any:
+        self.context.require(request)
         try:
             s = ExploreSettings.from_json(text or "")
         except IrwmError as error:
-            return *(gr.skip(),) * len(controls), notices.error_html(error)
-        return *values_of(s), notices.note_html("These settings are loaded", good=True)
+            return *(gr.skip(),) * len(self.controls), notices.error_html(error)
+        return *values_of(s), notices.note_html("Settings loaded", good=True)
 
-    def to_protect(request: gr.Request, *values: Any) -> Any:
-        context.require(request)
+    def to_protect(self, request: gr.Request, *values: Any) -> Any:
+        self.context.require(request)
         s = settings_of(*values)
-        gr.Info("Protect has these settings now, in its step “How”.")
+        gr.Info("These settings are now in Protect, at the step “How”.")
         return protect_values(s)
 
-    for index, button in enumerate(buttons):
-        button.click(_of(choose, index), model.chosen, controls, **PRIVATE)
-    # What the controls say goes through one state: its change comes once, however many of them moved together.
-    gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
-    shown = [now.change, context.opened.change]
-    gr.on([*shown, along.change], draw_odds, [context.dark, along, now], [said, odds_figure], **LAST)
-    gr.on(shown, draw_room, [context.dark, now], [answered, room_figure, take], **LAST)
-    looked_at = [context.dark, model.chosen, view, now]
-    gr.on([*shown, model.chosen.change, view.change], draw_model, looked_at, [model_note, model_plot], **LAST)
-    now.change(write_json, now, shared, **LAST)
-    shared.input(lambda: "", None, loaded, **PRIVATE)
-    take.click(guarded(take_over), controls, [positions, required], **PRIVATE)
-    survive.click(guarded(take_surviving), controls, [positions, required, view], **PRIVATE)
-    load.click(read_json, shared, [*controls, loaded], **PRIVATE)
-    if context.settings_form is not None:
-        sent = send.click(guarded(to_protect), controls, list(context.settings_form.inputs), **PRIVATE)
-        sent.success(None, js=TO_PROTECT)
+
+def group_of(error: IrwmError) -> str:
+    """The group of the control that an error is about."""
+    name = setting_of(error.problem)
+    return next((each for each, names in CONTROLS.items() if name in names), ODDS)
 
 
-def _of(choose: Any, index: int) -> Any:
-    def of_index(chosen: str | None, request: gr.Request) -> Any:
-        return choose(index, chosen, request)
+def said_at(group: str, error: IrwmError) -> str:
+    """The error where it stands beside the controls that it is about; "" beside the others."""
+    return notices.error_html(error) if group_of(error) == group else ""
 
-    return of_index
+
+def settings_for(group: str, values: Sequence[Any], *others: str) -> ExploreSettings:
+    """The settings as far as a figure rests on them: what is wrong in a group that it does not rest on changes nothing.
+
+    Args:
+        group: the figure's own group of controls.
+        values: of all controls.
+        others: the groups that it rests on besides.
+
+    Raises:
+        ParameterError: a value of the group or of one of the others is missing or outside its range.
+    """
+    try:
+        return settings_of(*values)
+    except IrwmError as error:
+        wrong = group_of(error)
+        if wrong in (group, *others):
+            raise
+        usual, (first, last) = values_of(ExploreSettings()), PLACES[wrong]
+        return settings_for(group, [*values[:first], *usual[first:last], *values[last:]], *others)
 
 
 def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:

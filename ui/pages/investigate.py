@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,202 +12,284 @@ import gradio as gr
 import irwm
 from irwm.checkpoint.adapter import is_adapter
 from irwm.checkpoint.card import card_of
-from irwm.errors import IrwmError
+from irwm.checkpoint.recorded import read_header
+from irwm.checkpoint.suspects import check_header
+from irwm.errors import AnswersError, IrwmError
+from ui.amounts import size_text
 from ui.candidates import several_in
 from ui.components import notices
-from ui.components.browsing import PathRefusedError
-from ui.components.events import PRIVATE, in_turn
-from ui.components.finding_view import finding_view
+from ui.components.answers_card import OUT, answers_html, how_html
+from ui.components.events import PRIVATE, in_turn, unchanged
+from ui.components.finding_view import finding_view, first_html
 from ui.components.guarded import guarded
 from ui.components.item_form import DATE_LENGTH, SEEN_HELP, examiner_field
 from ui.components.job_card import job_card
 from ui.components.key_choice import key_choice, key_label
 from ui.components.model_card import measure, model_html
+from ui.components.next_steps import OPEN_PAGE
 from ui.components.path_picker import path_picker
+from ui.components.places import Places, at
+from ui.components.suspect_source import suspect_source
 from ui.components.sweep_view import folder_html, sweep_view
-from ui.components.uploads import RECEIVED, receive
 from ui.context import Context
+from ui.days import day_utc
+from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
+from ui.jobs.kept import FIRST
 from ui.jobs.requests import LARGEST_SEED
 
 __all__ = ["build", "key_label"]
 
 INTRO = """
 # Investigate a suspect
-Looks for your marks in a checkpoint, or in every checkpoint of a folder, and says what the evidence is worth.
+Looks for your marks in a checkpoint, in every checkpoint of a folder, or in the answers of a served model, and says
+what the evidence is worth.
 """
+# studio.js has them: models' cards fold when the work has begun, and the verdict that was asked for here is brought
+# into view when it is there.
+AWAIT_VERDICT = "() => window.irwmAwaitVerdict?.()"
+FOLD_MODELS = "() => window.irwmFoldModels?.()"
+TO_VERDICT = "() => window.irwmToVerdict?.()"
+# What there is of a suspect.
+WEIGHTS, ANSWERS = "weights", "answers"
+WAYS = [("Its weights", WEIGHTS), ("It is only reachable through an API", ANSWERS)]
+SECOND_READING = "Reads the likeliest key a second way, as support. The verdict does not rest on it."
+STATISTICS = [
+    ("joint: all equations together", "joint"),
+    ("sum: the paper's", "sum"),
+    ("difference: the change from the original", "difference"),
+]
+INVARIANTS = [("the original's", "original"), ("the suspect's, as the paper has it", "suspect")]
+LAST: dict[str, Any] = {"trigger_mode": "always_last"}
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    with gr.Row(equal_height=False):
-        with gr.Column():
-            suspect = path_picker(
+    Investigate(context, Layout(context)).connect(tab)
+
+
+class Layout:
+    """What is on the page, from top to bottom."""
+
+    def __init__(self, context: Context) -> None:
+        gr.Markdown(INTRO)
+        with gr.Row(equal_height=False):
+            with gr.Column():
+                self._suspect(context)
+            with gr.Column():
+                self.original = path_picker(
+                    context,
+                    label="Original",
+                    info="The unmarked model that your releases were made from",
+                    purpose="original-of",
+                )
+                self.original_card = gr.HTML(elem_id="original-model")
+        self.keys = key_choice()
+        with gr.Accordion("Case and advanced settings", open=False, elem_id="investigate-advanced"):
+            self._settings()
+        told = gr.HTML(visible=False, elem_id="investigate-notice")
+        self.start = gr.Button("Investigate", variant="primary", interactive=False, elem_id="start-investigate")
+        self.job = job_card(context, ("investigate", "sweep"), unit="keys")
+        self.early = gr.HTML(visible=False, elem_id="first-verdict")
+        with gr.Column(visible=False) as self.results:
+            self.sweep = sweep_view()
+            self.view = finding_view()
+        # What the page holds of the original beside its field: what was read, and whether there is a key for it.
+        self.known, self.keyed = gr.State(None), gr.State(False)
+        pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
+        notes = {place: picker.note for place, picker in pickers.items()}
+        fields = {"keys": self.keys.notice, "seen": self.seen_notice, "seed": self.seed_notice}
+        self.places = Places(kept=notes, form=told, **fields, **notes)
+
+    def _suspect(self, context: Context) -> None:
+        """The two ways to give a suspect, of which one is shown."""
+        self.way = gr.Radio(WAYS, value=WEIGHTS, label="What you have of the suspect", elem_id="suspect-way")
+        with gr.Column() as self.of_weights:
+            self.suspect = suspect_source(
                 context,
                 label="Suspect",
                 info="Its folder, one weights file of any kind, or a folder of several suspects",
                 purpose="suspect",
+                upload=f"A weights file, or the model’s folder dropped here, {size_text(UPLOADS_TOTAL_BYTES)} at most",
+                missing="Choose it by its path, or upload it",
+                several=True,
             )
-            with gr.Accordion("Upload it instead", open=False, elem_id="upload-suspect"):
-                upload = gr.File(
-                    label="One weights file, or all files of the model's folder",
-                    file_count="multiple",
-                    elem_id="suspect-files",
-                )
-            suspect_card = gr.HTML(elem_id="suspect-model")
-        with gr.Column():
-            original = path_picker(
+        with gr.Column(visible=False) as self.of_answers:
+            self.how = gr.HTML(how_html(None), elem_id="how-to-record")
+            self.recorded = suspect_source(
                 context,
-                label="Original",
-                info="The unmarked model that your releases were made from",
-                purpose="original-of",
+                label="Recorded answers",
+                info=f"The file that this command wrote, such as {OUT}",
+                purpose="answers",
+                upload=f"The recorded answers, one .safetensors file, up to {size_text(UPLOAD_BYTES)}",
+                missing="Record its answers with the command above, then choose the file by its path, or upload it",
+                several=False,
+                kind="file",
+                suffixes=(".safetensors",),
             )
-            original_card = gr.HTML(elem_id="original-model")
-    keys = key_choice()
-    with gr.Accordion("Case and advanced settings", open=False, elem_id="investigate-advanced"):
+
+    def _settings(self) -> None:
+        """The case, and how the numbers are computed."""
         with gr.Row():
-            title = gr.Textbox(
+            self.title = gr.Textbox(
                 label="Case (optional)", info="The run is filed under this title", max_length=200, elem_id="case-title"
             )
-            note = gr.Textbox(label="Note (optional)", info="Your own words, filed with the run", max_length=1000)
+            self.note = gr.Textbox(label="Note (optional)", info="Your own words, filed with the run", max_length=1000)
         with gr.Row():
-            seen = gr.Textbox(
-                label="Since when is the suspect known to exist? (optional)",
+            self.seen = gr.Textbox(
+                label="When did the suspect first appear? (optional)",
                 info=SEEN_HELP,
                 placeholder="2024-01-28",
                 max_length=DATE_LENGTH,
                 elem_id="suspect-seen",
             )
-            examiner = examiner_field("examiner")
-        gr.Markdown(
-            "A supporting reading of the likeliest key in another way. The verdict does not rest on it.",
-            elem_classes="caption",
-        )
+            self.examiner = examiner_field("examiner")
+        self.seen_notice = gr.HTML(visible=False, elem_id="suspect-seen-notice")
+        gr.Markdown(SECOND_READING, elem_classes="caption")
         with gr.Row():
-            statistic = gr.Dropdown(
-                [
-                    ("joint: all equations together", "joint"),
-                    ("sum: the paper's", "sum"),
-                    ("difference: the change from the original", "difference"),
-                ],
-                value="joint",
-                label="Statistic",
-                info="What is ranked at each position",
+            self.statistic = gr.Dropdown(
+                STATISTICS, value="joint", label="Statistic", info="What is ranked at each position"
             )
-            invariant = gr.Dropdown(
-                [("the original's", "original"), ("the suspect's, as the paper has it", "suspect")],
+            self.invariant = gr.Dropdown(
+                INVARIANTS,
                 value="original",
                 label="Invariant (A)",
                 info="Whose attention scores stand in the equations",
             )
-            seed = gr.Number(
+            self.seed = gr.Number(
                 0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED
             )
-    start = gr.Button("Investigate", variant="primary", interactive=False, elem_id="start-investigate")
-    job = job_card(context, ("investigate", "sweep"), unit="keys")
-    with gr.Column(visible=False) as results:
-        sweep = sweep_view()
-        view = finding_view()
-    # What the page holds of the suspect and the original, beside the fields: what was uploaded, and what was read.
-    uploaded = gr.State(None)
-    known = gr.State(None)
+        self.seed_notice = gr.HTML(visible=False, elem_id="seed-notice")
 
-    require = guarded(context.require)
 
-    def described(path: str | None, base: str | None = None) -> Iterator[str]:
-        """A model's card: what headers tell at once, then what has to be read for. An adapter's is that of `base`
-        with the adapter on it."""
-        if not path:
-            yield ""
-            return
-        try:
-            several = several_in(Path(path))
-            if several is not None:
-                yield folder_html(several)
-                return
-            under = irwm.open_checkpoint(base) if base and is_adapter(path) else None
-            model = irwm.open_checkpoint(path, under)
-            facts = card_of(model)
-            yield model_html(facts)
-            yield model_html(facts, measure(model))
-        except IrwmError as error:
-            yield notices.error_html(error)
+@dataclass(frozen=True, slots=True)
+class Investigate:
+    """What the page's events do."""
 
-    def look_at_suspect(path: str | None, base: str | None, held: str | None, request: gr.Request) -> Iterator[Any]:
-        """A path that was picked takes the place of an upload; a field that an upload emptied changes nothing."""
-        require(request)
-        if not path and held:
-            yield (gr.skip(),) * 4
-            return
-        for card in described(path, base):
-            yield card, None, gr.File(value=None), gr.Column(visible=False)
+    context: Context
+    page: Layout
 
-    def look_again(path: str | None, held: str | None, base: str | None, request: gr.Request) -> Iterator[Any]:
-        """The suspect once more where another original makes another model of it."""
-        require(request)
-        source = held or path
-        if source and is_adapter(source):
-            yield from described(source, base)
-        else:
-            yield gr.skip()
+    def connect(self, tab: gr.Tab) -> None:
+        """Which event calls which handler."""
+        self._connect_models(tab)
+        self._connect_start()
+        self._connect_results()
 
-    def take_upload(files: list[str] | None, base: str | None, request: gr.Request) -> Any:
-        """An upload takes the place of a path: only one of the two is ever shown.
+    def _connect_models(self, tab: gr.Tab) -> None:
+        page, suspect, keys, known = self.page, self.page.suspect, self.page.keys, self.page.known
+        original = page.original.chosen
+        taken = [page.way, suspect.picker.field, suspect.picker.chosen, page.original.field, original]
+        of_release = self.context.next_steps
+        of_release.investigate.click(self.take_release, of_release.done, taken, **PRIVATE).success(
+            None, js=OPEN_PAGE.format("investigate")
+        )
+        suspect.connect(original, page.results, described, is_adapter)
+        page.recorded.connect(original, page.results, described_answers, lambda _path: True)
+        original.change(self.tell_how, original, page.how, **PRIVATE, **LAST)
+        about_original = [page.original_card, *keys.shown, page.keyed, known, page.results]
+        of_keys = {**in_turn("keys"), **LAST}
+        original.change(self.look_at_original, original, about_original, **of_keys)
+        tab.select(self.read_keys_again, [original, known, *keys.inputs], [*keys.shown, page.keyed], **of_keys)
+        ready = [page.way, suspect.sound, page.recorded.sound, page.keyed]
+        shown = [page.of_weights, page.of_answers, page.results, page.start]
+        page.way.change(self.choose_way, ready, shown, **PRIVATE)
+        sound = [suspect.sound.change, page.recorded.sound.change]
+        gr.on([*sound, page.keyed.change], may_start, ready, page.start, **PRIVATE)
+        # What an officer types, not what another original empties the field of: that one says itself which keys fit.
+        keys.words.input(self.search, [keys.words, known], keys.summary, **PRIVATE, **LAST)
 
-        Nothing that yields: Gradio sends the last of it again at its end, and would empty the field of a path that was
-        pasted meanwhile. What takes long is looked at by `look_at_upload`.
-        """
-        require(request)
-        emptied = "", None, gr.HTML(visible=False), gr.Column(visible=False)
-        try:
-            path = str(receive(files, context.settings.home)) if files else None
-        except IrwmError as error:
-            return notices.error_html(error), None, *emptied
-        return next(described(path, base)), path, *emptied
+    def _connect_start(self) -> None:
+        page, places = self.page, self.page.places
+        sources = [page.way, *page.suspect.inputs, *page.recorded.inputs, page.original.field, page.known]
+        settings = [page.title, page.note, page.seen, page.examiner, page.statistic, page.invariant, page.seed]
+        begun = [page.job.job_id, page.results, *places.outputs]
+        page.start.click(None, js=AWAIT_VERDICT)
+        page.start.click(places.told(self.begin, 2), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
+        page.job.job_id.change(None, js=FOLD_MODELS)
 
-    def look_at_upload(held: str | None, base: str | None, request: gr.Request) -> Any:
-        """The card of what was uploaded, after all of it was read."""
-        require(request)
-        return list(described(held, base))[-1] if held else gr.skip()
+    def _connect_results(self) -> None:
+        page, view, sweep, job, dark = self.page, self.page.view, self.page.sweep, self.page.job, self.context.dark
+        told_early = {**in_turn("first finding"), **LAST}
+        job.step.change(self.show_first, [job.job_id, job.step], page.early, **told_early).then(None, js=TO_VERDICT)
+        findings = {**in_turn("findings"), **LAST}
+        shown = [page.early, page.results, *view.outputs, *sweep.outputs]
+        looked = gr.on([job.ended.change, dark.change], self.show, [job.ended, dark], shown, **findings)
+        looked.then(None, js=TO_VERDICT)
+        view.pick.input(self.show_key, [view.pick, job.ended, dark], view.of_one_key, **findings)
+        sweep.pick.input(self.show_one, [sweep.pick, job.ended, dark], view.outputs, **findings)
 
-    def drop_upload(held: str | None, request: gr.Request) -> Any:
-        require(request)
-        if not held:
-            return (gr.skip(),) * 4
-        return "", None, gr.File(value=None), gr.Column(visible=False)
+    @guarded
+    def take_release(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
+        """The release that Protect just wrote, beside its original."""
+        self.context.require(request)
+        if done is None:
+            return (gr.skip(),) * 5
+        return WEIGHTS, done["path"], done["path"], done["model"], done["model"]
 
-    def look_at_original(path: str | None, request: gr.Request) -> Iterator[Any]:
-        vault = require(request)
-        nothing = *keys.nothing(), gr.Button(interactive=False), None, gr.Column(visible=False)
+    @guarded
+    def choose_way(
+        self, chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool, request: gr.Request
+    ) -> Any:
+        """The fields of one way to give a suspect; a verdict on one must not stand below another's card."""
+        self.context.require(request)
+        fields = gr.Column(visible=chosen == WEIGHTS), gr.Column(visible=chosen == ANSWERS)
+        return *fields, gr.Column(visible=False), may_start(chosen, weights_sound, answers_sound, has_key)
+
+    @guarded
+    def tell_how(self, path: str | None, request: gr.Request) -> str:
+        """The command that records the answers of a served model."""
+        self.context.require(request)
+        return how_html(path)
+
+    def look_at_original(self, path: str | None, request: gr.Request) -> Iterator[Any]:
+        """Its card, from headers first, and which keys fit it."""
+        vault, keys = guarded(self.context.require)(request), self.page.keys  # a generator itself cannot be guarded
+        nothing = *keys.nothing(), False, None, gr.Column(visible=False)
         if not path:
             yield "", *nothing
             return
         try:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
-            yield model_html(facts), *nothing
-            card = model_html(facts, measure(model))
+            yield model_html(facts, foldable=True), *nothing
+            card = model_html(facts, measure(model), foldable=True)
             choice, any_key = keys.fill(vault, model.fingerprint)
         except IrwmError as error:
             yield notices.error_html(error), *nothing
             return
-        yield card, *choice, gr.Button(interactive=any_key), (path, model.fingerprint), gr.Column(visible=False)
+        yield card, *choice, any_key, (path, model.fingerprint), gr.Column(visible=False)
 
     @guarded
-    def search(words: str | None, original: tuple[str, str] | None, request: gr.Request) -> Any:
-        vault = context.require(request)
-        return keys.search(vault, original[1], words or "") if original else gr.skip()
+    def read_keys_again(
+        self, request: gr.Request, path: str | None, original: tuple[str, str] | None, *chosen: Any
+    ) -> Any:
+        """The keys of the original once more, when the page comes into view; not while another one is looked at."""
+        keys = self.page.keys
+        if original is None or path != original[0] or not self.context.is_open(request):
+            return unchanged([*keys.shown, self.page.keyed])
+        choice, any_key = keys.again(self.context.require(request), original[1], *chosen)
+        return *choice, any_key
 
     @guarded
+    def search(self, words: str | None, original: tuple[str, str] | None, request: gr.Request) -> Any:
+        """How many keys the words find."""
+        vault = self.context.require(request)
+        return self.page.keys.search(vault, original[1], words or "") if original else gr.skip()
+
     def begin(
+        self,
+        chosen_way: str,
         typed: str | None,
         looked_at: str | None,
         held: str | None,
+        typed_answers: str | None,
+        answers_looked_at: str | None,
+        answers_held: str | None,
         reference: str | None,
         read: tuple[str, str] | None,
         listed: list[str] | None,
         words: str | None,
+        offered: list[str] | None,
         title: str | None,
         note: str | None,
         since: str | None,
@@ -216,24 +299,29 @@ def build(context: Context, tab: gr.Tab) -> None:
         seed: float | None,
         request: gr.Request,
     ) -> Any:
+        context, page = self.context, self.page
         vault = context.require(request)
-        source = source_of(typed, looked_at, held)
-        if not (reference or "").strip():
-            raise IrwmError("the original is missing", advice="Choose the unmarked model first")
-        if read is None or str(original.check(reference or "")) != read[0]:
-            raise IrwmError(
-                "the original in the field is not the one that was looked at",
-                expected=read[0] if read else None,
-                found=reference,
-                advice="Wait for its card below the field, then start again",
-            )
+        by_answers = chosen_way == ANSWERS
+        if by_answers:
+            typed, looked_at, held = typed_answers, answers_looked_at, answers_held
+        purpose, given = ("answers", page.recorded) if by_answers else ("suspect", page.suspect)
+        with at(purpose):
+            source = given.given(typed, looked_at, held)
+        with at("original"):
+            looked = self._original(reference, read)
+        with at("keys"):
+            chosen = page.keys.chosen(vault, looked[1], listed, words, offered)
+        with at("seen"):
+            day_utc(since)
+        with at("seed"):
+            requests.checked_seed(seed)
         asked = requests.investigate(
             vault,
-            context.jobs,
+            context.jobs_of(request),
             Path(source),
-            Path(read[0]),
-            read[1],
-            **keys.chosen(vault, read[1], listed, words),
+            Path(looked[0]),
+            looked[1],
+            **chosen,
             case=title or "",  # a field that was never unfolded has no value yet
             note=note or "",
             seen=since,
@@ -243,88 +331,121 @@ def build(context: Context, tab: gr.Tab) -> None:
             invariant=invariant,
             device=context.settings.device,
             scheduler=context.settings.scheduler,
+            answers=by_answers,
         )
         started = asked.start(vault, context.jobs)
-        for purpose, path in (("suspect", source), ("original-of", read[0])):
-            if not held or purpose != "suspect":
-                context.recent.add(purpose, path)
+        if not held:
+            context.recent.add(purpose, source)
+        context.recent.add("original-of", looked[0])
         return started.id, gr.Column(visible=False)
 
-    def source_of(typed: str | None, looked_at: str | None, held: str | None) -> str:
-        """The suspect that the page shows, and nothing else.
+    def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str]:
+        """Path and fingerprint of the original that the page shows.
 
         Raises:
             IrwmError: none is shown, or the page holds another one than it shows.
         """
-        typed = (typed or "").strip()
-        if held:
-            received = Path(held).resolve()
-            if typed:
-                raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
-            if not received.is_relative_to((context.settings.home / RECEIVED).resolve()) or not received.exists():
-                raise PathRefusedError("what was uploaded is gone", file=received, advice="Upload it again")
-            return str(received)
-        if not typed:
-            raise IrwmError("the suspect is missing", advice="Choose it by its path, or upload it")
-        path = str(suspect.check(typed))
-        if path != looked_at:
+        if not (reference or "").strip():
+            raise IrwmError("the original is missing", advice="Choose the unmarked model first")
+        if read is None or str(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
-                "the suspect in the field is not the one that was looked at",
-                expected=looked_at,
-                found=path,
+                "the original in the field is not the one on the card",
+                expected=read[0] if read else None,
+                found=reference,
                 advice="Wait for its card below the field, then start again",
             )
-        return path
+        return read
 
     @guarded
-    def show(ended: str | None, dark: bool, request: gr.Request) -> Any:
-        nothing = (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
-        if ended is None or not context.is_open(request):
-            return nothing
-        done, folder = context.jobs.get(ended), context.jobs.folder(ended)
+    def show_first(self, id: str | None, step: str, request: gr.Request) -> Any:
+        """What a running investigation has found so far; `show` takes it away when there is more."""
+        if id is None or not step or not self.context.is_open(request):
+            return gr.skip()
+        said = first_html(self.context.jobs_of(request).files(id), FIRST)
+        return gr.HTML(said, visible=bool(said))
+
+    @guarded
+    def show(self, ended: str | None, dark: bool, request: gr.Request) -> Any:
+        """What a job found when it is over."""
+        view, sweep = self.page.view, self.page.sweep
+        over, nothing = gr.HTML("", visible=False), (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
+        if ended is None or not self.context.is_open(request):
+            return gr.skip(), *nothing
+        jobs = self.context.jobs_of(request)
+        done, files = jobs.get(ended), jobs.files(ended)
         if done.kind == "sweep":
-            table, first = sweep.shown(folder)
-            finding = view.shown(folder / first, None, [], dark=dark) if first else view.hidden()
-            return (gr.Column(visible=True), *finding, *table)
-        if not done.result:
-            return nothing
+            table, first = sweep.shown(files)
+            finding = view.shown(files, first, [], dark=dark) if first else view.hidden()
+            return (over, gr.Column(visible=True), *finding, *table)
         result = done.result
-        return (
-            gr.Column(visible=True),
-            *view.shown(folder / result["json"], folder / result["html"], result["rows"], dark=dark),
-            *sweep.hidden(),
-        )
+        if not result:
+            return over, *nothing
+        finding = view.shown(files, result["json"], result["rows"], dark=dark, others=result.get("others"))
+        return over, gr.Column(visible=True), *finding, *sweep.hidden()
 
     @guarded
-    def show_one(name: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
-        """One suspect of a sweep."""
-        context.require(request)
-        if ended is None or not name or context.jobs.get(ended).kind != "sweep":
-            return view.hidden()
-        folder = context.jobs.folder(ended)
-        chosen = sweep.document_of(folder, name)
-        return view.shown(folder / chosen, None, [], dark=dark) if chosen else view.hidden()
+    def show_key(self, commitment: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
+        """The figures of one key of an investigation."""
+        self.context.require(request)
+        view, jobs = self.page.view, self.context.jobs_of(request)
+        result = jobs.get(ended).result if ended else None
+        if not commitment or not result or "json" not in result:
+            return unchanged(view.of_one_key)
+        return view.of_key(jobs.files(str(ended)), result["json"], result.get("others"), commitment, dark=dark)
 
-    of_suspect = in_turn("suspect")
-    last: dict[str, Any] = {"trigger_mode": "always_last"}
-    # A verdict on another suspect must not stand below this one's card.
-    replaced = [suspect_card, uploaded, upload, results]
-    suspect.chosen.change(look_at_suspect, [suspect.chosen, original.chosen, uploaded], replaced, **of_suspect, **last)
-    emptied = [suspect_card, uploaded, suspect.field, suspect.chosen, suspect.note, results]
-    upload.upload(take_upload, [upload, original.chosen], emptied, **of_suspect).success(
-        look_at_upload, [uploaded, original.chosen], suspect_card, **of_suspect
-    )
-    gr.on([upload.clear, upload.delete], drop_upload, uploaded, replaced, **of_suspect)
-    again = [suspect.chosen, uploaded, original.chosen]
-    original.chosen.change(look_again, again, suspect_card, **of_suspect, **last)
-    about_original = [original_card, *keys.shown, start, known, results]
-    original.chosen.change(look_at_original, original.chosen, about_original, **PRIVATE, **last)
-    # What an officer types, not what another original empties the field of: that one says itself which keys fit.
-    keys.words.input(search, [keys.words, known], keys.summary, **PRIVATE, **last)
-    sources = [suspect.field, suspect.chosen, uploaded, original.field, known]
-    settings = [title, note, seen, examiner, statistic, invariant, seed]
-    start.click(begin, [*sources, *keys.inputs, *settings], [job.job_id, results], **PRIVATE)
-    shown = [results, *view.outputs, *sweep.outputs]
-    findings = {**in_turn("findings"), **last}
-    gr.on([job.ended.change, context.dark.change], show, [job.ended, context.dark], shown, **findings)
-    sweep.pick.input(show_one, [sweep.pick, job.ended, context.dark], view.outputs, **findings)
+    @guarded
+    def show_one(self, name: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
+        """One suspect of a sweep."""
+        self.context.require(request)
+        view = self.page.view
+        if ended is None or not name or self.context.jobs.line(ended).kind != "sweep":
+            return view.hidden()
+        files = self.context.jobs_of(request).files(ended)
+        chosen = self.page.sweep.document_of(files, name)
+        return view.shown(files, chosen, [], dark=dark) if chosen else view.hidden()
+
+
+def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:
+    """A model's card, and whether it can be opened: what headers tell at once, then what has to be read for. An
+    adapter's is that of `base` with the adapter on it."""
+    if not path:
+        yield "", True
+        return
+    try:
+        several = several_in(Path(path))
+        if several is not None:
+            yield folder_html(several), True
+            return
+        under = irwm.open_checkpoint(base) if base and is_adapter(path) else None
+        model = irwm.open_checkpoint(path, under)
+        facts = card_of(model)
+        yield model_html(facts, foldable=True), True
+        yield model_html(facts, measure(model), foldable=True), True
+    except IrwmError as error:
+        yield notices.error_html(error), False
+
+
+def described_answers(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:
+    """A recording's card, from its header, and whether it can be examined beside this original."""
+    if not path:
+        yield "", True
+        return
+    try:
+        header = read_header(path)
+    except IrwmError as error:
+        yield notices.error_html(error), False
+        return
+    problem: IrwmError | None = None
+    try:
+        if base:
+            check_header(Path(path), header, irwm.open_checkpoint(base))
+    except AnswersError as error:
+        problem = error
+    except IrwmError:  # what is wrong with the original is said on its own card
+        pass
+    yield answers_html(Path(path).name, header, problem), problem is None
+
+
+def may_start(chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool) -> Any:
+    """The button, which can be pressed when the suspect of the chosen way is sound and there is a key."""
+    return gr.Button(interactive=has_key and (answers_sound if chosen == ANSWERS else weights_sound))

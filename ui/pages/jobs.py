@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,14 +21,26 @@ from ui.jobs import runner
 
 INTRO = """
 # Jobs
-What takes longer than a moment runs beside the pages and goes on when you close them. On each device one job runs at a
-time; the others wait, the oldest first.
+Long tasks run in the background and continue when you close this page. Each device runs one job at a time;
+the others wait, oldest first.
 """
 PAGE_SIZE = 10
 # A page that shows a job which is not over looks again after so long; the chosen one is looked at every second.
 LOOK_SECONDS = 3.0
 # The card stands below the list, so that the list does not move under the pointer.
 INTO_VIEW = "() => setTimeout(() => document.getElementById('chosen-job')?.scrollIntoView({block: 'nearest'}), 250)"
+# Opens the page that shows jobs of the chosen one's kind, as a click on its tab does.
+OPEN_PAGE = """
+() => {
+  const kind = document.querySelector('#chosen-job .job-head')?.dataset.kind;
+  const page = PAGES[kind];
+  // A verdict and a receipt are brought into view when they are there; what else came of it stands below the job.
+  if (page === 'investigate') window.irwmAwaitVerdict?.();
+  else if (page === 'protect') window.irwmAwaitReceipt?.();
+  else setTimeout(() => document.querySelector(`#page-${page} .job`)?.scrollIntoView({block: 'start'}), 400);
+  document.getElementById(`page-${page}-button`)?.click();
+}
+"""
 UNITS = {"investigate": "keys", "sweep": "keys", "lab": "rows"}
 
 
@@ -41,16 +56,55 @@ def build(context: Context, tab: gr.Tab) -> None:
     with gr.Column(elem_id="chosen-job"):
         # Of no kind that exists, so that nothing is shown until somebody chooses.
         card = job_card(context, ("chosen",), unit=UNITS, log_open=True)
-        again = gr.Button("Run again", visible=False, elem_id="run-again", scale=0, min_width=160)
+        with gr.Row():
+            again = gr.Button("Run again", visible=False, elem_id="run-again", scale=0, min_width=160)
+            result = gr.Button("Open the result", visible=False, elem_id="open-result", scale=0, min_width=180)
     page, timer = gr.State(0), gr.Timer(LOOK_SECONDS, active=False)
-    outputs = [listed, where, back, forth, page, timer, again]
+    # The card of this page shows jobs of every kind and is nobody's result.
+    cards = {kind: each for kind, each in context.cards.items() if each[0] != context.page}
+    outputs = [listed, where, back, forth, page, timer, again, result]
+    handlers = Handlers(context, cards, outputs)
 
-    def shown(wanted: int, chosen: str | None) -> tuple[Any, ...]:
+    about = [page, card.job_id]
+    listing = in_turn("jobs")
+    # It is selected too when it is in front and the vault is opened.
+    looks = [tab.select, refresh.click, card.ended.change, timer.tick]
+    gr.on(looks, guarded(handlers.fill), about, outputs, trigger_mode="always_last", **listing)
+    chosen = listed.chosen(guarded(handlers.choose), page, [card.job_id, *outputs], **listing)
+    chosen.success(None, js=INTO_VIEW, **PRIVATE)
+    again.click(guarded(handlers.run_again), card.job_id, [card.job_id, *outputs], **listing)
+    opened = result.click(guarded(handlers.open_result), card.job_id, handlers.shown_by, **listing)
+    there = OPEN_PAGE.replace("PAGES", json.dumps({kind: place for kind, (place, _) in cards.items()}))
+    opened.success(None, js=there, **PRIVATE)
+    back.click(handlers.turn(-1), about, outputs, **listing)
+    forth.click(handlers.turn(+1), about, outputs, **listing)
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What the page's events call.
+
+    Attributes:
+        cards: by kind of job, the other page that shows it and the `gr.State` of that page's card with the job shown.
+        outputs: what `shown` gives the values of.
+    """
+
+    context: Context
+    cards: Mapping[str, tuple[str, gr.State]]
+    outputs: Sequence[Any]
+
+    @property
+    def shown_by(self) -> list[gr.State]:
+        """The states of all those cards, each once."""
+        return list(dict.fromkeys(state for _, state in self.cards.values()))
+
+    def shown(self, wanted: int, chosen: str | None, request: gr.Request) -> tuple[Any, ...]:
         """Everything of `outputs`, with this page of the list or the last one there is."""
-        total = context.jobs.count()
+        total = self.context.jobs.count()
         last = max(0, (total - 1) // PAGE_SIZE)
         at = max(0, min(wanted, last))
-        jobs = context.jobs.recent(PAGE_SIZE, at * PAGE_SIZE)
+        jobs = self.context.jobs_of(request).recent(PAGE_SIZE, at * PAGE_SIZE)
+        line = self.context.jobs.line(chosen) if chosen is not None else None
         return (
             jobs_html(jobs, chosen, datetime.now(UTC)),
             str(Markup('<p class="note" role="status">{}</p>').format(where_text(at, PAGE_SIZE, total))),
@@ -58,49 +112,52 @@ def build(context: Context, tab: gr.Tab) -> None:
             gr.Button(visible=last > 0, interactive=at < last),
             at,
             gr.Timer(active=any(not job.is_over for job in jobs)),
-            gr.Button(visible=chosen is not None and context.jobs.get(chosen).state in UNDONE),
+            gr.Button(visible=line is not None and line.state in UNDONE),
+            gr.Button(visible=line is not None and line.state == "done" and line.kind in self.cards),
         )
 
-    @guarded
-    def fill(at: int, chosen: str | None, request: gr.Request) -> Any:
-        if not context.is_open(request):
-            return (gr.skip(),) * len(outputs)
-        return shown(at, chosen)
+    def fill(self, at: int, chosen: str | None, request: gr.Request) -> Any:
+        if not self.context.is_open(request):
+            return (gr.skip(),) * len(self.outputs)
+        return self.shown(at, chosen, request)
 
-    @guarded
-    def choose(event: gr.EventData, at: int, request: gr.Request) -> Any:
-        context.require(request)
-        id = context.jobs.get(str(event.record)).id
-        return id, *shown(at, id)
+    def choose(self, event: gr.EventData, at: int, request: gr.Request) -> Any:
+        self.context.require(request)
+        id = self.context.jobs.line(str(event.record)).id
+        return id, *self.shown(at, id, request)
 
-    @guarded
-    def run_again(chosen: str | None, request: gr.Request) -> Any:
+    def run_again(self, chosen: str | None, request: gr.Request) -> Any:
+        context = self.context
         vault = context.require(request)
         if chosen is None:
             raise IrwmError("no job is chosen", advice="choose one in the list first")
-        job = context.jobs.get(chosen)
+        job = context.jobs_of(request).get(chosen)
         if job.state not in UNDONE:
             raise IrwmError(
-                "this job did what was asked, or still does", advice="Set it up anew on its own page to do it once more"
+                "this job has finished or is still running",
+                advice="To run it once more, set it up again on its own page",
             )
         today = {"device": context.settings.device, "scheduler": context.settings.scheduler}
         started = runner.again(job, vault, context.jobs, today).id
-        return started, *shown(0, started)
+        return started, *self.shown(0, started, request)
 
-    def turn(by: int) -> Any:
+    def open_result(self, chosen: str | None, request: gr.Request) -> Any:
+        """The chosen job for the page that shows its kind; every other page keeps what it shows."""
+        self.context.require(request)
+        if chosen is None:
+            raise IrwmError("no job is chosen", advice="choose one in the list first")
+        job = self.context.jobs_of(request).get(chosen)
+        if job.state != "done" or job.kind not in self.context.cards:
+            raise IrwmError("this job has no result to open", advice="Its log says how it ended")
+        of_kind = self.context.cards[job.kind][1]
+        return [chosen if state is of_kind else gr.skip() for state in self.shown_by]
+
+    def turn(self, by: int) -> Any:
+        """The handler that shows another page of the list."""
+
         @guarded
         def to(at: int, chosen: str | None, request: gr.Request) -> Any:
-            context.require(request)
-            return shown(at + by, chosen)
+            self.context.require(request)
+            return self.shown(at + by, chosen, request)
 
         return to
-
-    about = [page, card.job_id]
-    listing = in_turn("jobs")
-    # It is selected too when it is in front and the vault is opened.
-    looks = [tab.select, refresh.click, card.ended.change, timer.tick]
-    gr.on(looks, fill, about, outputs, trigger_mode="always_last", **listing)
-    listed.chosen(choose, page, [card.job_id, *outputs], **listing).success(None, js=INTO_VIEW, **PRIVATE)
-    again.click(run_again, card.job_id, [card.job_id, *outputs], **listing)
-    back.click(turn(-1), about, outputs, **listing)
-    forth.click(turn(+1), about, outputs, **listing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import gradio as gr
 
 import irwm
 from irwm import Parameters
+from irwm.attacks.catalogue import ATTACKS
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, MODES, SINGLE
 from irwm.report.numbers import number
@@ -19,11 +21,12 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.item_form import examiner_field
-from ui.components.job_card import job_card
+from ui.components.job_card import JobCard, job_card
 from ui.components.key_choice import key_label
-from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
-from ui.components.lab_view import KIND, LAST, lab_view
-from ui.components.path_picker import path_picker
+from ui.components.lab_choice import LabChoice, lab_choice, obstacles_html, obstacles_of
+from ui.components.lab_view import KIND, LAST, LabView, lab_view
+from ui.components.path_picker import PathPicker, path_picker
+from ui.components.places import Places, at
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import runner
@@ -36,8 +39,8 @@ Attack your own model before a thief does, and see which dies first: the mark, o
 """
 REHEARSE, RELEASE = "rehearse", "release"
 TRIAL_MARK = (
-    "A trial mark with a public secret is put into a copy of the model, attacked, and removed at the end with that "
-    "copy. It never enters the vault, and protects nothing."
+    "A trial mark with a public secret is put into a copy of the model, attacked, and deleted with that copy at the "
+    "end. It never enters the vault and protects nothing."
 )
 STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
@@ -49,9 +52,35 @@ MOST_KEYS = 200
 DEMO_NAME = "the demo model"
 
 
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What is attacked: a rehearsal's trial marks, or a release with its key."""
+
+    what: gr.Radio
+    original: PathPicker
+    rehearsal: gr.Column
+    modes: gr.CheckboxGroup
+    released: gr.Column
+    release: PathPicker
+    key: gr.Dropdown
+    key_note: gr.HTML
+
+
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     gr.Markdown(INTRO)
+    attacked = attacked_part(context)
+    choice = lab_choice(context)
+    with gr.Accordion("Settings and case", open=False, elem_id="lab-advanced"):
+        text, settings = advanced_part(context)
+    told = gr.HTML(visible=False, elem_id="lab-notice")
+    start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
+    job = job_card(context, (KIND,), unit="rows")
+    view = lab_view(context, job)
+    Lab(context, attacked, choice, text, settings, start).connect(tab, told, job, view)
+
+
+def attacked_part(context: Context) -> Attacked:
     what = gr.Radio(
         [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("A release of mine", RELEASE)],
         value=REHEARSE,
@@ -79,72 +108,107 @@ def build(context: Context, tab: gr.Tab) -> None:
             release = path_picker(
                 context,
                 label="Release",
-                info="The marked copy’s folder; it stays as it is",
+                info="The marked copy’s folder; it is not changed",
                 purpose="lab-release",
             )
-            key = gr.Dropdown(
-                [], label="Its key", info="Of the keys made for this original", elem_id="lab-key", visible=False
-            )
+            key = gr.Dropdown([], label="Its key", info="Keys made for this original", elem_id="lab-key", visible=False)
             key_note = gr.HTML(elem_id="lab-key-note")
-    choice = lab_choice(context)
-    with gr.Accordion("Settings and case", open=False, elem_id="lab-advanced"):
-        with gr.Row():
-            preset = gr.Radio(
-                [
-                    ("Standard: in secret coordinates", STANDARD),
-                    ("Paper: the published setting", PAPER),
-                ],
-                value=STANDARD,
-                label="Trial mark of one owner",
-                elem_id="lab-preset-mark",
-            )
-            settings = gr.Textbox(
-                label="Or settings as JSON, from Explore (optional)",
-                info="They take the place of the trial mark for as many recipients as they say",
-                lines=1,
-                max_lines=6,
-                max_length=MOST_CHARACTERS,
-                elem_id="lab-settings",
-                elem_classes="mono",
-            )
-        text = path_picker(
-            context,
-            label="Text (optional)",
-            info="One half is measured on, the other is what attacks train on; a bundled text until you choose",
-            purpose="lab-text",
-            kind="file",
-            suffixes=TEXTS,
-        )
-        with gr.Row():
-            tokens = gr.Number(
-                USUAL_TOKENS, label="Tokens measured", info="More are steadier and slower", precision=0,
-                minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
-            )  # fmt: skip
-            seed = gr.Number(
-                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
-                elem_id="lab-seed",
-            )  # fmt: skip
-            title = gr.Textbox(
-                label="Case (optional)",
-                info="The results are filed under this title",
-                max_length=200,
-                elem_id="lab-case",
-            )
-            examiner = examiner_field("lab-examiner")
-    start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
-    job = job_card(context, (KIND,), unit="rows")
-    view = lab_view(context, job)
+    return Attacked(what, original, rehearsal, modes, released, release, key, key_note)
 
-    def switch(what: str, request: gr.Request) -> Any:
-        context.require(request)
-        return gr.Column(visible=what == REHEARSE), gr.Column(visible=what == RELEASE)
+
+def advanced_part(context: Context) -> tuple[PathPicker, list[Any]]:
+    """The text that models are measured on, and all the fields, in the order in which `Lab.begin` takes them."""
+    with gr.Row():
+        preset = gr.Radio(
+            [("Standard: in secret coordinates", STANDARD), ("Paper: the published setting", PAPER)],
+            value=STANDARD,
+            label="Trial mark of one owner",
+            elem_id="lab-preset-mark",
+        )
+        settings = gr.Textbox(
+            label="Or settings as JSON, from Explore (optional)",
+            info="They replace the trial mark for that number of recipients",
+            lines=1,
+            max_lines=6,
+            max_length=MOST_CHARACTERS,
+            elem_id="lab-settings",
+            elem_classes="mono",
+        )
+    text = path_picker(
+        context,
+        label="Text (optional)",
+        info="Half is used to measure, half to train attacks; a bundled text until you choose",
+        purpose="lab-text",
+        kind="file",
+        suffixes=TEXTS,
+    )
+    with gr.Row():
+        tokens = gr.Number(
+            USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer", precision=0,
+            minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
+        )  # fmt: skip
+        seed = gr.Number(
+            0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
+            elem_id="lab-seed",
+        )  # fmt: skip
+        title = gr.Textbox(
+            label="Case (optional)",
+            info="The results are filed under this title",
+            max_length=200,
+            elem_id="lab-case",
+        )
+        examiner = examiner_field("lab-examiner")
+    return text, [preset, settings, text.field, tokens, seed, title, examiner]
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The page's handlers, and the events that call them."""
+
+    context: Context
+    attacked: Attacked
+    choice: LabChoice
+    text: PathPicker
+    settings: list[Any]
+    start: gr.Button
+
+    def connect(self, tab: gr.Tab, told: gr.HTML, job: JobCard, view: LabView) -> None:
+        """`told`: where a refusal stands that is about no field in particular."""
+        part, choice, original, release = self.attacked, self.choice, self.attacked.original, self.attacked.release
+        notes = {"original": original.note, "release": release.note}
+        places = Places(kept=notes, form=told, key=part.key_note, **notes)
+        attacked = gr.State(REHEARSE)
+        part.what.change(self.switch, part.what, [part.rehearsal, part.released, attacked], **PRIVATE)
+        sources = [part.what, original.chosen, release.chosen]
+        seen = [attacked.change, original.chosen.change, release.chosen.change]
+        gr.on(
+            [self.context.opened.change, *seen, part.modes.change],
+            self.look_at_model,
+            [*sources, part.modes, choice.cannot, *choice.inputs],
+            [choice.obstacles, self.start, *choice.outputs],
+            **LAST,
+        )
+        gr.on([*seen, tab.select], self.offer_keys, [*sources, part.key], [part.key, part.key_note], **LAST)
+        inputs = [part.what, original.field, part.modes, release.field, part.key, *self.settings]
+        begun = _with_request(places.told(self.begin, 1))
+        self.start.click(begun, [*inputs, *choice.inputs], [job.job_id, *places.outputs], **PRIVATE)
+        view.go_on.click(guarded(self.go_on), view.shown, job.job_id, **PRIVATE)
+
+    def switch(self, what: str, request: gr.Request) -> Any:
+        self.context.require(request)
+        return gr.Column(visible=what == REHEARSE), gr.Column(visible=what == RELEASE), what
 
     def look_at_model(
-        what: str, base: str | None, copy: str | None, modes: list[str] | None, request: gr.Request
-    ) -> str:
-        """What cannot run on the model that would be attacked."""
-        if not context.is_open(request):
-            return ""
+        self, request: gr.Request, what: str, base: str | None, copy: str | None, modes: list[str] | None, *present: Any
+    ) -> Any:
+        """What cannot run on the model that would be attacked, and so cannot be ticked; a broken one starts nothing.
+
+        Args:
+            present: what could not run before, and the values of the choice, as `LabChoice.offered` takes them.
+        """
+        kept = (gr.skip(),) * len(self.choice.outputs)
+        if not self.context.is_open(request):
+            return "", gr.skip(), *kept
         try:
             path = Path(base) if base else DEMO
             attacked = Path(copy) if what == RELEASE and copy else path
@@ -153,42 +217,47 @@ def build(context: Context, tab: gr.Tab) -> None:
             d = irwm.open_checkpoint(path).hidden_size
             found = obstacles_of(path, attacked, many_recipients(d), "anybody" if several else "")
         except IrwmError as error:
-            return notices.error_html(error)
-        return obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
+            return notices.error_html(error), gr.Button(interactive=False), *kept
+        said = obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
+        possible = gr.Button(interactive=not found.keys() >= ATTACKS.keys())
+        return said, possible, *self.choice.offered(found, *present)
 
-    def offer_keys(what: str, base: str | None, copy: str | None, request: gr.Request) -> Any:
-        if what != RELEASE or not base or not context.is_open(request):
+    def offer_keys(self, what: str, base: str | None, copy: str | None, chosen: str | None, request: gr.Request) -> Any:
+        """The keys of the original, read again whenever the page comes into view."""
+        if what != RELEASE or not base or not self.context.is_open(request):
             return gr.Dropdown(visible=False), ""
         try:
-            choices, own = keys_for(context.require(request), base, copy)
+            choices, own = keys_for(self.context.require(request), base, copy)
         except IrwmError as error:
             return gr.Dropdown(visible=False), notices.error_html(error)
         if not choices:
             said = "The vault holds no key that was made for this original."
             return gr.Dropdown(visible=False), notices.empty_html("No key fits this original", said)
-        return gr.Dropdown(choices=choices, value=own, visible=True), ""
+        kept = chosen if chosen in [id for _, id in choices] and own is None else own
+        return gr.Dropdown(choices=choices, value=kept, visible=True), ""
 
-    @guarded
     def begin(
-        what: str, base: str | None, modes: list[str] | None, copy: str | None, key: str | None, preset: str,
+        self, what: str, base: str | None, modes: list[str] | None, copy: str | None, key: str | None, preset: str,
         json: str | None, file: str | None, tokens: float | None, seed: float | None, title: str | None,
         who: str | None, *chosen: Any, request: gr.Request,
     ) -> Any:  # fmt: skip
-        vault = context.require(request)
+        vault = self.context.require(request)
+        original, recent = self.attacked.original, self.context.recent
         named = (title or "").strip()
         base = (base or "").strip()
-        if what == RELEASE and not base:
-            raise IrwmError(
-                "the original is missing", advice="Choose the unmarked model that the release was made from"
-            )
-        path = original.check(base) if base else DEMO
+        with at("original"):
+            if what == RELEASE and not base:
+                raise IrwmError(
+                    "the original is missing", advice="Choose the unmarked model that the release was made from"
+                )
+            path = original.check(base) if base else DEMO
         asked: dict[str, Any] = {
             "original": str(path),
-            "trials": choice.trials(*chosen),
-            "text": str(text.check(file or "")) if (file or "").strip() else "",
+            "trials": self.choice.trials(*chosen),
+            "text": str(self.text.check(file or "")) if (file or "").strip() else "",
             "tokens": _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
             "seed": _whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
-            "device": context.settings.device,
+            "device": self.context.settings.device,
             "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
             "case_title": named or f"Lab: {DEMO_NAME if path == DEMO else path.name}",
             "note": "",
@@ -196,37 +265,37 @@ def build(context: Context, tab: gr.Tab) -> None:
             "resume": "",
         }
         if what == RELEASE:
-            if not (copy or "").strip() or not key:
-                raise IrwmError("the release or its key is missing", advice="Choose both, or rehearse without them")
-            asked |= {"release": str(release.check(copy or "")), "key": key, "parameters": {}}
-            context.recent.add(release.purpose, asked["release"])
+            asked |= self.released(copy, key)
+            recent.add(self.attacked.release.purpose, asked["release"])
         else:
             asked |= {"release": "", "key": "", "parameters": trial_marks(path, modes, preset, json)}
         if base:
-            context.recent.add(original.purpose, str(path))
-        return start_lab(asked, vault)
+            recent.add(original.purpose, str(path))
+        return self.start_lab(asked, vault)
 
-    def start_lab(asked: Mapping[str, Any], vault: Vault) -> str:
+    def released(self, copy: str | None, key: str | None) -> dict[str, Any]:
+        """What a request says of a release and its key."""
+        with at("release"):
+            if not (copy or "").strip():
+                raise IrwmError("the release is missing", advice="Choose it, or rehearse without it")
+            attacked = self.attacked.release.check(copy or "")
+        with at("key"):
+            if not key:
+                raise IrwmError("the key of the release is missing", advice="Choose it, or rehearse without it")
+        return {"release": str(attacked), "key": key, "parameters": {}}
+
+    def start_lab(self, asked: Mapping[str, Any], vault: Vault) -> str:
         attacked = Path(asked["release"] or asked["original"])
         name = DEMO_NAME if attacked == DEMO else attacked.name
         how = "Lab" if asked["release"] else "Rehearsal"
-        return runner.start(KIND, f"{how} on {name}", asked, secrets_for(vault), context.jobs).id
+        jobs = self.context.jobs_to_start(vault)
+        return runner.start(KIND, f"{how} on {name}", asked, secrets_for(vault), jobs).id
 
-    @guarded
-    def go_on(id: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
-        if id is None or context.jobs.get(id).kind != KIND:
-            raise IrwmError("there is nothing to go on with")
-        return runner.again(context.jobs.get(id), vault, context.jobs).id
-
-    what.change(switch, what, [rehearsal, released], **PRIVATE)
-    sources = [what, original.chosen, release.chosen]
-    seen = [what.change, original.chosen.change, release.chosen.change]
-    gr.on([context.opened.change, *seen, modes.change], look_at_model, [*sources, modes], choice.obstacles, **LAST)
-    gr.on(seen, offer_keys, sources, [key, key_note], **LAST)
-    inputs = [what, original.field, modes, release.field, key, preset, settings, text.field, tokens, seed, title]
-    start.click(_with_request(begin), [*inputs, examiner, *choice.inputs], job.job_id, **PRIVATE)
-    view.go_on.click(go_on, view.shown, job.job_id, **PRIVATE)
+    def go_on(self, id: str | None, request: gr.Request) -> Any:
+        vault = self.context.require(request)
+        if id is None or self.context.jobs.line(id).kind != KIND:
+            raise IrwmError("there is nothing to continue")
+        return runner.again(self.context.jobs_of(request).get(id), vault, self.context.jobs).id
 
 
 def keys_for(vault: Vault, original: str, release: str | None) -> tuple[list[tuple[str, str]], str | None]:
@@ -259,7 +328,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
         mode = MANY if given.recipients > 1 else SINGLE
         if mode not in modes:
             raise IrwmError(
-                "the settings are of a trial mark that was not chosen",
+                "the settings belong to a trial mark that is not ticked",
                 found=f"settings for {number(given.recipients)} recipients",
                 advice=f"Tick “{MODES[mode]}”, or clear the settings",
             )

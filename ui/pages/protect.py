@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,25 @@ from irwm.release import Preflight, preflight
 from irwm.report.numbers import number
 from ui.amounts import size_text
 from ui.components import notices
+from ui.components.backup_reminder import backup_reminder
 from ui.components.browsing import Limits, new_folder
-from ui.components.events import PRIVATE
+from ui.components.events import PRIVATE, unchanged
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
+from ui.components.next_steps import AWAIT_RECEIPT, TO_RECEIPT, NextSteps, next_steps
 from ui.components.path_picker import path_picker
+from ui.components.places import Places, at
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
 from ui.components.recipients import damaged_html, preview_html, recipients_field
 from ui.components.settings_form import settings_form
 from ui.components.uploads import offer
 from ui.context import Context
+from ui.drafts import Draft
 from ui.jobs import requests
 from ui.jobs.certifying import ALWAYS, NEVER, SMALL
 from ui.jobs.protect_many import CSV_NAME, room_for
-from ui.jobs.recipients import read_list
+from ui.jobs.recipients import RecipientListError, read_list
 from ui.preset_names import MANY, STANDARD
 from ui.presets import check_memory
 from ui.settings import DEMO
@@ -45,84 +51,220 @@ ONE, SEVERAL = "One owner or recipient", "Many recipients"
 # What the offered name of the release's folder ends in.
 ENDINGS = {ONE: "-marked", SEVERAL: "-copies"}
 ENDED_EARLY = (
-    "The copies that were finished before it ended are complete and stay; the table lists them. Start again with the "
-    "same list: they are passed over, and keys that were sealed already are used."
+    "Copies finished before it ended are complete and kept; the table lists them. Start again with the same list: "
+    "finished copies are skipped, and keys already in the vault are used again."
 )
 ALREADY_MARKED = (
-    "This model is a release of yours and carries a mark already, for {}. A second mark is read against this release "
-    "as its original, the first one against its own; both stay readable. To mark a copy for somebody else, choose the "
+    "This model is one of your releases and already carries a mark, for {}. A second mark is read against this "
+    "release, the first against its own original; both stay readable. To mark a copy for somebody else, choose the "
     "unmarked original."
 )
+# Says to whoever drives the page that the wizard stands where this browser left it, and will not move by itself.
+NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
+LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    # Of the original that was looked at: its fingerprint and d. Then how many keys it will have, and copies now.
-    fingerprint, hidden_size, in_use = gr.State(None), gr.State(None), gr.State((1, 1))
-    filled_for = gr.State(None)  # d of the model that the preset's fields were filled in for
-    with gr.Walkthrough(selected=1, elem_id="protect-steps") as steps:
-        with gr.Step("Original", id=1):
-            original = path_picker(
-                context,
-                label="Original model",
-                info="The unmarked model: its folder, or one .safetensors file with config.json beside it",
-                purpose="original",
-            )
-            with gr.Row():
-                demo = gr.Button("Use the demo model", elem_id="use-demo", scale=0, min_width=200)
-                to_names = gr.Button(
-                    "Next", variant="primary", interactive=False, elem_id="to-names", scale=0, min_width=120
-                )
-            card = gr.HTML(elem_id="protect-model")
-        with gr.Step("For whom", id=2):
-            whom = gr.Radio(
-                [ONE, SEVERAL], value=ONE, label="Who gets a copy", elem_id="whom", info="Each recipient gets their own"
-            )
-            with gr.Row():
-                owner = gr.Textbox(
-                    label="Owner", info="Whose model it is; bound into the key", elem_id="owner", max_length=MAX_NAME
-                )
-                recipient = gr.Textbox(
-                    label="Recipient (optional)", info="Who gets this copy", elem_id="recipient", max_length=MAX_NAME
-                )
-            with gr.Column(visible=False) as list_box:
-                names = recipients_field(context)
-                preview = gr.HTML(elem_id="recipients-preview")
-            label = gr.Textbox(label="Note (optional)", info="Your own words, kept in the vault", max_length=500)
-            to_setting = _steps_row(steps, back=1, next_id="to-setting")
-        with gr.Step("How", id=3):
-            form = context.settings_form = settings_form(context, hidden_size, in_use)
-            to_place = _steps_row(steps, back=2, next_id="to-place")
-        with gr.Step("Where", id=4):
-            folder = path_picker(
-                context,
-                label="Put the release into",
-                info="An existing folder; the release becomes a new folder inside it",
-                purpose="target",
-                kind="folder",
-            )
-            name = gr.Textbox(label="Name of the release folder", elem_id="release-name", max_length=200)
-            cost = gr.Radio(
-                [("If the model is under 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
-                value=SMALL,
-                label="Measure what the mark costs the model",
-                info="Runs the original and the release over a text, for perplexity and agreement on the receipt",
-                elem_id="measure-cost",
-            )
-            check = gr.HTML(elem_id="preflight")
-            start = _steps_row(steps, back=3, next_id="start-protect", text="Write the release")
-    job = job_card(context, ("protect",))
-    receipt = gr.HTML(visible=False, elem_id="receipt")
-    receipts = gr.Dataframe(
-        headers=HEADERS, interactive=False, wrap=True, visible=False, show_label=False, elem_id="receipts-table"
-    )
-    receipts_file = gr.DownloadButton("Download all receipts (CSV)", visible=False, elem_id="receipts-csv")
-    require = guarded(context.require)
+    Protect(context, Layout(context)).connect()
 
-    def look(path: str | None, request: gr.Request) -> Iterator[Any]:
+
+class Layout:
+    """What is on the page, from top to bottom."""
+
+    def __init__(self, context: Context) -> None:
+        gr.Markdown(INTRO)
+        # Of the original that was looked at: its fingerprint and d. Then how many keys it will have, and copies now.
+        self.fingerprint, self.hidden_size, self.in_use = gr.State(None), gr.State(None), gr.State((1, 1))
+        self.filled_for = gr.State(None)  # d of the model that the preset's fields were filled in for
+        self.at_step = gr.State(1)
+        with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
+            with gr.Step("Original", id=1) as first:
+                self._original(context)
+            with gr.Step("For whom", id=2) as second:
+                self._whom(context)
+            with gr.Step("How", id=3) as third:
+                self.form = context.settings_form = settings_form(context, self.hidden_size, self.in_use)
+                self.to_place = _steps_row(self.steps, back=2, next_id="to-place")
+            with gr.Step("Where", id=4) as fourth:
+                self._where(context)
+        self.each_step = first, second, third, fourth
+        self.job = job_card(context, ("protect",), log_open=True)
+        self._results(context)
+        # Whom it is for goes last: it has a value from the start.
+        self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
+        self.place = [self.folder.field, self.name, self.cost]
+        # What `keep_draft` takes, and what `give_back` gives values for.
+        source, settings = self.original, self.form.inputs
+        self.draft = [source.chosen, self.at_step, self.filled_for, *self.written, *self.place, *settings]
+        self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
+        self.returned += [self.cost, self.list_box, self.name, self.start, *settings]
+
+    def _original(self, context: Context) -> None:
+        self.original = path_picker(
+            context,
+            label="Original model",
+            info="The unmarked model: its folder, or one .safetensors file with config.json beside it",
+            purpose="original",
+        )
+        with gr.Row():
+            self.demo = gr.Button("Use the demo model", elem_id="use-demo", scale=0, min_width=200)
+            self.to_names = gr.Button(
+                "Next", variant="primary", interactive=False, elem_id="to-names", scale=0, min_width=120
+            )
+        self.card = gr.HTML(elem_id="protect-model")
+
+    def _whom(self, context: Context) -> None:
+        self.whom = gr.Radio(
+            [ONE, SEVERAL], value=ONE, label="Who gets a copy", elem_id="whom", info="Each recipient gets their own"
+        )
+        with gr.Row():
+            self.owner = gr.Textbox(
+                label="Owner", info="Who owns the model; recorded in the key", elem_id="owner", max_length=MAX_NAME
+            )
+            self.recipient = gr.Textbox(
+                label="Recipient (optional)", info="Who gets this copy", elem_id="recipient", max_length=MAX_NAME
+            )
+        owner_notice = gr.HTML(visible=False, elem_id="owner-notice")
+        with gr.Column(visible=False) as self.list_box:
+            self.names = recipients_field(context)
+            self.preview = gr.HTML(elem_id="recipients-preview")
+        self.label = gr.Textbox(label="Note (optional)", info="Your own words, kept in the vault", max_length=500)
+        self.of_names = Places(form=gr.HTML(visible=False, elem_id="names-notice"), owner=owner_notice)
+        self.to_setting = _steps_row(self.steps, back=1, next_id="to-setting")
+
+    def _where(self, context: Context) -> None:
+        self.folder = path_picker(
+            context,
+            label="Put the release into",
+            info="An existing folder; the release is written to a new folder inside it",
+            purpose="target",
+            kind="folder",
+        )
+        self.name = gr.Textbox(label="Name of the release folder", elem_id="release-name", max_length=200)
+        self.cost = gr.Radio(
+            [("If the model is under 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
+            value=SMALL,
+            label="Measure what the mark costs the model",
+            info="Runs both models on a text and puts perplexity and agreement on the receipt",
+            elem_id="measure-cost",
+        )
+        self.check = gr.HTML(elem_id="preflight")
+        # What refuses the release stands where the check of its place stands.
+        self.of_place = Places(kept=("form",), form=self.check)
+        self.start = _steps_row(self.steps, back=3, next_id="start-protect", text="Write the release")
+
+    def _results(self, context: Context) -> None:
+        receipt = gr.HTML(visible=False, elem_id="receipt")
+        receipts = gr.Dataframe(
+            headers=HEADERS, interactive=False, wrap=True, visible=False, show_label=False, elem_id="receipts-table"
+        )
+        receipts_file = gr.DownloadButton("Download all receipts (CSV)", visible=False, elem_id="receipts-csv")
+        context.next_steps = next_steps()
+        backup_reminder(context, [self.job.ended.change, context.opened.change], "protect")
+        self.results = [receipt, receipts, receipts_file, *context.next_steps.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Protect:
+    """What the page's events do."""
+
+    context: Context
+    page: Layout
+
+    def connect(self) -> None:
+        """Which event calls which handler."""
+        # One object for all its events, which then wait for each other: `self.keep_filled` is a new one each time.
+        keep_filled = self.keep_filled
+        self._connect_draft(keep_filled)
+        self._connect_original()
+        self._connect_choices(keep_filled)
+        self._connect_start()
+
+    def _connect_draft(self, keep_filled: Any) -> None:
+        page, draft, source = self.page, self.page.draft, self.page.original
+        for number_of, step in enumerate(page.each_step, start=1):
+            step.select(partial(int, number_of), None, page.at_step, **PRIVATE)
+        typed = [*(part.input for part in page.written), source.chosen.change]
+        gr.on(typed, self.keep_draft, draft, None, **LAST)
+        filled = [page.at_step.change, page.filled_for.change, page.cost.change]
+        gr.on(filled, keep_filled, draft, None, **LAST)
+        page.form.drawn.then(keep_filled, draft, None, **LAST)
+        read = [source.chosen, *page.written]
+        self.context.opened.change(self.give_back, read, page.returned, **PRIVATE).then(None, js=NOW_AS_LEFT)
+
+    def _connect_original(self) -> None:
+        page, original = self.page, self.page.original
+        looked = [page.card, page.to_names, page.name, page.folder.field, page.fingerprint, page.hidden_size]
+        original.chosen.change(self.look, original.chosen, looked, **PRIVATE)
+        page.demo.click(self.use_demo, None, [original.field, original.chosen], **PRIVATE)
+        page.to_names.click(lambda: gr.Walkthrough(selected=2), None, page.steps, **PRIVATE)
+
+    def _connect_choices(self, keep_filled: Any) -> None:
+        page, source, name, d = self.page, self.page.original.chosen, self.page.name, self.page.hidden_size
+        switched = [page.recipient, page.list_box, name, page.start, *page.form.chosen]
+        page.whom.input(self.switch, [page.whom, name, d], switched, **PRIVATE)
+        filled = [page.filled_for, *page.form.chosen]
+        d.change(self.refill, [page.filled_for, d, *page.form.chosen], filled, **PRIVATE)
+        people = [page.whom, page.owner, page.names, page.fingerprint]
+        changed = [page.whom.change, page.owner.blur, page.names.change, page.fingerprint.change]
+        understood = [*changed, self.context.opened.change]
+        counted = gr.on(understood, self.understand, people, [page.preview, page.in_use], **LAST)
+        counted.then(keep_filled, page.draft, None, **LAST)
+        checked = [page.steps, *page.of_names.outputs]
+        page.to_setting.click(page.of_names.told(self.check_names, 1), people, checked, **PRIVATE)
+        page.to_place.click(self.check_setting, [d, *page.form.inputs], page.steps, **PRIVATE)
+        placed = [page.folder.field.change, page.folder.chosen.change, name.change, name.blur]
+        # Kept first: what the check shows has survived a reload by then.
+        kept = gr.on([*placed, source.change, page.in_use.change], keep_filled, page.draft, None, **LAST)
+        kept.then(self.check_place, [source, page.folder.field, name, page.whom, page.in_use], page.check, **LAST)
+
+    def _connect_start(self) -> None:
+        page, job = self.page, self.page.job
+        who = [page.whom, page.owner, page.recipient, page.names, page.label]
+        inputs = [page.original.chosen, *who, *page.place, *page.form.inputs]
+        begun = [job.job_id, *page.results, *page.of_place.outputs]
+        page.start.click(None, js=AWAIT_RECEIPT)
+        page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
+        job.ended.change(self.show, job.ended, page.results, **PRIVATE).then(None, js=TO_RECEIPT)
+
+    def keep_draft(self, request: gr.Request, source: str | None, step: int, d: int | None, *rest: Any) -> None:
+        """What stands in the wizard, for this browser after a reload."""
+        if not self.context.is_open(request):
+            return
+        end = len(self.page.written)
+        texts, (parent, name, cost), settings = rest[:end], rest[end : end + 3], rest[end + 3 :]
+        place = parent or "", name or "", cost
+        draft = Draft(tuple(text or "" for text in texts), source, step, place, d, settings)
+        self.context.drafts.keep(self.context.session(request), draft)
+
+    def keep_filled(self, request: gr.Request, source: str | None, *rest: Any) -> None:
+        """What the page itself fills in counts once a model is chosen; what it fills in while it is drawn does not."""
+        if source:
+            self.keep_draft(request, source, *rest)
+
+    def give_back(self, request: gr.Request, source: str | None, *texts: str | None) -> Any:
+        """The wizard as this browser left it before a reload, unless something was filled in since."""
+        left = self.context.drafts.of(self.context.session(request)) if self.context.is_open(request) else None
+        *typed, _ = texts
+        if left is None or source or any(typed):
+            return unchanged(self.page.returned)
+        try:
+            path = str(self.page.original.check(left.original)) if left.original else None
+        except IrwmError:
+            path = None  # it is gone: it has to be chosen again
+        owner, recipient, names, label, who = left.texts
+        parent, name, cost = left.place
+        several = who == SEVERAL
+        return (
+            *(owner, gr.Textbox(recipient, visible=not several), names, label, who),
+            *(path or "", path, gr.Walkthrough(selected=left.step if path else 1), left.filled_for),
+            *(parent, cost, *for_many(several, name), *left.settings),
+        )
+
+    def look(self, path: str | None, request: gr.Request) -> Iterator[Any]:
         """What headers tell at once, then what has to be read for."""
-        require(request)
+        guarded(self.context.require)(request)  # a generator itself cannot be guarded
         nothing = gr.skip(), gr.skip()
         if not path:
             yield "", gr.Button(interactive=False), *nothing, None, None
@@ -131,12 +273,15 @@ def build(context: Context, tab: gr.Tab) -> None:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
             where = model.path if model.path.is_dir() else model.path.parent
-            goes_to = f"{model.path.stem or where.name}{ENDINGS[ONE]}", _home_for(where, context)
+            goes_to = f"{model.path.stem or where.name}{ENDINGS[ONE]}", _home_for(where, self.context)
+            left = self.context.drafts.of(self.context.session(request))
+            if left is not None and left.original == path and all(left.place):
+                goes_to = gr.skip(), gr.skip()  # a reload has just given them back
             about = model_html(facts, marking=True), gr.Button(interactive=not facts.refusal)
             yield *about, *goes_to, None, model.hidden_size
             measured = measure(model, rows=not facts.refusal)
             sound = not (facts.refusal or measured.problems)
-            marks = context.require(request).marks_on(model.fingerprint)
+            marks = self.context.require(request).marks_on(model.fingerprint)
             whose = "; ".join(mark.whose for mark in marks)
             warned = notices.note_html(ALREADY_MARKED.format(whose)) if marks else ""
             lost = damaged_html(len(marks.damaged)) if marks.damaged else ""
@@ -146,37 +291,34 @@ def build(context: Context, tab: gr.Tab) -> None:
             yield notices.error_html(error), gr.Button(interactive=False), *nothing, None, None
 
     @guarded
-    def use_demo(request: gr.Request) -> Any:
-        context.require(request)
+    def use_demo(self, request: gr.Request) -> Any:
+        self.context.require(request)
         return str(DEMO), str(DEMO)
 
-    def switch(who: str, name: str | None, d: int | None) -> Any:
+    def switch(self, who: str, name: str | None, d: int | None) -> Any:
         """The fields for one recipient or for many, and the preset that suits them."""
         several, name = who == SEVERAL, name or ""
         other = next((ending for kind, ending in ENDINGS.items() if kind != who and name.endswith(ending)), None)
+        if other:
+            name = name.removesuffix(other) + ENDINGS[who]
         return (
             gr.Textbox(visible=not several),
-            gr.Column(visible=several),
-            gr.Textbox(
-                label="Name of the folder for all copies" if several else "Name of the release folder",
-                value=name.removesuffix(other) + ENDINGS[who] if other else name,
-            ),
-            gr.Button("Write the copies" if several else "Write the release"),
-            *form.choose(MANY if several else STANDARD, d),
+            *for_many(several, name),
+            *self.page.form.choose(MANY if several else STANDARD, d),
         )
 
     @guarded
-    def refill(before: int | None, d: int | None, *rest: Any) -> Any:
-        *values, request = rest
-        filled = form.refilled(before, d, *values) if context.is_open(request) else None
-        return d, *(filled or (gr.skip(),) * len(form.chosen))
+    def refill(self, request: gr.Request, before: int | None, d: int | None, *values: Any) -> Any:
+        """The preset's fields for another model."""
+        filled = self.page.form.refilled(before, d, *values) if self.context.is_open(request) else None
+        return d, *(filled or unchanged(self.page.form.chosen))
 
     @guarded
-    def understand(who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
+    def understand(self, who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
         """What the list says, and how many keys and copies that makes."""
-        if not context.is_open(request):
+        if not self.context.is_open(request):
             return gr.skip(), gr.skip()
-        vault = context.require(request)
+        vault = self.context.require(request)
         before = vault.find_keys(model_fingerprint=mark, limit=1).total if mark else 0
         if who == ONE or not (text or "").strip():
             return "", (before + 1, 1)
@@ -188,35 +330,54 @@ def build(context: Context, tab: gr.Tab) -> None:
         copies = len(found.recipients) - len(released)
         return preview_html(found, released, damaged), (max(1, before + copies), copies)
 
-    @guarded
-    def check_names(who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
-        vault = context.require(request)
-        requests.check_names(vault, mark, owner, read_list(text or "").require() if who == SEVERAL else None)
+    def check_names(self, who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
+        """On to the next step, unless the names cannot be used."""
+        vault = self.context.require(request)
+        with at("owner"):
+            requests.check_owner(owner)
+        try:
+            found = read_list(text or "") if who == SEVERAL else None
+        except RecipientListError:  # it stands below the list already, as faulty lines do
+            return gr.skip()
+        if found is not None and found.faults:
+            return gr.skip()
+        requests.check_names(vault, mark, owner, found.require() if found is not None else None)
         return gr.Walkthrough(selected=3)
 
     @guarded
-    def check_setting(d: int | None, *rest: Any) -> Any:
-        *values, request = rest
-        context.require(request)
-        check_memory(form.parameters(*values), d)
+    def check_setting(self, request: gr.Request, d: int | None, *values: Any) -> Any:
+        """On to the next step, unless the settings cannot be used, which then stands below them already."""
+        self.context.require(request)
+        try:
+            check_memory(self.page.form.parameters(*values), d)
+        except IrwmError:
+            return gr.skip()
         return gr.Walkthrough(selected=4)
 
     @guarded
     def check_place(
-        source: str | None, parent: str | None, name: str | None, who: str, keys: Sequence[int], request: gr.Request
+        self,
+        source: str | None,
+        parent: str | None,
+        name: str | None,
+        who: str,
+        keys: Sequence[int],
+        request: gr.Request,
     ) -> Any:
-        if not context.is_open(request) or not source or not (parent or "").strip() or not (name or "").strip():
+        """What the release needs of the disk, or why it cannot go there."""
+        if not self.context.is_open(request) or not source or not (parent or "").strip() or not (name or "").strip():
             return ""  # a step that was never shown has no values yet
         try:
-            out, model = new_folder(parent or "", name or "", Limits.of(context.settings)), irwm.open_checkpoint(source)
+            out, model = self._target(parent, name), irwm.open_checkpoint(source)
             copies = max(1, keys[1]) if who == SEVERAL else 1
             ready = room_for(model, out, copies) if who == SEVERAL else preflight(model, out)
         except IrwmError as error:
             return notices.error_html(error)
         return notices.note_html(room_text(ready, copies, out), good=True)
 
-    @guarded
     def begin(
+        self,
+        request: gr.Request,
         source: str | None,
         who: str,
         owner: str,
@@ -226,76 +387,63 @@ def build(context: Context, tab: gr.Tab) -> None:
         parent: str,
         name: str,
         cost: str,
-        *rest: Any,
+        *values: Any,
     ) -> Any:
-        *values, request = rest
-        vault = context.require(request)
+        vault = self.context.require(request)
         if not source:
             raise IrwmError("no original is chosen", advice="Go back to the first step")
-        path = original.check(source)
+        path = self.page.original.check(source)
         asked = requests.protect(
             vault,
             path,
-            new_folder(parent or "", name or "", Limits.of(context.settings)),
+            self._target(parent, name),
             owner=owner or "",
-            parameters=form.parameters(*values),
+            parameters=self.page.form.parameters(*values),
             recipient=recipient or "",
             recipients=read_list(text or "").require() if who == SEVERAL else None,
             label=label or "",
-            device=context.settings.device,
+            device=self.context.settings.device,
             utility=cost,
         )
-        started = asked.start(vault, context.jobs)
-        context.recent.add("original", path)
-        context.recent.add("target", Path(asked.request["out_dir"]).parent)
-        return started.id, gr.HTML(visible=False), gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
+        started = asked.start(vault, self.context.jobs)
+        self.context.recent.add("original", path)
+        self.context.recent.add("target", Path(asked.request["out_dir"]).parent)
+        self.context.drafts.drop(self.context.session(request))
+        return started.id, *nothing_yet()
 
-    def show(ended: str | None, request: gr.Request) -> Any:
+    def _target(self, parent: str | None, name: str | None) -> Path:
+        """The folder that the release is written to."""
+        return new_folder(parent or "", name or "", Limits.of(self.context.settings))
+
+    def show(self, ended: str | None, request: gr.Request) -> Any:
+        """What a job wrote when it is over."""
         no_table = gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
-        if ended is None or not context.is_open(request):
-            return gr.HTML(visible=False), *no_table
-        job, table = context.jobs.get(ended), context.jobs.folder(ended) / CSV_NAME
+        if ended is None or not self.context.is_open(request):
+            return nothing_yet()
+        jobs = self.context.jobs_of(request)
+        job, files = jobs.get(ended), jobs.files(ended)
         if job.result and not job.result.get("many"):
-            return gr.HTML(receipt_html(job.result), visible=True), *no_table
-        if not job.result and not ("recipients" in job.request and table.exists()):
-            return gr.HTML(visible=False), *no_table
-        download = gr.DownloadButton(value=offer(table, CSV_NAME), visible=True)
+            return gr.HTML(receipt_html(job.result), visible=True), *no_table, *NextSteps.shown(job.result)
+        if not job.result and not ("recipients" in job.request and CSV_NAME in files):
+            return nothing_yet()
+        download = gr.DownloadButton(value=offer(files.read(CSV_NAME), CSV_NAME), visible=True)
         if not job.result:
-            return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], download
+            return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], download, *NextSteps.shown(None)
         rows = gr.Dataframe(receipt_rows(job.result), visible=True)
-        return gr.HTML(receipt_html(job.result), visible=True), rows, download
+        return gr.HTML(receipt_html(job.result), visible=True), rows, download, *NextSteps.shown(job.result)
 
-    looked = [card, to_names, name, folder.field, fingerprint, hidden_size]
-    original.chosen.change(look, original.chosen, looked, **PRIVATE)
-    demo.click(use_demo, None, [original.field, original.chosen], **PRIVATE)
-    to_names.click(lambda: gr.Walkthrough(selected=2), None, steps, **PRIVATE)
-    whom.change(switch, [whom, name, hidden_size], [recipient, list_box, name, start, *form.chosen], **PRIVATE)
-    filled = [filled_for, *form.chosen]
-    hidden_size.change(_with_request(refill), [filled_for, hidden_size, *form.chosen], filled, **PRIVATE)
-    people = [whom, owner, names, fingerprint]
-    gr.on(
-        [whom.change, owner.blur, names.change, fingerprint.change, context.opened.change],
-        understand,
-        people,
-        [preview, in_use],
-        trigger_mode="always_last",
-        **PRIVATE,
+
+def for_many(several: bool, name: str) -> Any:
+    """The list of recipients, the folder's name and the last button."""
+    return (
+        gr.Column(visible=several),
+        gr.Textbox(label="Name of the folder for all copies" if several else "Name of the release folder", value=name),
+        gr.Button("Write the copies" if several else "Write the release"),
     )
-    to_setting.click(check_names, people, steps, **PRIVATE)
-    to_place.click(_with_request(check_setting), [hidden_size, *form.inputs], steps, **PRIVATE)
-    place = [original.chosen, folder.field, name]
-    gr.on(
-        [folder.field.change, folder.chosen.change, name.change, name.blur, original.chosen.change, in_use.change],
-        check_place,
-        [*place, whom, in_use],
-        check,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
-    inputs = [original.chosen, whom, owner, recipient, names, label, folder.field, name, cost, *form.inputs]
-    results = [receipt, receipts, receipts_file]
-    start.click(_with_request(begin), inputs, [job.job_id, *results], **PRIVATE)
-    job.ended.change(show, job.ended, results, **PRIVATE)
+
+
+def nothing_yet() -> tuple[Any, ...]:
+    return gr.HTML(visible=False), gr.Dataframe(visible=False), gr.DownloadButton(visible=False), *NextSteps.shown(None)
 
 
 def room_text(ready: Preflight, copies: int, out: Path) -> str:
@@ -309,15 +457,6 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
     there = f"; {size_text(ready.free)} are free at {out}"
     left = f". Left out, because they would carry no mark: {', '.join(ready.left_out)}" if ready.left_out else ""
     return room + there + left
-
-
-def _with_request(handler: Any) -> Any:
-    """`handler(*values, request)` for Gradio, which fills in the request by its annotation and not behind `*args`."""
-
-    def with_request(request: gr.Request, *values: Any) -> Any:
-        return handler(*values, request)
-
-    return with_request
 
 
 def _steps_row(steps: gr.Walkthrough, *, back: int, next_id: str, text: str = "Next") -> gr.Button:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,13 @@ from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER
 
 INTRO = """
 # Settings
-They hold on this computer for everybody who opens this app here. All of them take effect at once, without a restart; a
-task that was started before goes on with what it was given.
+Settings apply to everybody who opens the app on this computer. They take effect at once, without a restart; a job
+that has already started keeps the settings it started with.
 """
 # Everything there is, and what the system only shows as files: memory of processes, devices.
 NEVER_ROOTS = ("/", "/proc", "/sys", "/dev")
 DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
-THEMES = [("As the system", "system"), ("Light", "light"), ("Dark", "dark")]
+THEMES = [("Same as the system", "system"), ("Light", "light"), ("Dark", "dark")]
 # Gradio's switch is a class that studio's theme.js sets; the figures' colours are drawn here, so the answer is sent on.
 SHOW_THEME = """
 (theme) => [theme, theme ? window.irwmTheme(theme) : document.body.classList.contains('dark')]
@@ -46,50 +46,70 @@ SHOW_THEME = """
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     del tab  # what was typed and not saved stays, wherever one looked meanwhile
-    given = context.settings.given
     gr.Markdown(INTRO)
     damaged = gr.HTML(visible=False, elem_id="settings-note")
     with gr.Column(elem_classes="settings"):
-        theme = gr.Radio(THEMES, label="Light or dark", info="How the pages and figures are drawn", elem_id="set-theme")
-        idle = gr.Number(
-            label="Lock after (minutes)",
-            info=f"Without use for so long, the vault asks for the passphrase again; {LEAST_IDLE_MINUTES} to "
-            f"{MOST_IDLE_MINUTES}",
-            precision=0,
-            minimum=LEAST_IDLE_MINUTES,
-            maximum=MOST_IDLE_MINUTES,
-            elem_id="set-idle",
-        )
-        device = gr.Radio(
-            DEVICES,
-            label="Compute on",
-            info=_by(DEVICE, given) or "The app takes a GPU where there is one",
-            interactive=DEVICE not in given,
-            elem_id="set-device",
-        )
-        roots = gr.Textbox(
-            label="Folders that may be used",
-            info=_by(ROOTS, given)
-            or "One full path a line; models are looked for below them and nowhere else. With none named: your home "
-            "folder, the folder the app was started in, and the demo model",
-            lines=3,
-            max_lines=12,
-            max_length=MOST_ROOTS * LONGEST_PATH,
-            interactive=ROOTS not in given,
-            elem_classes="path-field",
-            elem_id="set-roots",
-            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
-        )
+        fields = choices(context.settings.given)
         save = gr.Button("Save", variant="primary", elem_id="save-settings")
         saved = gr.HTML(elem_id="settings-saved")
         gr.Markdown("## Fixed while the app runs")
         fixed = gr.HTML(elem_id="settings-fixed")
         # Carry to and fro what only the browser knows; never shown.
         chosen_theme, is_dark = gr.Textbox(visible=False, value=""), gr.Checkbox(visible=False)
-    fields = [theme, idle, device, roots]
+    handlers = Handlers(context)
+    shown, turn = [damaged, *fields, fixed], in_turn("settings")
+    context.opened.change(guarded(handlers.fill), None, shown, **turn)
+    kept = save.click(guarded(handlers.keep), fields, [*shown, chosen_theme, context.top, saved], **turn)
+    kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
 
-    def state() -> tuple[Any, ...]:
-        now = context.settings
+
+def choices(given: frozenset[str]) -> list[gr.Component]:
+    """The fields that an officer fills in: theme, idle minutes, device, folders.
+
+    Args:
+        given: the variables of the environment that are set; nobody can choose here what one of them says.
+    """
+    theme = gr.Radio(THEMES, label="Light or dark", info="How the pages and figures are drawn", elem_id="set-theme")
+    idle = gr.Number(
+        label="Lock after (minutes)",
+        info=f"The vault locks after this long without use; {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
+        precision=0,
+        minimum=LEAST_IDLE_MINUTES,
+        maximum=MOST_IDLE_MINUTES,
+        elem_id="set-idle",
+    )
+    device = gr.Radio(
+        DEVICES,
+        label="Compute on",
+        info=_by(DEVICE, given) or "By itself the app uses a GPU if there is one",
+        interactive=DEVICE not in given,
+        elem_id="set-device",
+    )
+    roots = gr.Textbox(
+        label="Folders that may be used",
+        info=_by(ROOTS, given)
+        or "One full path per line; models are looked for in these folders only. If empty: your home folder, the "
+        "folder the app was started in, and the demo model",
+        lines=3,
+        max_lines=12,
+        max_length=MOST_ROOTS * LONGEST_PATH,
+        interactive=ROOTS not in given,
+        elem_classes="path-field",
+        elem_id="set-roots",
+        html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+    )
+    return [theme, idle, device, roots]
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What the page's events call."""
+
+    context: Context
+
+    def state(self) -> tuple[Any, ...]:
+        """The note on damage, the fields and what is fixed, as they are now."""
+        now = self.context.settings
         note = gr.HTML(notices.error_html(now.note), visible=True) if now.note else gr.HTML(visible=False)
         shown = now.roots if ROOTS in now.given else now.preferences.roots
         return (
@@ -98,15 +118,14 @@ def build(context: Context, tab: gr.Tab) -> None:
             now.preferences.idle_minutes,
             now.device,
             "\n".join(str(root) for root in shown),
-            fixed_html(context),
+            fixed_html(self.context),
         )
 
-    @guarded
-    def fill(request: gr.Request) -> Any:
-        return state() if context.is_open(request) else (gr.skip(),) * 6
+    def fill(self, request: gr.Request) -> Any:
+        return self.state() if self.context.is_open(request) else (gr.skip(),) * 6
 
-    @guarded
-    def keep(theme: str, idle: float | None, device: str, roots: str | None, request: gr.Request) -> Any:
+    def keep(self, theme: str, idle: float | None, device: str, roots: str | None, request: gr.Request) -> Any:
+        context = self.context
         vault = context.require(request)
         try:
             before, given = context.settings.preferences, context.settings.given
@@ -127,13 +146,8 @@ def build(context: Context, tab: gr.Tab) -> None:
             context.device = label
         except IrwmError as error:
             return (gr.skip(),) * 6 + (gr.skip(), gr.skip(), notices.error_html(error))
-        said = notices.note_html("Saved. It holds from now on, and after a restart too.", good=True)
-        return *state(), chosen.theme, header_html(context.device), said
-
-    turn = in_turn("settings")
-    context.opened.change(fill, None, [damaged, *fields, fixed], **turn)
-    kept = save.click(keep, fields, [damaged, *fields, fixed, chosen_theme, context.top, saved], **turn)
-    kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
+        said = notices.note_html("Saved. It applies from now on, also after a restart.", good=True)
+        return *self.state(), chosen.theme, header_html(context.device), said
 
 
 def whole_minutes(typed: float | None) -> int:
@@ -144,7 +158,7 @@ def whole_minutes(typed: float | None) -> int:
     """
     if not isinstance(typed, (int, float)) or isinstance(typed, bool) or typed != typed or typed % 1:
         raise PreferencesError(
-            "the time until the vault locks is missing or no whole number",
+            "the time until the vault locks is missing or not a whole number",
             expected=f"minutes from {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
             advice="Type a whole number of minutes",
         )
@@ -170,17 +184,17 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             usable = everything = False
         if everything:
             raise PreferencesError(
-                "this folder is more than models can lie in",
+                "this folder is too broad",
                 file=line,
                 expected="a folder of this account or of a disk, not " + ", ".join(NEVER_ROOTS),
                 advice="name the folders that hold models",
             )
         if not usable:
             raise PreferencesError(
-                "this line names no folder",
+                "this line does not name a folder",
                 file=line,
                 expected="an existing folder with its full path",
-                advice="correct it, or take the line out",
+                advice="correct the line, or remove it",
             )
         found.append(str(path))
     return tuple(dict.fromkeys(found))
@@ -206,7 +220,7 @@ def fixed_html(context: Context) -> str:
         (
             "Uploads",
             f"{size_text(UPLOAD_BYTES)} a file, {size_text(UPLOADS_TOTAL_BYTES)} in all",
-            "Larger models are picked where they lie",
+            "Choose larger models by their path",
         ),
     )
     facts = Markup("").join(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from irwm.errors import IrwmError
-from irwm.report.numbers import power_text
+from irwm.report.numbers import number, power_text
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
+from storage.job import Job
 from storage.vault import Vault
 from ui.components import notices
+from ui.components.backup_reminder import BACKED_UP, backup_reminder
 from ui.components.case_file import short_path
 from ui.components.commitment_box import commitment_box
 from ui.components.events import PRIVATE
@@ -21,106 +24,155 @@ from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
 from ui.components.label_box import label_box
+from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
 from ui.context import Context
+from ui.jobs import runner
 from ui.passphrases import check_new
 
 INTRO = """
 # Vault
-Keys never leave it. What is shown here is their fingerprint, which may be printed and published.
+A key leaves it only if you open it for an expert or a court. What is shown here is its fingerprint, which may be
+printed and published.
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
+RESEALING = "Encrypting the vault again"
+CHANGED = (
+    "The passphrase and the vault’s encryption key are changed. Earlier backups still open with the old passphrase: "
+    "make a new backup, and delete those that somebody else could open. Other browsers must unlock the vault again."
+)
 NO_KEYS = notices.empty_html(
     "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
 )
 NO_RELEASES = notices.empty_html(
-    "No releases yet", "Each marked copy that Protect writes is listed here with whom it was made for."
+    "No releases yet", "Every marked copy that Protect writes is listed here, with its recipient."
 )
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    refresh = gr.Button("Refresh", elem_id="vault-refresh")
-    keys = _table(
-        KEYS, "key", "Words of the owner, recipient, model or note, or the beginning of the fingerprint", NO_KEYS
-    )
-    key_note = label_box(context, tables.KEYS, "key")
-    releases = _table(RELEASES, "release", "Words of the recipient or owner, of the folder or the note", NO_RELEASES)
-    release_note = label_box(context, tables.RELEASES, "release")
-    with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
-        chosen = commitment_box(context)
-        with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
-            open_key_box(context, chosen)
-    looks = [tab.select, refresh.click]  # it is selected too when it is in front and the vault is opened
-    with gr.Accordion("Signing identity", open=False, elem_id="signing"):
-        identity_box(context, looks)
-    with gr.Accordion("Audit log", open=False, elem_id="audit"):
-        head = gr.HTML(elem_id="audit-head")
-        check = gr.Button("Check the log and every record", elem_id="check-vault")
-        checked = gr.HTML()
-    with gr.Accordion("Backup and passphrase", open=False):
-        backup = gr.Button("Back up the vault", elem_id="backup")
-        backed_up = gr.HTML()
-        old = _secret("Present passphrase", "current-password")
-        new = _secret("New passphrase", "new-password")
-        again = _secret("New passphrase once more", "new-password")
-        change = gr.Button("Change the passphrase", elem_id="change-passphrase")
-        changed = gr.HTML()
+    VaultPage(context, Layout(context, tab)).connect()
+
+
+class Layout:
+    """What is on the page, from top to bottom."""
+
+    def __init__(self, context: Context, tab: gr.Tab) -> None:
+        gr.Markdown(INTRO)
+        refresh = gr.Button("Refresh", elem_id="vault-refresh")
+        looked = gr.State(0)
+        # It is selected too when it is in front and the vault is opened. One event tells all that look anew
+        # (`events.py`).
+        gr.on([tab.select, refresh.click], lambda times: times + 1, looked, looked, **PRIVATE)
+        self.looks = [looked.change]
+        backup_reminder(context, self.looks, "vault")
+        self.keys = _table(KEYS, "key", "Owner, recipient, model, note, or the beginning of the fingerprint", NO_KEYS)
+        self.key_note = label_box(context, tables.KEYS, "key")
+        self.releases = _table(RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
+        self.release_note = label_box(context, tables.RELEASES, "release")
+        with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
+            self.chosen = commitment_box(context)
+            with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
+                open_key_box(context, self.chosen)
+        with gr.Accordion("Signing identity", open=False, elem_id="signing"):
+            identity_box(context, self.looks)
+        with gr.Accordion("Audit log", open=False, elem_id="audit"):
+            self.head = gr.HTML(elem_id="audit-head")
+            self.check = gr.Button("Check the log and every record", elem_id="check-vault")
+            self.checked = gr.HTML()
+        with gr.Accordion("Backup and passphrase", open=False):
+            self.backup = gr.Button("Back up the vault", elem_id="backup")
+            self.backed_up = gr.HTML()
+            self.old = _secret("Present passphrase", "current-password")
+            self.new = _secret("New passphrase", "new-password")
+            self.again = _secret("Repeat the new passphrase", "new-password")
+            self.change = gr.Button("Change the passphrase", elem_id="change-passphrase")
+            self.changed = gr.HTML()
+
+
+@dataclass(frozen=True, slots=True)
+class VaultPage:
+    """What the page's events do."""
+
+    context: Context
+    page: Layout
+
+    def connect(self) -> None:
+        """Which event calls which handler."""
+        context, page, of_release = self.context, self.page, self.context.next_steps
+        of_release.stamp.click(self.choose_key, of_release.done, page.chosen, **PRIVATE).success(None, js=OPEN_STAMPS)
+        # A release is found by its key's names, so both tables follow a change of a key's note.
+        key_noted, release_noted = page.key_note.changed.change, page.release_note.changed.change
+        page.keys.wire(context, _find_keys, [*page.looks, key_noted], also=[page.chosen, page.key_note.choice])
+        page.releases.wire(
+            context, _find_releases, [*page.looks, key_noted, release_noted], also=[page.release_note.choice]
+        )
+        gr.on(page.looks, self.fill, None, page.head, trigger_mode="always_last", **PRIVATE)
+        page.check.click(self.check_all, None, page.checked, **PRIVATE)
+        page.backup.click(self.back_up, None, page.backed_up, **PRIVATE)
+        secrets = [page.old, page.new, page.again]
+        alone: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"}
+        page.change.click(self.change_passphrase, secrets, [page.changed, *secrets], **PRIVATE, **alone)
 
     @guarded
-    def fill(request: gr.Request) -> Any:
-        if not context.is_open(request):
+    def choose_key(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
+        """The key of the release that Protect just wrote; copies for many have one each, of which none comes first."""
+        vault = self.context.require(request)
+        records = vault.key_records([done["key_id"]]) if done and "key_id" in done else []
+        return gr.Dropdown([(key_label(r), r.id) for r in records], value=records[0].id) if records else gr.skip()
+
+    @guarded
+    def fill(self, request: gr.Request) -> Any:
+        """The head of the audit log."""
+        if not self.context.is_open(request):
             return gr.skip()
-        vault = context.require(request)
+        vault = self.context.require(request)
         warned = "".join(notices.note_html(warning) for warning in vault.warnings)
         head = f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it."
         return warned + notices.note_html(head)
 
     @guarded
-    def check_all(request: gr.Request) -> Any:
-        vault = context.require(request)
+    def check_all(self, request: gr.Request) -> Any:
+        vault = self.context.require(request)
         log, records = vault.verify_audit(), vault.check()
         if log.ok and records.ok:
             return notices.note_html(f"All {log.entries} entries and every record are as they were written.", good=True)
         return notices.error_html(altered(vault.path, log, records))
 
     @guarded
-    def back_up(request: gr.Request) -> Any:
-        path = context.require(request).backup()
-        return notices.note_html(
-            f"Sealed copy written to {path}. Keep it on another disk. To restore one, lock the vault: it is offered "
-            "where the passphrase is asked for.",
-            good=True,
-        )
+    def back_up(self, request: gr.Request) -> Any:
+        path = self.context.require(request).backup()
+        return notices.note_html(BACKED_UP.format(path), good=True)
 
     @guarded
-    def change_passphrase(old: str, new: str, again: str, request: gr.Request) -> Any:
-        vault = context.require(request)
+    def change_passphrase(
+        self,
+        old: str,
+        new: str,
+        again: str,
+        request: gr.Request,
+        shown: gr.Progress = gr.Progress(),  # noqa: B008 - so Gradio finds it
+    ) -> Any:
+        vault = self.context.require(request)
         try:
             check_new(new, again)
-            vault.change_passphrase(old, new)
+            if tasks := runner.with_vault(self.context.jobs_of(request)):
+                raise IrwmError(
+                    "jobs that use the vault are not finished, and could no longer write to it",
+                    found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
+                    advice="wait until they are done, or stop them; then change the passphrase",
+                )
+            done = vault.change_passphrase(old, new, progress=lambda done, total: shown((done, total), RESEALING))
         except IrwmError as error:
             return notices.error_html(error), "", "", ""
-        return notices.note_html("The passphrase is changed. Older backups keep the old one.", good=True), "", "", ""
-
-    # A release is found by its key's names, so both tables follow a change of a key's note.
-    keys.wire(context, _find_keys, [*looks, key_note.changed.change], also=[chosen, key_note.choice])
-    noted = [key_note.changed.change, release_note.changed.change]
-    releases.wire(context, _find_releases, [*looks, *noted], also=[release_note.choice])
-    gr.on(looks, fill, None, head, trigger_mode="always_last", **PRIVATE)
-    check.click(check_all, None, checked, **PRIVATE)
-    backup.click(back_up, None, backed_up, **PRIVATE)
-    change.click(
-        change_passphrase,
-        [old, new, again],
-        [changed, old, new, again],
-        **PRIVATE,
-        concurrency_limit=1,
-        concurrency_id="passphrase",
-    )
+        told = notices.note_html(f"{CHANGED} Records sealed again: {number(done.records)}.", good=True)
+        if lost := (*done.damaged, *done.entries):
+            told += notices.note_html(
+                f"Already damaged before: {number(len(lost))}. Check the log and every record to see which."
+            )
+        return told, "", "", ""
 
 
 def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:

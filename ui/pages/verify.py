@@ -11,9 +11,12 @@ from typing import Any
 
 import gradio as gr
 
+from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError
+from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
+from irwm.report.checks import in_words
 from irwm.report.judged import judge_report
-from irwm.report.verify import report_name
+from irwm.report.received import ARCHIVE, report_name
 from ui.components import notices
 from ui.components.checks import checks_html
 from ui.components.events import PRIVATE, in_turn
@@ -30,107 +33,133 @@ Checks a report of this app, whoever made it: its signature, its files and, give
 number. Nothing of it needs the vault.
 """
 OUTSIDE = """
-Upload all files of the report together: its JSON, HTML and PDF and the signature. To run its numbers again as well,
-unlock the vault and open the page Verify, or use `python -m irwm verify`.
+Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To run its numbers
+again as well, unlock the vault and open the page Verify, or use `python -m irwm verify`.
 """
-UPLOAD_LABEL = "All files of one report: .json, .html, .pdf and .signature.json"
+UPLOAD_LABEL = "One report, 64 MiB at most: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
 # A report's largest file, its HTML, has some five megabytes.
 LARGEST_BYTES = 64 * 1024 * 1024
-ENDINGS = (".json", ".html", ".pdf")
+ENDINGS = (".json", ".html", ".pdf", ARCHIVE)
 
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    report = path_picker(
-        context,
-        label="Report",
-        info="Any one of its files; the others are looked for beside it",
-        purpose="report",
-        kind="file",
-        suffixes=ENDINGS,
-    )
-    with gr.Accordion("Upload it instead", open=False, elem_id="upload-report"):
-        upload = gr.File(
-            label=UPLOAD_LABEL, file_count="multiple", elem_id="report-files", height=180, elem_classes="drop"
+    Verify(context, Layout(context)).connect()
+
+
+class Layout:
+    """What is on the page, from top to bottom."""
+
+    def __init__(self, context: Context) -> None:
+        gr.Markdown(INTRO)
+        self.report = path_picker(
+            context,
+            label="Report",
+            info="Its archive, or any one of its files; the others are looked for beside it",
+            purpose="report",
+            kind="file",
+            suffixes=ENDINGS,
         )
-    identity = _identity_field("verify-identity")
-    with gr.Accordion("Run its numbers again", open=False, elem_id="verify-models"):
+        with gr.Accordion("Upload it instead", open=False, elem_id="upload-report"):
+            self.upload = _report_files("report-files")
+        self.identity = _identity_field("verify-identity")
+        with gr.Accordion("Time-stamps: authorities that you trust", open=False):
+            self.roots = _roots_field("verify-roots")
+        with gr.Accordion("Run its numbers again", open=False, elem_id="verify-models"):
+            self._models(context)
+        self.start = gr.Button("Verify", variant="primary", elem_id="start-verify")
+        self.job = job_card(context, ("verify",))
+        self.result = gr.HTML(elem_id="verified")
+        self.told = gr.State(None)  # the `About` of what `result` says, once anything was chosen or asked
+
+    def _models(self, context: Context) -> None:
         gr.Markdown(
             "With the models and the key that its owner opened, everything is examined again, and each number is "
             "compared with the one in the report.",
             elem_classes="caption",
         )
         with gr.Row(equal_height=False):
-            suspect = path_picker(
-                context, label="Suspect (optional)", info="The model that was examined", purpose="verify-suspect"
+            self.suspect = path_picker(
+                context,
+                label="Suspect (optional)",
+                info="The model or the recorded answers that were examined",
+                purpose="verify-suspect",
             )
-            original = path_picker(
+            self.original = path_picker(
                 context, label="Original (optional)", info="The unmarked model", purpose="verify-original"
             )
-        key = path_picker(
+        self.key = path_picker(
             context,
             label="Key file (optional)",
-            info="As its owner opened it; it is read, and kept nowhere",
+            info="As its owner disclosed it; it is read and not kept",
             purpose="verify-key",
             kind="file",
             suffixes=(),
         )
-    start = gr.Button("Verify", variant="primary", elem_id="start-verify")
-    job = job_card(context, ("verify",))
-    result = gr.HTML(elem_id="verified")
-    told = gr.State(None)  # the `About` of what `result` says, once anything was chosen or asked
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """What the page's events do."""
+
+    context: Context
+    page: Layout
+
+    def connect(self) -> None:
+        """Which event calls which handler."""
+        page, job, turn = self.page, self.page.job, in_turn("verify")
+        models = [page.suspect.field, page.original.field, page.key.field]
+        asked = [page.report.field, page.upload, page.identity, *models, page.roots]
+        page.start.click(self.begin, asked, [job.job_id, page.result, page.told], **turn)
+        job.ended.change(self.show, [job.ended, page.told], page.result, **turn)
+        changed, given = [page.report.chosen.change, page.upload.change], [page.report.chosen, page.upload]
+        gr.on(changed, forget, [*given, page.told], [page.result, page.told], **turn)
 
     @guarded
     def begin(
+        self,
         typed: str | None,
         files: list[str] | None,
         known: str | None,
         examined: str | None,
         unmarked: str | None,
         opened: str | None,
+        trusted: list[str] | None,
         request: gr.Request,
     ) -> Any:
-        context.require(request)
+        vault, page = self.context.require(request), self.page
         if files and (typed or "").strip():
             raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
         if not files and not (typed or "").strip():
             raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
-        pickers = {"suspect": (suspect, examined), "original": (original, unmarked), "key_file": (key, opened)}
-        given = {name: str(p.check(text)) for name, (p, text) in pickers.items() if (text or "").strip() and text}
-        place = None if files else report.check(typed or "")
+        pickers = {"suspect": page.suspect, "original": page.original, "key_file": page.key}
+        texts = dict(zip(pickers, (examined, unmarked, opened), strict=True))
+        given = {name: str(pickers[name].check(text)) for name, text in texts.items() if text and text.strip()}
+        place = None if files else page.report.check(typed or "")
         about = About.of(str(place) if place else None, files)
         if not given:
-            return gr.skip(), look_at(files, place, known), about
+            return gr.skip(), look_at(files, place, known, trusted), about
         # The task gets nothing of the vault: no secrets go with it.
-        place = place or receive(files or [], context.settings.home)
-        asked = {"report": str(place), "identity": (known or "").strip(), "device": context.settings.device, **given}
-        started = runner.start("verify", f"Verify {place.name}", asked, None, context.jobs).id
+        place = place or receive(files or [], self.context.settings.home)
+        asked = {
+            "report": str(place),
+            "identity": (known or "").strip(),
+            "device": self.context.settings.device,
+            "roots": certificates(trusted),
+            **given,
+        }
+        started = runner.start("verify", f"Verify {place.name}", asked, None, self.context.jobs_to_start(vault)).id
         return started, "", replace(about, job=started)
 
     @guarded
-    def show(ended: str | None, about: About | None, request: gr.Request) -> Any:
+    def show(self, ended: str | None, about: About | None, request: gr.Request) -> Any:
         """What a task found; after a reload, when nothing was asked since, what the last one did."""
-        if ended is None or not context.is_open(request) or (about is not None and about.job != ended):
+        if ended is None or not self.context.is_open(request) or (about is not None and about.job != ended):
             return gr.skip()
-        done = context.jobs.get(ended)
-        return checks_html(tuple(check) for check in done.result["checks"]) if done.result else gr.skip()
-
-    def forget(path: str | None, files: list[str] | None, about: About | None) -> Any:
-        """What was said of another report must not stand below this one.
-
-        Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
-        """
-        present = About.of(path, files)
-        # Before anything was chosen or asked, a field that is empty says nothing of what a reload shows again.
-        before = About.of(None, None) if about is None else replace(about, job=None)
-        return (gr.skip(), gr.skip()) if present == before else ("", present)
-
-    models = [suspect.field, original.field, key.field]
-    turn = in_turn("verify")
-    start.click(begin, [report.field, upload, identity, *models], [job.job_id, result, told], **turn)
-    job.ended.change(show, [job.ended, told], result, **turn)
-    gr.on([report.chosen.change, upload.change], forget, [report.chosen, upload, told], [result, told], **turn)
+        done = self.context.jobs_of(request).get(ended)
+        if not done.result:
+            return gr.skip()
+        return checks_html((tuple(check) for check in done.result["checks"]), done.result["unchecked"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,50 +181,75 @@ class About:
         return cls(path, tuple(sorted(files or ())))
 
 
+def forget(path: str | None, files: list[str] | None, about: About | None) -> Any:
+    """What was said of another report must not stand below this one.
+
+    Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
+    """
+    present = About.of(path, files)
+    # Before anything was chosen or asked, a field that is empty says nothing of what a reload shows again.
+    before = About.of(None, None) if about is None else replace(about, job=None)
+    return (gr.skip(), gr.skip()) if present == before else ("", present)
+
+
 def build_outside() -> None:
     """The same without the passphrase, for uploaded files only: signature and files are checked at once."""
     with gr.Accordion("Verify a report without the passphrase", open=False, elem_id="verify-outside"):
         gr.Markdown(OUTSIDE)
-        upload = gr.File(
-            label=UPLOAD_LABEL, file_count="multiple", elem_id="outside-files", height=180, elem_classes="drop"
-        )
+        upload = _report_files("outside-files")
         identity = _identity_field("outside-identity")
+        roots = _roots_field("outside-roots")
         start = gr.Button("Verify", elem_id="outside-verify")
         result = gr.HTML(elem_id="outside-verified")
 
     @guarded
-    def begin(files: list[str] | None, known: str | None) -> Any:
-        return look_at(files, None, known)
+    def begin(files: list[str] | None, known: str | None, trusted: list[str] | None) -> Any:
+        return look_at(files, None, known, trusted)
 
     # One at a time: anybody on this computer may ask.
-    start.click(begin, [upload, identity], result, concurrency_limit=1, **PRIVATE)
+    start.click(begin, [upload, identity, roots], result, concurrency_limit=1, **PRIVATE)
 
 
-def look_at(files: Sequence[str] | None, path: Path | None, identity: str | None) -> str:
+def look_at(
+    files: Sequence[str] | None, path: Path | None, identity: str | None, trusted: Sequence[str] | None = None
+) -> str:
     """The checks that need neither models nor key, as HTML; what cannot be read at all is said in their place.
 
     Args:
         files: what was uploaded; put side by side for as long as it takes, under their own names.
         path: one of the report's files, where nothing was uploaded.
+        trusted: uploaded root certificates of time-stamping authorities.
     """
     try:
+        roots = certificates(trusted).encode("ascii") or None
         if path is not None:
-            return checks_of(path, identity)
+            return checks_of(path, identity, roots)
         sources = uploaded(files or ())
         if sum(source.stat().st_size for source in sources) > LARGEST_BYTES:
             raise IrwmError("these files are too large for a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
         with tempfile.TemporaryDirectory(dir=browser_folder()) as folder:
             for source in sources:
                 shutil.copyfile(source, Path(folder, source.name))
-            return checks_of(_main_file(Path(folder)), identity)
+            return checks_of(_main_file(Path(folder)), identity, roots)
     except IrwmError as error:
         return notices.error_html(error)
 
 
-def checks_of(path: Path, identity: str | None) -> str:
+def certificates(files: Sequence[str] | None) -> str:
+    """Uploaded certificates as PEM; "" for none.
+
+    Raises:
+        IrwmError: a file is too large, or holds none.
+    """
+    given = uploaded(files) if files else []
+    found = [root_certificates(read_small(file, MAX_ROOTS_BYTES, "certificate")) for file in given]
+    return b"\n".join(found).decode("ascii", "replace")
+
+
+def checks_of(path: Path, identity: str | None, roots_pem: bytes | None = None) -> str:
     """The checks of a report on disk, without models."""
-    found = judge_report(path, (identity or "").strip() or None)
-    return checks_html((check.name, check.ok, check.said) for check in found.checks)
+    found = judge_report(path, (identity or "").strip() or None, roots_pem=roots_pem)
+    return checks_html(((check.name, check.ok, check.said) for check in found.checks), in_words(found.unchecked))
 
 
 def _main_file(folder: Path) -> Path:
@@ -204,15 +258,17 @@ def _main_file(folder: Path) -> Path:
     Raises:
         IrwmError: there is none, or there are those of several: what is said of one would be taken for all.
     """
-    names = sorted({name for name in (report_name(file.name) for file in folder.iterdir()) if name})
+    files = list(folder.iterdir())
+    names = sorted({report_name(file.name) for file in files} - {""})
+    names += sorted(file.name for file in files if file.name.endswith(ARCHIVE))
     if len(names) > 1:
         raise IrwmError(
-            "these files are of several reports",
+            "these files belong to several reports",
             found=", ".join(names),
             advice="Give the files of one report alone, under the names that they had when it was signed",
         )
     for ending in (".signature.json", *ENDINGS):
-        found = sorted(file for file in folder.iterdir() if file.name.endswith(ending))
+        found = sorted(file for file in files if file.name.endswith(ending))
         if found:
             return found[0]
     raise IrwmError("none of these files is a report’s", expected=", ".join(ENDINGS))
@@ -222,10 +278,21 @@ def _report_files(elem_id: str) -> gr.File:
     return gr.File(label=UPLOAD_LABEL, file_count="multiple", elem_id=elem_id, elem_classes="drop", height=180)
 
 
+def _roots_field(elem_id: str) -> gr.File:
+    return gr.File(
+        label="Root certificates of time-stamping authorities that you trust (optional): .pem, .cer or .crt",
+        file_count="multiple",
+        elem_id=elem_id,
+        elem_classes="drop",
+        height=180,
+    )
+
+
 def _identity_field(elem_id: str) -> gr.Textbox:
     return gr.Textbox(
         label="Expected identity (optional)",
-        info="The signer’s first public key, as they published it: 64 characters. Without it, only who signed is said",
+        info="The signer’s first public key, as they published it: 64 characters. Without it, the check says who "
+        "signed, but not whether it is the signer you expect",
         max_length=64,
         max_lines=1,
         elem_id=elem_id,

@@ -1,4 +1,5 @@
-// What the page needs beyond Gradio: copying, the address that follows the open tab, and arrow keys in lists.
+// What the page needs beyond Gradio: copying, the address that follows the open tab, arrow keys in lists and groups, and
+// folders that are dropped.
 // Served as a file of our own, since the page's policy runs no inline script.
 (() => {
   "use strict";
@@ -34,6 +35,116 @@
     const tab = name ? document.getElementById(`page-${CSS.escape(name)}-button`) : tabs[0];
     tab?.click();
   });
+
+  // A lock holds for the whole browser: its other tabs are told and ask at once, without waiting for their next look.
+  const tabs = new BroadcastChannel("irwm-studio");
+  tabs.addEventListener("message", (event) => {
+    if (event.data === "locked") document.getElementById("follow-lock")?.click();
+  });
+  window.irwmLocked = () => tabs.postMessage("locked");
+
+  // A verdict that was asked for here is brought into view and read out once it is there; one that stands there again
+  // after a reload is not. Models' cards fold meanwhile, so that nothing but the work stands before it.
+  // What is found before the controls are run is shown first; the verdict takes its place, for whoever still reads there.
+  let awaited = false;
+  let early = false;
+  const shown = (element) => Boolean(element?.getClientRects().length);
+  const fold = () => document.querySelectorAll("#page-investigate .model-fold").forEach((card) => (card.open = false));
+  const arrive = () => {
+    const first = ["#sweep-summary .notice", "#verdict .verdict"].map((id) => document.querySelector(id)).find(shown);
+    if (!first) {
+      const before = document.querySelector("#first-verdict .verdict");
+      if (!early && shown(before)) {
+        early = true;
+        bring(before);
+      }
+      return false;
+    }
+    awaited = false;
+    // Its card is gone with its focus; one that is elsewhere by now is a reader's own.
+    const at = document.activeElement;
+    const moved = early && at !== document.body && !at.closest("#first-verdict");
+    if (!moved) bring(first);
+    return true;
+  };
+  const bring = (first) => {
+    fold();
+    first.tabIndex = -1;
+    first.scrollIntoView({ block: "start" });
+    first.focus({ preventScroll: true });
+  };
+  window.irwmAwaitVerdict = () => {
+    awaited = true;
+    early = false;
+  };
+  window.irwmFoldModels = () => {
+    if (!awaited) return;
+    fold();
+    setTimeout(() => document.getElementById("job-investigate")?.scrollIntoView({ block: "nearest" }), 100);
+  };
+  window.irwmToVerdict = (left = 60) => {
+    if (!awaited || arrive()) return;
+    if (left) setTimeout(() => window.irwmToVerdict(left - 1), 50);
+  };
+  // So is the receipt of a release that was asked for here.
+  let receiptAwaited = false;
+  window.irwmAwaitReceipt = () => (receiptAwaited = true);
+  window.irwmToReceipt = (left = 60) => {
+    const receipt = document.querySelector("#receipt .receipt");
+    if (!receiptAwaited) return;
+    if (shown(receipt)) {
+      receiptAwaited = false;
+      receipt.tabIndex = -1;
+      receipt.scrollIntoView({ block: "start" });
+      receipt.focus({ preventScroll: true });
+    } else if (left) setTimeout(() => window.irwmToReceipt(left - 1), 50);
+  };
+  // Whoever looks at another page meanwhile finds it when they come back.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#page-investigate-button")) setTimeout(window.irwmToVerdict, 0);
+    if (event.target.closest("#page-protect-button")) setTimeout(window.irwmToReceipt, 0);
+  });
+
+  // Gradio 6.31 gives each radio button a name of its own, and another whenever it draws one anew. With one name for a
+  // group the browser does the rest: arrow keys choose within it, and Tab stops at what is chosen.
+  let groups = 0;
+  const group = () => {
+    for (const box of document.querySelectorAll("fieldset:has(input[type=radio])")) {
+      const name = (box.dataset.radios ||= `choice-${(groups += 1)}`);
+      for (const button of box.querySelectorAll("input[type=radio]")) if (button.name !== name) button.name = name;
+    }
+  };
+  document.addEventListener("focusin", group);
+  document.addEventListener("keydown", group, { capture: true });
+
+  // A folder that is dropped where several files may be gives the files that lie in it; Gradio takes none of them.
+  const filesIn = async (entry) => {
+    if (entry.isFile) return [await new Promise((done, failed) => entry.file(done, failed))];
+    const reader = entry.createReader();
+    const found = [];
+    // A reader gives some entries at a time, and none at the end.
+    for (let some = [true]; some.length; found.push(...some)) {
+      some = await new Promise((done, failed) => reader.readEntries(done, failed));
+    }
+    return (await Promise.all(found.filter((each) => each.isFile).map(filesIn))).flat();
+  };
+  document.addEventListener(
+    "drop",
+    async (event) => {
+      const field = event.target.closest?.('.block:has(input[type="file"][multiple])');
+      const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+      if (!field || !entries.some((entry) => entry.isDirectory)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      event.target.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
+      const all = new DataTransfer();
+      for (const file of (await Promise.all(entries.map(filesIn))).flat()) all.items.add(file);
+      const input = field.querySelector('input[type="file"]');
+      input.files = all.files;
+      input.dispatchEvent(new Event("change", { bubbles: true }));
+    },
+    { capture: true },
+  );
 
   document.addEventListener("keydown", (event) => {
     const list = event.target.closest?.(".entries");

@@ -24,20 +24,25 @@ class Draft:
         self.dtypes = dict(state.dtypes)
 
     def read(self, ref: TensorRef | str) -> torch.Tensor:
-        """The tensor, or the rows of it that `ref` names."""
+        """The tensor, or the rows of it that `ref` names; a matrix that is stored (in, out) comes as (out, in)."""
         if isinstance(ref, str):
             return self.tensors[ref]
-        tensor = self.tensors[ref.name]
-        return tensor if ref.rows is None else tensor[slice(*ref.rows)]
+        whole = self._turned(ref, self.tensors[ref.name])
+        return whole if ref.rows is None else whole[slice(*ref.rows)]
 
     def write(self, ref: TensorRef | str, value: torch.Tensor) -> None:
         """Replaces what `read` gives."""
-        if isinstance(ref, str) or ref.rows is None:
-            self.tensors[ref if isinstance(ref, str) else ref.name] = value
+        if isinstance(ref, str):
+            self.tensors[ref] = value
             return
-        whole = self.tensors[ref.name].clone()
-        whole[slice(*ref.rows)] = value
-        self.tensors[ref.name] = whole
+        if ref.rows is not None:
+            whole = self._turned(ref, self.tensors[ref.name]).clone()
+            whole[slice(*ref.rows)] = value
+            value = whole
+        self.tensors[ref.name] = self._turned(ref, value)
+
+    def _turned(self, ref: TensorRef, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.T if ref.transposed else tensor
 
     def change(self, refs: Iterable[TensorRef | str], change: Change) -> None:
         """Passes each tensor through `change`."""

@@ -48,6 +48,6 @@ def untied(state: State) -> State:
 
 
 def free_tables(state: State) -> State:
-    """The state with tables that may be changed without changing the head. BERT's head does not read the stream but the
-    output of further layers, so a change of the stream's coordinates must not reach it through a tie."""
+    """The state with tables whose coordinates may be changed without changing the head. BERT's head does not read the
+    stream but the output of further layers, so such a change must not reach it through a tie."""
     return untied(state) if structure_of(state).post_norm_stream else state

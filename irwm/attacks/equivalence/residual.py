@@ -2,8 +2,9 @@
 
 An RMSNorm model with folded gains sees its stream only through inner products and norms, so any orthogonal Q and any
 scale c cancel between what writes the stream (W -> Q^T W) and what reads it (W -> W Q). A LayerNorm also subtracts the
-mean over the coordinates and, in BERT, its gain stays on the stream; permutations and one global sign remain. In return
-a LayerNorm behind the embedding forgives a constant per row, and what one table gives and another takes.
+mean over the coordinates, so Q has to keep the direction of all ones (GPT-2); and where its gain stays on the stream
+(BERT), permutations and one global sign remain. In return a LayerNorm in front of all that reads the embedding forgives
+a constant per row, and what one table gives and another takes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthog
 from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Structure, structure_of
-from irwm.attacks.equivalence.transform import layer_norm, no_post_norms, rms_norms, transform
-from irwm.errors import ParameterError
+from irwm.attacks.equivalence.transform import free_gains, layer_norm, no_post_norms, positions, transform
+from irwm.errors import NotApplicableError, ParameterError
 
 # Between 1/8 and 8, all weights that matter keep their relative precision in bfloat16 and float16.
 _LARGEST_DRAWN_FACTOR = 8.0
@@ -38,7 +39,7 @@ def permute_residual(state: State, seed: int = 0) -> State:
 def flip_signs(state: State, seed: int = 0) -> State:
     """Flips the sign of each coordinate with probability 1/2. LayerNorm families: of all of them together."""
     if structure_of(state).norm.kind == "layer":
-        return _scale_layer_norm_stream(free_tables(state), -1.0)
+        return _scaled(state, -1.0)
     structure, draft = structure_of(state), Draft(state)
     coins = torch.randint(2, (structure.hidden_size,), generator=generator(seed))
     signs = (2 * coins - 1).to(torch.float64)
@@ -48,13 +49,15 @@ def flip_signs(state: State, seed: int = 0) -> State:
     return draft.done()
 
 
-@transform(rms_norms, no_post_norms)
+@transform(free_gains, no_post_norms)
 def rotate(state: State, seed: int = 0) -> State:
-    """Folds the gains, then turns the stream by a random dense orthogonal matrix; a tied head becomes its own.
-    RMSNorm families without norms behind the sublayers: not BERT, not Gemma 2."""
+    """Folds the gains, then turns the stream by a random dense orthogonal matrix, which in a LayerNorm family keeps the
+    direction of all ones; a tied head becomes its own. Families without norms on the stream or behind the sublayers:
+    not BERT, not Gemma 2."""
     state = fold_gains(state)
-    q = orthogonal(structure_of(state).hidden_size, generator(seed))
-    return turned(state, q)
+    structure, source = structure_of(state), generator(seed)
+    d = structure.hidden_size
+    return turned(state, orthogonal(d, source) if structure.norm.kind == "rms" else _beside_ones(d, source))
 
 
 @transform()
@@ -66,22 +69,20 @@ def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
         factor = float(log_uniform(1, _LARGEST_DRAWN_FACTOR, generator(seed)))
     if not 0 < factor < float("inf"):
         raise ParameterError("the scale is out of range", expected="a positive number", found=str(factor))
-    if structure_of(state).norm.kind == "layer":
-        return _scale_layer_norm_stream(free_tables(state), factor)
-    return _scale_rms_stream(state, factor)
+    return _scaled(state, factor)
 
 
-@transform(rms_norms)
+@transform(free_gains)
 def fold_gains(state: State) -> State:
     """Multiplies each norm's gain into the columns of its readers and leaves a gain of one; a tied head becomes its
-    own tensor, since it reads the last norm and the embedding does not. RMSNorm families."""
+    own tensor, since it reads the last norm and the embedding does not. Not BERT."""
     return _with_gains(state, lambda size: torch.ones(size, dtype=torch.float64))
 
 
-@transform(rms_norms)
+@transform(free_gains)
 def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
     """Replaces the gains by random ones between 1 / spread and spread, with the readers making up for it; a tied
-    head becomes its own tensor. RMSNorm families."""
+    head becomes its own tensor. Not BERT."""
     if not 1 <= spread < float("inf"):
         raise ParameterError("the spread of gains is out of range", expected="1 or more", found=str(spread))
     source = generator(seed)
@@ -91,8 +92,8 @@ def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
 @transform(layer_norm)
 def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
     """Adds to all entries of each word's row one random number, of `size` times the table's deviation; the LayerNorm
-    subtracts the mean over the entries and with it the number. LayerNorm families (BERT)."""
-    state = free_tables(state)
+    subtracts the mean over the entries and with it the number. LayerNorm families; a tied head becomes its own."""
+    state = untied(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words = draft.read(structure.embedding)
     shift = torch.randn(len(words), 1, generator=source, dtype=torch.float64)
@@ -100,11 +101,12 @@ def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
     return draft.done()
 
 
-@transform(layer_norm)
+@transform(layer_norm, positions)
 def shift_tables(state: State, seed: int = 0, size: float = 1.0) -> State:
     """Adds one random vector, of `size` times the table's deviation, to every word's row and subtracts it from every
-    position's; each text's embedding is the sum of one row of either. BERT."""
-    state = free_tables(state)
+    position's; each text's embedding is the sum of one row of either. LayerNorm families with a table of positions; a
+    tied head becomes its own."""
+    state = untied(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words, positions = structure.tables[0], structure.tables[1]
     shift = torch.randn(structure.hidden_size, generator=source, dtype=torch.float64)
@@ -119,18 +121,41 @@ def turned(state: State, q: torch.Tensor) -> State:
     structure, draft = structure_of(state), Draft(state)
     draft.change((*structure.tables, *structure.readers), lambda w: w @ q)
     draft.change(structure.writers, lambda w: q.T @ w)
-    draft.change(structure.writer_biases, lambda b: b @ q)
+    norm_biases = [norm.bias for norm in structure.norms if norm.bias is not None]
+    draft.change((*structure.writer_biases, *norm_biases), lambda b: b @ q)
     return draft.done()
 
 
-def _scale_rms_stream(state: State, c: float) -> State:
+def _beside_ones(d: int, source: torch.Generator) -> torch.Tensor:
+    """A random orthogonal float64 (d, d) that maps the direction of all ones to itself, uniform beside it."""
+    towards = torch.full((d,), -(d**-0.5), dtype=torch.float64)
+    towards[0] += 1
+    # Householder's reflection takes the first unit vector to the direction of all ones.
+    reflection = torch.eye(d, dtype=torch.float64) - 2 * torch.outer(towards, towards) / towards.dot(towards)
+    beside = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), orthogonal(d - 1, source))
+    turn: torch.Tensor = reflection @ beside @ reflection
+    return turn
+
+
+def _scaled(state: State, c: float) -> State:
+    """The stream times c, which may be negative where the norms are LayerNorms."""
+    if structure_of(state).post_norm_stream:
+        return _scale_post_norm_stream(free_tables(state), c)
+    return _scale_pre_norm_stream(state, c)
+
+
+def _scale_pre_norm_stream(state: State, c: float) -> State:
     structure, draft = structure_of(state), Draft(state)
     offset = structure.norm.offset
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
     # A post-norm cancels the writers' scale, which only keeps its eps right; its gain sets the scale of its output.
     draft.change(structure.post_norms, lambda g: (g + offset) * c - offset)
+    if c < 0:
+        draft.change([norm.gain for norm in structure.norms], lambda g: -g - 2 * offset)
     if structure.tied:
-        draft.change([structure.norms[-1].gain], lambda g: (g + offset) / c - offset)
+        last = structure.norms[-1]
+        draft.change([last.gain], lambda g: (g + offset) / c - offset)
+        draft.change([last.bias] if last.bias is not None else [], lambda b: b / c)
     if structure.head_norms:
         # The norms of single heads share the eps, so what they see is scaled alike.
         projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
@@ -139,7 +164,7 @@ def _scale_rms_stream(state: State, c: float) -> State:
     return draft.done()
 
 
-def _scale_layer_norm_stream(state: State, c: float) -> State:
+def _scale_post_norm_stream(state: State, c: float) -> State:
     """A post-norm stream times c, which may be negative: the output of every norm but the last is multiplied by c."""
     structure, draft = structure_of(state), Draft(state)
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
@@ -163,8 +188,16 @@ def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:
     offset = structure.norm.offset
     for norm in structure.norms:
         new = gain(structure.hidden_size)
-        ratio = (draft.read(norm.gain) + offset) / new
+        old = draft.read(norm.gain) + offset
+        if norm.bias is not None and not old.all():
+            raise NotApplicableError(
+                "a gain of zero cannot be replaced, since the norm's bias stands behind it",
+                tensor=norm.gain, expected="gains other than zero", found=f"{int((old == 0).sum())} of zero",
+                advice="Choose another transform",
+            )  # fmt: skip
         for reader in norm.readers:
-            draft.write(reader, draft.read(reader) * ratio)
+            draft.write(reader, draft.read(reader) * (old / new))
         draft.write(norm.gain, new - offset)
+        if norm.bias is not None:
+            draft.write(norm.bias, draft.read(norm.bias) * (new / old))
     return draft.done()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from irwm.attacks.equivalence.state import State
 from irwm.errors import CorruptCheckpointError, NotApplicableError
@@ -50,12 +50,13 @@ class StreamNorm:
 
     gain: str
     bias: str | None
-    readers: tuple[str, ...]
+    readers: tuple[TensorRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A checkpoint's anatomy, made by `structure_of`; all strings are tensor names.
+    """A checkpoint's anatomy, made by `structure_of`; all strings are tensor names, and what may be stored transposed
+    is a `TensorRef`.
 
     Attributes:
         family, anatomy: what irwm/families/data knows of it.
@@ -102,7 +103,7 @@ class Structure:
     layers: tuple[Layer, ...]
     norms: tuple[StreamNorm, ...]
     post_norms: tuple[str, ...]
-    final_readers: tuple[str, ...]
+    final_readers: tuple[TensorRef, ...]
 
     @property
     def post_norm_stream(self) -> bool:
@@ -120,14 +121,14 @@ class Structure:
         return self.family.q_norm is not None
 
     @property
-    def readers(self) -> tuple[str, ...]:
+    def readers(self) -> tuple[TensorRef, ...]:
         """Weights (out, d) that read the stream, each once."""
         return tuple(dict.fromkeys([*(r for norm in self.norms for r in norm.readers), *self.final_readers]))
 
     @property
-    def writers(self) -> tuple[str, ...]:
+    def writers(self) -> tuple[TensorRef, ...]:
         """Weights (d, in) whose output is added to the stream, before post-norms where the family has them."""
-        return tuple(linear.weight.name for layer in self.layers for linear in (layer.o, layer.down))
+        return tuple(linear.weight for layer in self.layers for linear in (layer.o, layer.down))
 
     @property
     def writer_biases(self) -> tuple[str, ...]:
@@ -174,7 +175,7 @@ class _Surveyor:
         self.norm, self.eps_key, self.spec = norm, norm.eps, family.projections
         self.qkv = [family.module(self.spec.q), family.module(self.spec.k), anatomy.v]
         self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
-        self.config = Config(state.config, state.config, family.model_types[model_type])
+        self.config = Config(state.config, state.config, family.model_types[model_type], family.spellings)
         self.placed: set[str] = set()
         embedding = family.embedding[0]
         self.prefix = self._ending(embedding, required=True).removesuffix(embedding)
@@ -212,7 +213,7 @@ class _Surveyor:
             layers=layers,
             norms=self._norms(stems, head, hidden_size),
             post_norms=tuple(self._vector(f"{s}.{n}.weight", hidden_size) for s in stems for n in plan.post_norms),
-            final_readers=tuple(self._present([f"{r}.weight" for r in plan.final_readers], None)),
+            final_readers=tuple(map(TensorRef, self._present([f"{r}.weight" for r in plan.final_readers], None))),
         )
         for stem in stems:
             for norm in (family.q_norm, family.k_norm):
@@ -225,7 +226,7 @@ class _Surveyor:
         path = self.prefix + self.family.layer.removesuffix("0.")
         pattern = re.compile(re.escape(path) + r"(\d+)\.")
         numbers = {int(m[1]) for m in map(pattern.match, self.tensors) if m}
-        stated = self.config.count("num_hidden_layers")
+        stated = self.config.count(self.family.layer_count)
         expected = stated if stated is not None else len(numbers)
         if not numbers or numbers != set(range(expected)):
             raise CorruptCheckpointError(
@@ -254,7 +255,7 @@ class _Surveyor:
         return int(head_dim * factor)
 
     def _config_ties(self, stored: bool) -> bool:
-        stated = self.config.tie()
+        stated = self.config.tie(head_stored=stored)
         return stated if stated is not None else self.config.switch("tie_word_embeddings") or not stored
 
     def _head(self, vocab_size: int, hidden_size: int) -> tuple[str | None, str, bool]:
@@ -280,7 +281,7 @@ class _Surveyor:
         plan = self.plan
         q, k, v = self._blocks([f"{stem}.{name}" for name in self.qkv], [q_rows, kv_rows, kv_rows], hidden_size)
         down = f"{stem}.{plan.down}"
-        width = self.tensors[self._matrix(f"{down}.weight", hidden_size, None)].shape[1]
+        width = self.tensors[self._matrix(f"{down}.weight", None, None)].shape[0 if self.spec.transposed else 1]
         names = [f"{stem}.{name}" for name in self.mlp]
         mlp = self._blocks(names, [width] * len(names), hidden_size)
         return Layer(
@@ -300,20 +301,20 @@ class _Surveyor:
         whole = self._linear(names[0], sum(rows), columns)
         starts = [sum(rows[:i]) for i in range(len(rows))]
         spans = [(start, start + count) for start, count in zip(starts, rows, strict=True)]
-        bias = whole.bias.name if whole.bias else None
-        return [Linear(TensorRef(whole.weight.name, s), TensorRef(bias, s) if bias else None) for s in spans]
+        weight, bias = whole.weight, whole.bias
+        return [Linear(replace(weight, rows=s), replace(bias, rows=s) if bias else None) for s in spans]
 
     def _norms(self, stems: list[str], head: str | None, d: int) -> tuple[StreamNorm, ...]:
         norms = list(self.plan.norms.items())
         outer = f"{self.prefix}{self.plan.outer_norm}"
 
-        def weights(stem: str, readers: str) -> tuple[str, ...]:
+        def weights(stem: str, readers: str) -> tuple[TensorRef, ...]:
             modules = self.qkv if readers == "attention" else self.mlp
-            return tuple(f"{stem}.{module}.weight" for module in dict.fromkeys(modules))
+            return tuple(self._ref(f"{stem}.{module}.weight") for module in dict.fromkeys(modules))
 
         if self.family.input_norm is not None:
             inner = [self._norm(f"{s}.{norm}", weights(s, readers), d) for s in stems for norm, readers in norms]
-            return (*inner, self._norm(outer, (head,) if head is not None else (), d))
+            return (*inner, self._norm(outer, (TensorRef(head),) if head is not None else (), d))
         # A post-norm layer's last norm is read by the next layer.
         (middle, middle_readers), (last, next_readers) = norms
         found = [self._norm(outer, weights(stems[0], next_readers), d)]
@@ -323,7 +324,7 @@ class _Surveyor:
             found.append(self._norm(f"{stem}.{last}", after, d))
         return tuple(found)
 
-    def _norm(self, module: str, readers: tuple[str, ...], d: int) -> StreamNorm:
+    def _norm(self, module: str, readers: tuple[TensorRef, ...], d: int) -> StreamNorm:
         # The oldest BERT files, converted from TensorFlow, say gamma and beta.
         gain, bias = ("gamma", "beta") if f"{module}.gamma" in self.tensors else ("weight", "bias")
         has_bias = self.norm.kind == "layer"
@@ -332,9 +333,14 @@ class _Surveyor:
         )
 
     def _linear(self, module: str, rows: int, columns: int) -> Linear:
-        weight = self._matrix(f"{module}.weight", rows, columns)
+        weight = self._ref(f"{module}.weight")
+        self._matrix(weight.name, *((columns, rows) if weight.transposed else (rows, columns)))
         has_bias = f"{module}.bias" in self.tensors
-        return Linear(TensorRef(weight), TensorRef(self._vector(f"{module}.bias", rows)) if has_bias else None)
+        return Linear(weight, TensorRef(self._vector(f"{module}.bias", rows)) if has_bias else None)
+
+    def _ref(self, name: str) -> TensorRef:
+        """A matrix of a layer; a family that stores q and k transposed stores all of them so."""
+        return TensorRef(name, transposed=self.spec.transposed)
 
     def _matrix(self, name: str, rows: int | None, columns: int | None) -> str:
         shape = self._shape(name)

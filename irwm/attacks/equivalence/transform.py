@@ -73,15 +73,25 @@ def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
 
 
 def rms_norms(_state: State, structure: Structure) -> str | None:
-    """The stream passes through nothing but RMS norms, which any rotation leaves alone once gains are folded."""
-    if structure.norm.kind == "rms":
+    """The stream passes through nothing but RMS norms."""
+    return None if structure.norm.kind == "rms" else "its LayerNorms subtract the mean over the coordinates"
+
+
+def free_gains(_state: State, structure: Structure) -> str | None:
+    """The norms' gains stand in front of the stream's readers, and not on the stream itself."""
+    if not structure.post_norm_stream:
         return None
-    return "its LayerNorms subtract the mean, and their gains stand on the residual stream itself"
+    return "its norms stand on the residual stream itself, and so do their gains"
 
 
 def layer_norm(_state: State, structure: Structure) -> str | None:
-    """The tables go through a LayerNorm first, which subtracts the mean."""
+    """Whatever reads the tables reads them through a LayerNorm, which subtracts the mean."""
     return None if structure.norm.kind == "layer" else "its embedding does not go through a LayerNorm"
+
+
+def positions(_state: State, structure: Structure) -> str | None:
+    """A row of another table is added to each token's."""
+    return None if len(structure.tables) > 1 else "no table of positions is added to its embedding"
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:

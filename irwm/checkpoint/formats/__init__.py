@@ -5,9 +5,8 @@
     torch_file         PyTorch's .bin and .pt; torch's own restricted unpickler, in a child process
     gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process
     gguf_translation   GGUF's names and settings as those of transformers, so that families need only one spelling
-    child              a parser run in a process of its own, under limits of time, memory and output
+    child              a parser run in a process of its own, under limits (torch_parser, gguf_parser)
     reading            what reading one checkpoint may touch and take in all
-    confined           what that process runs: first the limits, then torch_parser or gguf_parser
 
 A file's format follows from its name's suffix, and its first bytes must agree.
 """

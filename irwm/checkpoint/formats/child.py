@@ -17,13 +17,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
+from irwm.checkpoint.confined import NOT_LOADED
 from irwm.checkpoint.files import parse_json
-from irwm.checkpoint.formats.confined import NOT_LOADED
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import (
     CheckpointError,
@@ -34,7 +35,7 @@ from irwm.errors import (
 )
 
 FOLDER = Path(__file__).resolve().parent
-_CONFINED = FOLDER / "confined.py"
+_CONFINED = FOLDER.parent / "confined.py"
 # What Python needs to find itself and its packages, a user's own among them. Nothing else of the environment.
 _KEPT = ("SYSTEMROOT", "HOME", "USERPROFILE", "APPDATA", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # One thread: a header's parsing has no use for more, and each takes address space.
@@ -97,7 +98,12 @@ class _Drain(Thread):
 
 
 def run_parser(
-    parser: str, path: Path, what: str, limits: Limits = LIMITS, descriptor: int | None = None
+    parser: str,
+    path: Path,
+    what: str,
+    limits: Limits = LIMITS,
+    descriptor: int | None = None,
+    take: Callable[[Path, int], None] | None = None,
 ) -> dict[str, Any]:
     """The answer of one of our parsers about a file.
 
@@ -106,6 +112,7 @@ def run_parser(
         path: the file.
         what: the kind of file for messages, such as "GGUF file".
         descriptor: the opened file, which is then read whatever has `path` by now.
+        take: called with the path and the answer's size in bytes before objects are made of it; may refuse it.
 
     Raises:
         CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: as the parser says.
@@ -155,6 +162,8 @@ def run_parser(
         raise CorruptCheckpointError(
             f"The {what}'s header {problem}", file=path, found=words[-300:] or None, advice=DOWNLOAD_AGAIN
         )
+    if take is not None:
+        take(path, len(answer.content))
     return checked_answer(bytes(answer.content), path, what, words)
 
 

@@ -36,6 +36,7 @@ _HEAD = struct.Struct("<4sIQQ")
 # What each piece of a split model says of itself.
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
+OF_A_PIECE = (_NUMBER, _COUNT, _TENSORS, _ARCHITECTURE)
 
 
 def read_gguf(path: Path, reading: Reading | None = None) -> Content:
@@ -51,7 +52,7 @@ def read_gguf(path: Path, reading: Reading | None = None) -> Content:
     start, seen = first_bytes(path, reading.folder)
     _require_plausible(path, start, seen.size)
     with reading.child(path) as (limits, descriptor):
-        answer = run_parser("gguf_parser", path, "GGUF file", limits, descriptor)
+        answer = run_parser("gguf_parser", path, "GGUF file", limits, descriptor, reading.take_header)
     with open_seen(path, seen):
         pass  # the file the child read is the one whose state was noted
     metadata, listed = answer.get("metadata"), answer.get("tensors")

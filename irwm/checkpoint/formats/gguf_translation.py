@@ -215,7 +215,7 @@ class _Translation:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the file says of itself.
+    """Metadata in the file.
 
     Attributes:
         architecture: llama.cpp's name for the kind of model, "" where there is none; it stands in front of most
@@ -268,7 +268,8 @@ class Settings:
     def switches(self, family: Family, model_type: str) -> dict[str, bool]:
         """The switches that the family's variants ask for, as the file's tensors and counts tell them."""
         defaults, signs = family.model_types[model_type], family.gguf.switches
-        keys = sorted({key for variant in family.variants for key in variant.when})
+        asked = (item for variant in family.variants for item in variant.when.items())
+        keys = sorted({key for key, value in asked if isinstance(value, bool)})
         return {key: self._shows(signs[key]) if key in signs else bool(defaults.get(key)) for key in keys}
 
     def _shows(self, sign: Sign) -> bool:

@@ -1,4 +1,4 @@
-"""What reading one checkpoint may touch and take: one folder, and so many seconds of child processes in all.
+"""What reading one checkpoint may touch and take: one folder, so many seconds of child processes, so much of headers.
 
 Limits that hold for each file alone let a folder of two thousand files take two thousand times as much.
 """
@@ -14,6 +14,7 @@ from threading import Lock
 
 from irwm.checkpoint.files import FileState, open_regular
 from irwm.checkpoint.formats.child import LIMITS, Limits
+from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError
 
 # Of child processes, together. Loading torch takes a second or two of each; the largest real models in such a format
@@ -21,6 +22,9 @@ from irwm.errors import CorruptCheckpointError
 SECONDS = LIMITS.seconds
 SECONDS_PER_FILE = 3
 MOST_COUNTED_FILES = 200
+# Of the headers of all files, or what child processes answer about them. The largest that a model may have, of half a
+# million tensors, take half of it.
+HEADER_BYTES = 128 * 1024 * 1024
 
 
 class Reading:
@@ -35,6 +39,7 @@ class Reading:
         self.folder = folder
         self.seconds = SECONDS + SECONDS_PER_FILE * min(files, MOST_COUNTED_FILES)
         self._left = float(self.seconds)
+        self._headers = HEADER_BYTES
         self._lock = Lock()
 
     @contextlib.contextmanager
@@ -42,6 +47,24 @@ class Reading:
         """As `files.open_regular`, inside the folder."""
         with open_regular(path, self.folder) as found:
             yield found
+
+    def take_header(self, path: Path, size: int) -> None:
+        """Counts a header, or an answer about one, of so many bytes.
+
+        Raises:
+            CorruptCheckpointError: with it the files' headers are longer than those of any real model.
+        """
+        with self._lock:
+            self._headers -= size
+            left = self._headers
+        if left < 0:
+            raise CorruptCheckpointError(
+                "The headers of the checkpoint's files are together longer than those of any real model",
+                file=path,
+                expected=f"at most {HEADER_BYTES} bytes for all of them",
+                found=f"{HEADER_BYTES - left} bytes up to this file",
+                advice=DOWNLOAD_AGAIN,
+            )
 
     @contextlib.contextmanager
     def child(self, path: Path) -> Iterator[tuple[Limits, int]]:
@@ -52,7 +75,7 @@ class Reading:
             NotACheckpointError, CorruptCheckpointError: see `opened`.
         """
         with self._lock:
-            left = self._left
+            left, room = self._left, self._headers
         if left < 1:
             raise CorruptCheckpointError(
                 "The checkpoint's files kept their readers busy for longer than those of any real model",
@@ -64,7 +87,10 @@ class Reading:
         began = os.times().elapsed
         try:
             with self.opened(path) as (descriptor, _):
-                yield replace(LIMITS, seconds=int(min(LIMITS.seconds, left))), descriptor
+                yield (
+                    replace(LIMITS, seconds=int(min(LIMITS.seconds, left)), output=max(0, min(LIMITS.output, room))),
+                    descriptor,
+                )
         finally:
             with self._lock:
                 self._left -= os.times().elapsed - began

@@ -50,14 +50,7 @@ def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it shrank while it was read.
     """
-    with (reading or Reading()).opened(path) as (descriptor, seen):
-        start = bytearray(min(seen.size, MAGIC_BYTES))
-        read_into(descriptor, path, 0, memoryview(start))
-        length = _header_length(path, seen.size, bytes(start))
-        raw = bytearray(length)
-        read_into(descriptor, path, _LENGTH_BYTES, memoryview(raw))
-    data_start = _LENGTH_BYTES + length
-    fields = _parse(path, bytes(raw))
+    fields, seen, data_start = _header(path, reading or Reading())
     metadata = _metadata(path, fields.pop("__metadata__", {}))
     if len(fields) > MAX_TENSORS:
         raise _too_many(path, f"{len(fields)}")
@@ -65,6 +58,24 @@ def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     _require_full_cover(path, entries, data_start, seen.size)
     return Content({entry.name: entry for entry in entries}, metadata)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The header's metadata alone, also of a file whose tensors are cut off; errors as `read_safetensors`."""
+    fields, _, _ = _header(path, Reading())
+    return _metadata(path, fields.get("__metadata__", {}))
+
+
+def _header(path: Path, reading: Reading) -> tuple[dict[str, Any], FileState, int]:
+    """The header's JSON object, the file's state, and where the tensors' bytes begin."""
+    with reading.opened(path) as (descriptor, seen):
+        start = bytearray(min(seen.size, MAGIC_BYTES))
+        read_into(descriptor, path, 0, memoryview(start))
+        length = _header_length(path, seen.size, bytes(start))
+        reading.take_header(path, length)
+        raw = bytearray(length)
+        read_into(descriptor, path, _LENGTH_BYTES, memoryview(raw))
+    return _parse(path, bytes(raw)), seen, _LENGTH_BYTES + length
 
 
 def _header_length(path: Path, size: int, start: bytes) -> int:

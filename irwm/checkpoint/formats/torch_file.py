@@ -60,7 +60,7 @@ def read_torch(path: Path, reading: Reading | None = None) -> Content:
         raise _no_archive(path, start)
     try:
         with reading.child(path) as (limits, descriptor):
-            answer = run_parser("torch_parser", path, "PyTorch file", limits, descriptor)
+            answer = run_parser("torch_parser", path, "PyTorch file", limits, descriptor, reading.take_header)
     finally:  # its answer counts only for an unchanged file
         with open_seen(path, seen):
             pass

@@ -13,7 +13,6 @@ Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-tr
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -39,7 +38,12 @@ from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 BITS = (2, 3, 4, 8)
 # AutoRound's names for packings without the minus one; its "auto_round:auto_gptq" is the first version.
 _AUTOROUND_WHOLE = ("auto_round", "auto_round:gptqmodel")
-_EMBEDDING = re.compile(r"(embed\w*|wte)\.weight$")
+
+
+def _of_embedding(name: str) -> bool:
+    """Whether a weight is called as embeddings are. No regular expression: a stranger's name may have megabytes."""
+    last = name.removesuffix(".weight").rpartition(".")[2]
+    return name.endswith(".weight") and ("embed" in last or last.endswith("wte"))
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
@@ -53,7 +57,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     groups, out = scales.shape
     if codes.shape[1] != out:
         return None
-    if _EMBEDDING.search(name):
+    if _of_embedding(name):
         return "GPTQ of an embedding"  # packed along the tokens, so that no row could be read without all
     settings = settings.within(name.removesuffix(".weight"))
     stated, size = settings.bits(), settings.group_size()

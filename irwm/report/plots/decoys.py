@@ -52,7 +52,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     _line(fig, h.found_at, f"found from 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), c.ink, low, 0.88)
     beyond = h.suspect < low + _ROOM
     at = low + _ROOM / 2 if beyond else h.suspect
-    said = f"this suspect: {power_of_ten(h.suspect)}{', beyond the axis' if beyond else ''}"
+    said = f"the key: {power_of_ten(h.suspect)}{', beyond the axis' if beyond else ''}"
     _line(fig, at, said, {"color": c.accent, "width": 3}, c.accent, low, 1.0)
     fig.add_scatter(
         x=[at],

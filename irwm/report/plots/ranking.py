@@ -104,7 +104,7 @@ def _hover(row: Mapping[str, Any], word: str) -> str:
     return (
         f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
         f"<br>z = {row['z']:.6g}, rank {number(row['place'])}"
-        f"<br>odds after paying for all recipients {power_of_ten(row['log10_risk'])}{weight}"
+        f"<br>odds, corrected for all recipients {power_of_ten(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"
     )
 

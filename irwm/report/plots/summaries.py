@@ -23,9 +23,9 @@ from irwm.scheme.parameters import Parameters
 
 # Quantiles that stand for a null of any length: three nested bands and the median.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-_BINS = 100
+BINS = 100
 # Width of a bin of decoys, in powers of ten.
-_DECOY_BIN = 0.25
+DECOY_BIN = 0.25
 GONE = "gone or unusable: it has no rank and cannot count"
 
 
@@ -99,9 +99,9 @@ class DecoyHistogram:
 def decoy_histogram(log10_risk: NDArray[np.float64], suspect: float) -> DecoyHistogram:
     """The decoys' log10 risks (n,) in bins of equal width, from the smallest up to 0."""
     smallest = float(log10_risk.min())
-    bins = max(1, math.floor(-smallest / _DECOY_BIN) + 1)
-    edges = -_DECOY_BIN * np.arange(bins, -1, -1)
-    places = np.clip(np.ceil(log10_risk / _DECOY_BIN).astype(np.int64) + bins - 1, 0, bins - 1)
+    bins = max(1, math.floor(-smallest / DECOY_BIN) + 1)
+    edges = -DECOY_BIN * np.arange(bins, -1, -1)
+    places = np.clip(np.ceil(log10_risk / DECOY_BIN).astype(np.int64) + bins - 1, 0, bins - 1)
     return DecoyHistogram(
         edges=cast("NDArray[np.float64]", edges),
         counts=np.bincount(places, minlength=bins).astype(np.int64),
@@ -141,7 +141,7 @@ def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:
 
 def cosine_histogram(alignment: Alignment) -> CosineHistogram:
     """The alignment's cosines in bins of equal width that cover [-1, 1] (0.02 each)."""
-    edges = np.linspace(-1.0, 1.0, _BINS + 1)
+    edges = np.linspace(-1.0, 1.0, BINS + 1)
 
     def counted(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
         finite = cosines[np.isfinite(cosines)]

@@ -156,6 +156,13 @@ def figure(title: str, subtitle: str, *, dark: bool, height: int = HEIGHT) -> go
     return go.Figure(layout=layout | {"title": {"text": title, "subtitle": {"text": subtitle}}})
 
 
+def about(fig: go.Figure, whom: str) -> go.Figure:
+    """The figure with the words of whom it is about before the line on how to read it."""
+    subtitle = fig.layout.title.subtitle
+    subtitle.text = f"{whom} {subtitle.text}"
+    return fig
+
+
 def label(text: str, limit: int = 60) -> str:
     """Text from a file made inert for plotly, which reads a subset of HTML in titles and hovers
     (but not every entity: quotes stay as they are)."""

@@ -1,8 +1,9 @@
 """The process in which a parser reads an untrusted file: limits first, then one file, then one answer.
 
-Started by `child` as `python confined.py LIMITS PARSER FILE`; never imported by the app. PARSER is a module with a
-function `parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it
-raises goes out as {"error": {...}}, and so does any other error in it.
+Started by `formats.child` as `python confined.py LIMITS PARSER FILE`. PARSER is a module with a function
+`parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it raises goes
+out as {"error": {...}}, and so does any other error in it. Nothing but Python is imported, so that setting the limits
+costs nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 try:
@@ -50,16 +50,6 @@ def address_space() -> int | None:
         return None
 
 
-def stand_in_packages() -> None:
-    """Lets `irwm.errors` and the like be imported without their packages' `__init__`, which would load much of IRWM
-    Studio into this process."""
-    root = Path(__file__).resolve().parents[2]
-    for name, folder in (("irwm", root), ("irwm.checkpoint", root / "checkpoint")):
-        module = ModuleType(name)
-        module.__path__ = [str(folder)]
-        sys.modules[name] = module
-
-
 def refusal(problem: str, kind: str = "corrupt", **details: str | None) -> dict[str, Any]:
     return {"error": {"problem": problem, "kind": kind, **details}}
 
@@ -93,7 +83,8 @@ def main(limits: str, script: str, path: str) -> None:
     # The answer has a separate stream, so that a library's output cannot get into it.
     answers = os.dup(1)
     os.dup2(2, 1)
-    stand_in_packages()
+    # Behind what is installed, so that nothing beside this package takes a library's place.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
     try:
         parser = runpy.run_path(script)
     except Exception as error:

@@ -1,0 +1,121 @@
+"""A thief who has read the manual: the product's presets under `benchmarks.adaptive`, listed, composed and tuned."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import adaptive
+from benchmarks.adaptive import DEAR, FREE, GROUPS, PRESETS, Outcome, Thief
+from benchmarks.reproduce.bench import Bench
+from benchmarks.reproduce.page import Page, Record
+from benchmarks.reproduce.trials import number
+
+NAME, TITLE = "adaptive", "A thief who has read the manual"
+_COMPOSITIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one worker does: one group of attacks on one release."""
+
+    model: str
+    path: Path
+    preset: str
+    group: str
+    scratch: Path
+    measured: str = field(repr=False)
+    tokens: int
+    seed: int
+    everything: bool
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    tasks = {
+        f"{model.name} {preset} {group}": Task(
+            model.name, model.path, preset, group, bench.scratch, bench.measured, bench.sizes.tokens, seed,
+            bench.sizes.everything,
+        )
+        for seed, model in enumerate(bench.models)
+        for preset in PRESETS
+        for group in GROUPS
+    }  # fmt: skip
+    done = bench.each(NAME, carry_out, tasks)
+    return {name: [one for each in done.values() for one in each[name]] for name in ("outcomes", "left_out")}
+
+
+def carry_out(task: Task) -> dict[str, list[Any]]:
+    """The outcomes of a task, and a sentence for everything that was not possible."""
+    found: dict[str, list[Any]] = {"outcomes": [], "left_out": []}
+    with tempfile.TemporaryDirectory(dir=task.scratch) as folder:
+        thief = Thief(task.model, task.path, task.preset, Path(folder), task.measured, task.tokens)
+        if thief.outputs.headless:
+            found["left_out"].append(f"{task.model}: without an output head there is no perplexity for a thief to pay.")
+            return found
+        compositions = _COMPOSITIONS if task.everything else 1
+        for each in adaptive.carried_out(thief, [task.group], compositions, task.seed, every=task.everything):
+            if isinstance(each, str):
+                found["left_out"].append(each)
+            else:
+                found["outcomes"].append(asdict(each) | {"change": number(each.change)})
+    return found
+
+
+def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
+    outcomes = _outcomes(results)
+    listed = [each for each in outcomes if each.own is None]
+    tuned = [each for each in outcomes if each.own is not None]
+    page.text(
+        f"He has a release, this repository and its pages, and lacks key and original. Here: {headline(results)}.",
+        "One preset is `irwm.one_owner`, the other `irwm.many_recipients`, one copy of three; \"leak\" says whether "
+        "the copy's recipient was named, and nobody else. Perplexity is relative to the release. Misses stand first. "
+        "[adaptive.md](../adaptive.md) says what each attack hopes for.",
+    )  # fmt: skip
+    page.heading("Every attack at every strength, and random compositions with disguises")
+    page.text(adaptive.table(listed))
+    page.heading("Attacks that he tunes on copies with marks of his own")
+    page.text(
+        f"He marks the release with {adaptive.OWN_MARKS} keys of his own by the same preset, raises each attack's "
+        "strength until neither of his marks is found, and does that to the release. Where his marks are found at "
+        "every strength he takes the greatest.",
+        adaptive.tuned_table(tuned),
+    )
+    if results["left_out"]:
+        page.heading("Not possible on these models")
+        page.bullets(*sorted(set(results["left_out"])))
+    page.settings(
+        (
+            ("thief", "does not know the method", "has read method and code, and tunes his attacks"),
+            ("marks", "t = 10, l = 50", "the product's presets, with a fingerprint"),
+            ("verdict", "the paper's rule", "the product's, over all forms of evidence and all maps"),
+        )
+    )
+
+
+def headline(results: dict[str, Any]) -> str:
+    outcomes = _outcomes(results)
+    parts = []
+    for bound in (FREE, DEAR):
+        kept = [each for each in outcomes if math.isnan(each.change) or each.change <= bound]
+        missed = [f"{each.model}, {each.preset}, {each.attack}" for each in kept if each.verdict != "found"]
+        said = f" and missed in {len(missed)} ({'; '.join(missed)})" if missed else ""
+        parts.append(
+            f"of {len(kept)} attacked copies within {100 * bound:.0f} % of perplexity the mark or the fingerprint is "
+            f"found in {len(kept) - len(missed)}{said}"
+        )
+    copies = [each for each in outcomes if each.named is not None and not each.change > DEAR]
+    parts.append(f"of {len(copies)} copies for one of three recipients {sum(map(_named, copies))} are named")
+    denied = sum(each.lineage == "not derived" for each in outcomes)
+    return f'{"; ".join(parts)}; {denied or "none"} of {len(outcomes)} called "not derived"'
+
+
+def _named(outcome: Outcome) -> bool:
+    return bool(outcome.named)
+
+
+def _outcomes(results: dict[str, Any]) -> list[Outcome]:
+    changes = {None: math.nan, "infinite": math.inf}
+    return [Outcome(**each | {"change": changes.get(each["change"], each["change"])}) for each in results["outcomes"]]

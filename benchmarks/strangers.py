@@ -1,0 +1,225 @@
+"""Models trained apart from the bundled ones, and their siblings: what lineage's p-value is counted among.
+
+    python -m benchmarks.strangers DIR [--minutes 40]
+
+Makes each model of `recipes` that DIR lacks, one after another, until the time is up; one CPU thread. All have the demo
+model's tokenizer and text, which is the hard case: a model of another language or with other tokens is less like
+ours. Some are trained by gradients; they differ in family, width, text, its order, length of training and random start.
+The others are word vectors, the leading singular vectors of how often tokens stand near each other (Levy and Goldberg
+2014): what training converges to, without the time it takes, so these are most like ours.
+`python -m benchmarks.lineage --models DIR` measures them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array, hstack
+from scipy.sparse.linalg import svds
+from transformers import AutoTokenizer
+
+from tools.demo_corpus import build_corpus
+from tools.train_demo import SEED, batches, encode, new_model, optimizer_for, rate
+from tools.train_small import DEMO, small_model
+
+# Who counts as a stranger: a start of its own. A model from our own random start is a relative, whatever it read.
+APART, SAME_START = "trained apart", "same random start"
+RECIPE = "recipe.json"
+WORD_VECTORS = "word vectors"
+# Word vectors: share of the documents read, and the exponent that evens out how frequent the neighbours are.
+READ_SHARE, SMOOTHING = 0.8, 0.75
+# Tokens of a step: small steps teach most for their time.
+WINDOWS, LENGTH = 4, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One model.
+
+    Attributes:
+        name: its folder.
+        kind: APART or SAME_START.
+        family: "gemma", "phi3", "llama", "demo" for the demo model's own shape, or WORD_VECTORS.
+        width: coordinates of its rows.
+        tied: whether the embedding is the output head too; such rows are trained hardest.
+        seed: of the random start.
+        order: seed of the order of the text.
+        text: "all", or a half of its documents, "even" or "odd", or "prose" or "source" alone. Word vectors read a
+            random four fifths of these documents.
+        steps: updates, of WINDOWS x LENGTH tokens each; 0 for word vectors.
+        learning_rate: peak.
+        window: how far apart the tokens are that word vectors count.
+        power: of the singular values in word vectors.
+    """
+
+    name: str
+    kind: str
+    family: str
+    width: int
+    tied: bool
+    seed: int
+    order: int
+    text: str
+    steps: int
+    learning_rate: float = 4e-3
+    window: int = 0
+    power: float = 0.0
+
+
+def recipes() -> list[Recipe]:
+    """All models, a few of every sort one after another, so that a run that is cut short has some of each."""
+    shapes = [
+        ("gemma", 128, True), ("phi3", 128, False), ("llama", 128, True), ("gemma", 128, True),
+        ("llama", 256, True), ("gemma", 64, True), ("gemma", 128, True), ("llama", 256, False),
+    ]  # fmt: skip
+    texts = ("all", "even", "all", "odd", "prose", "all", "source")
+    made = [
+        _apart(i, *shapes[i % len(shapes)], texts[i % len(texts)], 160, order=SEED if i % 3 == 0 else 1000 + i)
+        for i in range(32)
+    ]
+    long = [_apart(900 + i, *shape, "all", 1200) for i, shape in enumerate((shapes[0], shapes[2], shapes[1]))]
+    same = [
+        Recipe(f"{family}-same-start-{text}", SAME_START, family, width, family == "gemma", SEED, 7, text, 160)
+        for family, width in (("gemma", 128), ("phi3", 128), ("demo", 256))
+        for text in ("odd", "even")
+    ]
+    vectors = [
+        _vectors(i, (128, 128, 192, 64)[i % 4], texts[i % len(texts)], (1, 2, 5)[i % 3], (0.5, 0.0, 1.0)[i // 3 % 3])
+        for i in range(48)
+    ]
+    wide = [
+        _vectors(100 + i, width, "all", window, power)
+        for i, (width, window, power) in enumerate(((256, 1, 0.5), (384, 2, 0.0), (384, 1, 0.5)))
+    ]
+    first = [*made[:16], *same[:4], long[0], *made[16:28], *vectors, *wide]
+    return [*first, *same[4:5], *made[28:], *same[5:], *long[1:]]
+
+
+def _vectors(seed: int, width: int, text: str, window: int, power: float) -> Recipe:
+    name = f"vectors-{width}-{text}-{seed}"
+    return Recipe(name, APART, WORD_VECTORS, width, True, seed, 0, text, 0, 0.0, window, power)
+
+
+def _apart(seed: int, family: str, width: int, tied: bool, text: str, steps: int, order: int | None = None) -> Recipe:
+    name = f"{family}-{width}-{text}-{seed}"
+    return Recipe(name, APART, family, width, tied, seed, 1000 + seed if order is None else order, text, steps)
+
+
+def recipe_of(folder: Path) -> Recipe:
+    """What a folder's model was made by."""
+    return Recipe(**json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+
+
+class Maker:
+    """The text, encoded once for all models."""
+
+    def __init__(self) -> None:
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+        corpus = build_corpus()
+        self._prose, self._source = (encode(self.tokenizer, each) for each in (corpus.train_prose, corpus.train_source))
+
+    def make(self, recipe: Recipe, out: Path) -> float:
+        """Make a model and write its folder, the recipe last; the last step's loss, NaN for word vectors."""
+        torch.manual_seed(recipe.seed)
+        if recipe.family == "demo":
+            model: Any = new_model(self.tokenizer)
+        else:
+            family = "gemma" if recipe.family == WORD_VECTORS else recipe.family
+            model = small_model(family, self.tokenizer, recipe.width, recipe.tied)
+        loss = self._train(model, recipe) if recipe.steps else math.nan
+        if recipe.family == WORD_VECTORS:
+            with torch.no_grad():
+                model.get_input_embeddings().weight.copy_(self._vectors(recipe))
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        model.eval().to(torch.bfloat16).save_pretrained(out)
+        self.tokenizer.save_pretrained(out)
+        (out / RECIPE).write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
+        return loss
+
+    def _train(self, model: Any, recipe: Recipe) -> float:
+        optimizer, data, loss = optimizer_for(model, recipe.learning_rate), self._batches(recipe), torch.zeros(())
+        model.train()
+        for step in range(recipe.steps):
+            ids = next(data)
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * rate(step, recipe.steps)
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        return float(loss.detach())
+
+    def _vectors(self, recipe: Recipe) -> torch.Tensor:
+        """(s, d) leading singular vectors of the positive pointwise mutual information of tokens and their neighbours
+        to the left and to the right, in units of the median row."""
+        documents = self._read(recipe)
+        chosen = np.random.default_rng(recipe.seed).permutation(len(documents))[: int(READ_SHARE * len(documents))]
+        ids, size = np.concatenate([documents[i] for i in chosen]), len(self.tokenizer)
+        after = coo_array((size, size))
+        for distance in range(1, recipe.window + 1):
+            share = np.full(ids.size - distance, 1 - (distance - 1) / recipe.window)
+            after = after + coo_array((share, (ids[:-distance], ids[distance:])), shape=(size, size)).tocsr()
+        near = hstack([after, after.T]).tocoo()
+        here, there = near.sum(axis=1), near.sum(axis=0) ** SMOOTHING
+        expected = here[near.row] * (there / there.sum())[near.col]
+        information = np.maximum(np.log(near.data / expected), 0.0)
+        start = np.random.default_rng(recipe.seed).standard_normal(size)
+        left, sizes, _ = svds(
+            coo_array((information, (near.row, near.col)), near.shape).tocsr(), recipe.width, v0=start
+        )
+        rows = torch.from_numpy(left * sizes**recipe.power)
+        lengths: torch.Tensor = rows.norm(dim=1)
+        return rows / lengths.median()
+
+    def _read(self, recipe: Recipe) -> list[np.ndarray]:
+        prose, source = self._part(self._prose, recipe.text), self._part(self._source, recipe.text)
+        return {"prose": prose, "source": source}.get(recipe.text, prose + source)
+
+    def _batches(self, recipe: Recipe) -> Iterator[torch.Tensor]:
+        prose, source = self._part(self._prose, recipe.text), self._part(self._source, recipe.text)
+        if recipe.text == "prose":
+            source = []
+        if recipe.text == "source":
+            prose, source = source, []
+        for windows in batches(prose, source, recipe.order):
+            yield from windows.reshape(-1, LENGTH).split(WINDOWS)
+
+    @staticmethod
+    def _part(documents: list[np.ndarray], text: str) -> list[np.ndarray]:
+        start = {"even": 0, "odd": 1}.get(text)
+        return documents if start is None else documents[start::2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=40)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    maker = Maker()
+    for recipe in recipes():
+        out = options.folder / recipe.name
+        if (out / RECIPE).exists() and recipe_of(out) == recipe:
+            continue
+        if time.monotonic() - started > 60 * options.minutes:
+            break
+        loss = maker.make(recipe, out)
+        print(f"{recipe.name}: loss {loss:.2f}, {time.monotonic() - started:.0f} s in all", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""A suspect, whatever there is of it: its weights, an adapter on the original, or the answers that it gave."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from irwm.checkpoint.answers import require_enough, suspect_from_answers
+from irwm.checkpoint.heard import Recording, utc_text
+from irwm.checkpoint.model import Checkpoint
+from irwm.checkpoint.opening import open_checkpoint
+from irwm.checkpoint.recorded import Answers, Header, holds_answers, other_vocabulary, read_answers
+from irwm.errors import AnswersError, AnswersFileError
+
+
+def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: bool = False) -> Checkpoint:
+    """Opens what is to be examined: a checkpoint, an adapter, or a file of recorded answers.
+
+    Args:
+        original: what it is compared with; adapters and answers cannot be opened without it.
+        answers: whether it must be a file of answers; else that is told by its contents.
+
+    Raises:
+        AnswersError: answers that cannot be used, or no original to read them against.
+        CheckpointError: as `open_checkpoint`.
+    """
+    if not answers and not holds_answers(path):
+        return open_checkpoint(path, base=original)
+    file = Path(path)
+    if original is None:
+        raise AnswersError(
+            "recorded answers can be examined only beside the original", file=file, advice="Give the original as well"
+        )
+    read = read_answers(file, original)
+    with _about(file):
+        suspect = suspect_from_answers(read.log_probabilities, original, read.token_ids)
+    assert suspect.answers is not None
+    recording = _recording(read)
+    return replace(
+        suspect,
+        path=file,
+        shards=(file,),
+        bytes_total=file.stat().st_size,
+        notes=(*suspect.notes, *_notes(recording, original)),
+        answers=replace(suspect.answers, recording=recording),
+    )
+
+
+def check_header(file: Path, header: Header, original: Checkpoint) -> None:
+    """Refuses, before any answer is read, a recording that cannot be examined beside this original.
+
+    Raises:
+        AnswersFileError: it is in tokens of another vocabulary, or has too few answers or tokens.
+    """
+    if header.source.vocab_size != original.vocab_size:
+        raise other_vocabulary(file, original, f"{header.source.vocab_size} tokens")
+    size = header.answers, header.tokens
+    with _about(file):
+        require_enough(size, original.hidden_size, size)
+
+
+@contextmanager
+def _about(file: Path) -> Iterator[None]:
+    """Names the file in what is wrong with the answers in it."""
+    try:
+        yield
+    except AnswersError as error:
+        raise AnswersFileError(
+            error.problem, file=file, expected=error.expected, found=error.found, advice=error.advice
+        ) from error
+    except MemoryError as error:
+        raise AnswersFileError(
+            "there is not enough memory for these answers", file=file, advice="Use a machine with more memory"
+        ) from error
+
+
+def _recording(answers: Answers) -> Recording | None:
+    source, requests = answers.source, answers.requests
+    if source is None or requests is None:
+        return None
+    return Recording(
+        endpoint=source.endpoint,
+        model=source.model,
+        api=source.api,
+        scale=source.scale,
+        original=source.original,
+        prompt_seed=source.prompt_seed,
+        prompts=len(answers.prompts),
+        requests=len(requests.time_ms),
+        began=_utc(requests.time_ms.min()),
+        ended=_utc(requests.time_ms.max()),
+        requests_sha256=hashlib.sha256(requests.request_sha256.tobytes()).hexdigest(),
+        responses_sha256=hashlib.sha256(requests.response_sha256.tobytes()).hexdigest(),
+    )
+
+
+def _notes(recording: Recording | None, original: Checkpoint) -> list[str]:
+    if recording is None:
+        return ["The file does not say who was asked, when, or what was sent and received."]
+    if recording.original != original.fingerprint:
+        return ["The answers were recorded for another original than this one, with as many tokens."]
+    return []
+
+
+def _utc(time_ms: np.int64) -> str:
+    return utc_text(datetime.fromtimestamp(int(time_ms) / 1000, UTC))

@@ -1,0 +1,136 @@
+"""How likely a model trained apart is to agree with the original as well as a suspect does.
+
+The package keeps what was measured on strangers, models trained apart from the originals that they were compared with,
+and on descendants, damaged and disguised (`data/strangers.json`, which `python -m benchmarks.lineage --write` writes).
+A suspect's agreement is ranked among the strangers': if it was trained apart as they were, its p is at most any given
+value with just that chance, whatever the agreement is distributed like. There is no p below 1 / (strangers + 1), and
+it speaks of models like those that were kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+# From this similarity on the rows alone are enough for "derived". Below it, models from one random start, or models
+# trained apart for long enough, may be as similar, but not in their attention.
+CLEAR_SIMILARITY = 0.6
+# Agreement of attention that supports less similar rows, and how many times the largest decoy it must be: models from
+# one random start reach 0.05, strangers 0.14, descendants under noise of 0.3 deviations 0.3.
+SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
+# Rows that agree better than this in all components, once turned or under an affine map, acquit nobody, whatever was
+# done to the minor ones. Strangers of the original's width reach 0.63 under the map, and three times as wide 0.653.
+MOST_WHOLE = 0.65
+STRANGER, DESCENDANT = "stranger", "descendant"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What lineage reads of a suspect beside an original, under every map; NaN where it was not read.
+
+    Attributes:
+        similarity, needed: of the alignment, as in `Alignment`.
+        attention, attention_decoy: as in `Lineage`.
+        whole: as in `Alignment`, 0 where the suspect is aligned.
+        fitted: `LeastSquares.agreement`.
+    """
+
+    similarity: float
+    needed: float
+    attention: float = math.nan
+    attention_decoy: float = math.nan
+    whole: float = math.nan
+    fitted: float = math.nan
+
+    @property
+    def supported(self) -> float:
+        """Agreement of attention as a share of what supports less similar rows; NaN where it was not read."""
+        if math.isnan(self.attention):
+            return math.nan
+        return self.attention / max(SUPPORTING_ATTENTION, ABOVE_DECOYS * self.attention_decoy)
+
+    @property
+    def value(self) -> float:
+        """The best agreement under any map, in units of the limit that it must reach to be no stranger's; NaN where
+        nothing was read. Whatever is "derived" has 1 or more.
+        """
+        supported = math.nan if math.isnan(self.supported) else min(self.similarity / self.needed, self.supported)
+        shares = (self.similarity / CLEAR_SIMILARITY, supported, self.whole / MOST_WHOLE, self.fitted / MOST_WHOLE)
+        return max((share for share in shares if math.isfinite(share)), default=math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class AmongStrangers:
+    """A suspect's agreement among those of the kept models.
+
+    Attributes:
+        agreement: `Agreement.value` of the suspect. Where an early map lies above all strangers, later ones are not
+            read, so that it is a lower bound.
+        strangers: how many models trained apart are kept.
+        as_alike: how many of these agree at least as well.
+        p: (1 + as_alike) / (1 + strangers), the chance that a model trained apart agrees so well.
+        descendants: how many damaged or disguised descendants are kept.
+        as_unlike: how many of these agree no better.
+        table: hex SHA-256 of the file of kept models.
+    """
+
+    agreement: float
+    strangers: int
+    as_alike: int
+    p: float
+    descendants: int
+    as_unlike: int
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The models that the package keeps.
+
+    Attributes:
+        strangers: the agreement of each, with the original that it resembles most of those it was compared with.
+        descendants: the agreement of each with its own original.
+        table: hex SHA-256 of the file.
+    """
+
+    strangers: tuple[float, ...]
+    descendants: tuple[float, ...]
+    table: str
+
+    def place(self, agreement: float) -> AmongStrangers:
+        """Where an agreement stands among these, counted so that ties are against the accusation."""
+        alike = sum(value >= agreement for value in self.strangers)
+        return AmongStrangers(
+            agreement=agreement,
+            strangers=len(self.strangers),
+            as_alike=alike,
+            p=(1 + alike) / (1 + len(self.strangers)),
+            descendants=len(self.descendants),
+            as_unlike=sum(value <= agreement for value in self.descendants),
+            table=self.table,
+        )
+
+
+def kept_models() -> Kept:
+    """The strangers and descendants of `data/strangers.json`."""
+    data = (resources.files("irwm.evidence") / "data" / "strangers.json").read_bytes()
+    best: dict[str, float] = {}
+    descendants = []
+    for each in json.loads(data)["compared"]:
+        value = agreement_of(each).value
+        if each["kind"] == STRANGER:
+            best[each["model"]] = max(value, best.get(each["model"], -math.inf))
+        elif each["kind"] == DESCENDANT:
+            descendants.append(value)
+    return Kept(tuple(best.values()), tuple(descendants), hashlib.sha256(data).hexdigest())
+
+
+def agreement_of(recorded: Mapping[str, Any]) -> Agreement:
+    """What was recorded of two models in the file, null where it was not read."""
+    names = ("similarity", "needed", "attention", "attention_decoy", "whole", "fitted")
+    return Agreement(*(math.nan if recorded[name] is None else float(recorded[name]) for name in names))

@@ -1,0 +1,136 @@
+"""How much noise is left on the rows that answers give away, and how many answers a mark takes (docs/answers.md).
+
+With n answers, H (n, d) the last layer's outputs and Gaussian noise of `nats` on every log-probability, a row of the
+output head comes back with an error of covariance nats² (H^T H)^-1. The map to the original's coordinates that a
+detection fits weakens each direction in proportion to its noise (Wiener). What it leaves unexplained of a row is, as a
+share of the row's variance, k² = sum over the directions of w / (1 + c r / nats²): w is the share of that variance in a
+direction, r the variance that the direction gives to the logits of an answer. Of n answers some are used up in finding
+d directions, so they are worth c = n / (1 + sum of (r / nats²) / (1 + c r / nats²)) (the deterministic equivalent of a
+sample covariance's resolvent: Marchenko and Pastur 1967).
+
+What comes back of a row then has 1 - k² of its variance, and of a marked row it meets the equations but for the k² that
+are missing: V = k² / (1 - k²) in place of 1. White noise of K row deviations gives V = K² / (1 + K²)
+(`irwm.explore.survival`), so it counts as K² = k² / (1 - 2k²), and from k² = 1/2 on no mark is to be seen.
+
+Neither is known of a large model before it was run. They are taken from four small models that were
+(`python -m benchmarks.answers --parts directions`), which differ, so a prediction is a range. A wider model's logits
+vary as much in all, so each of its directions gives them less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.errors import ParameterError
+from irwm.scheme.parameters import require_whole
+
+# Directions stand in parts, strongest first: where each part begins and ends, as shares of d.
+EDGES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Directions:
+    """What the directions of a model's last layer are good for, part by part.
+
+    Attributes:
+        of_logits: the variance of a token's logits over answers, in nats², that a part gives.
+        of_rows: the share of the variance of the head's rows that lies in it.
+    """
+
+    of_logits: tuple[float, ...]
+    of_rows: tuple[float, ...]
+
+
+# Of the bundled model and of the small Gemma, Phi-3 and GPT-2 of the tests.
+KNOWN = (
+    Directions(
+        (2.1, 0.44, 0.6, 0.44, 0.47, 0.24, 0.12, 0.047, 0.013, 0.0049, 0.0026, 0.001, 0.00041),
+        (0.053, 0.022, 0.057, 0.12, 0.15, 0.15, 0.13, 0.11, 0.066, 0.048, 0.039, 0.027, 0.024),
+    ),
+    Directions(
+        (1.3, 1.2, 0.44, 0.59, 0.45, 0.18, 0.11, 0.069, 0.045, 0.025, 0.014, 0.0089, 0.0031),
+        (0.061, 0.044, 0.049, 0.096, 0.16, 0.12, 0.08, 0.11, 0.066, 0.071, 0.059, 0.049, 0.037),
+    ),
+    Directions(
+        (1.2, 1.2, 0.37, 0.44, 0.34, 0.16, 0.11, 0.07, 0.037, 0.017, 0.0067, 0.0028, 0.00096),
+        (0.066, 0.059, 0.043, 0.076, 0.22, 0.08, 0.1, 0.088, 0.073, 0.099, 0.035, 0.033, 0.025),
+    ),
+    Directions(
+        (1.9, 1.2, 0.45, 0.62, 0.45, 0.12, 0.032, 0.01, 0.0025, 0.00072, 0.00031, 0.00012, 4.7e-05),
+        (0.071, 0.035, 0.031, 0.1, 0.19, 0.18, 0.13, 0.082, 0.062, 0.036, 0.032, 0.025, 0.023),
+    ),
+)
+_HALVINGS = 60
+# More than so many times the width is not looked for.
+MOST_WIDTHS = 100
+
+
+def noise_left(answers: Sequence[int], width: int, nats: float) -> NDArray[np.float64]:
+    """(2, a) the least and the largest K, in row deviations, over the known models; infinite where no mark is seen.
+
+    Args:
+        answers: (a,) numbers of answers, n.
+        width: d of the model.
+        nats: standard deviation of the noise on every log-probability; 0 for none.
+
+    Raises:
+        ParameterError: not more answers than the model is wide, or a noise that is negative or not finite.
+    """
+    require_whole("the width", width, 1, 1 << 20)
+    for number in answers:
+        require_whole("the number of answers", number, width + 1, MOST_WIDTHS * width)
+    if not (math.isfinite(nats) and nats >= 0):
+        raise ParameterError("not a noise", expected="0 or more nats", found=f"{nats:g}")
+    if nats == 0:
+        return np.zeros((2, len(answers)))
+    every = np.array([as_white_noise(_unexplained(each, np.array(answers), width, nats)) for each in KNOWN])
+    return np.stack([every.min(axis=0), every.max(axis=0)])
+
+
+def as_white_noise(unexplained: NDArray[np.float64]) -> NDArray[np.float64]:
+    """K of the shares k² of a row's variance that the map leaves unexplained."""
+    seen = np.maximum(1 - 2 * unexplained, 0.0)
+    return np.sqrt(np.divide(unexplained, seen, out=np.full_like(unexplained, np.inf), where=seen > 0))
+
+
+def _unexplained(known: Directions, answers: NDArray[np.int64], width: int, nats: float) -> NDArray[np.float64]:
+    """(a,) k² after so many answers (a,)."""
+    directions = np.maximum(np.diff(EDGES) * width, 1.0)
+    clearness = np.array(known.of_logits) / directions / nats**2
+    worth, high = np.zeros(len(answers)), answers.astype(np.float64)
+    for _ in range(_HALVINGS):
+        middle = (worth + high) / 2
+        seen = middle[:, None] * clearness
+        enough = middle + (seen / (1 + seen)) @ directions >= answers
+        worth, high = np.where(enough, worth, middle), np.where(enough, middle, high)
+    unexplained: NDArray[np.float64] = (1 / (1 + worth[:, None] * clearness)) @ np.array(known.of_rows)
+    return unexplained
+
+
+def answers_needed(width: int, nats: float, survived: float, damage: float = 0.0) -> int | None:
+    """The least n after which the noise of answers and the damage to the served weights, together, are what a mark
+    survives, on every known model; None where not even `MOST_WIDTHS` times the width are enough.
+
+    Args:
+        survived: the white noise that the mark survives, in row deviations (`Survival.noise`).
+        damage: that of the served weights.
+
+    Raises:
+        ParameterError: as `noise_left`.
+    """
+
+    def enough(answers: int) -> bool:
+        return math.hypot(noise_left([answers], width, nats)[1, 0], damage) <= survived
+
+    low, high = width + 1, MOST_WIDTHS * width
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low

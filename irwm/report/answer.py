@@ -1,0 +1,147 @@
+"""What a reader sees first: one word and one sentence for all that a document's evidence carries together.
+
+Nothing that stands below may take it back. So where a control failed, a search for a key could explain the finding, or
+keys were left out, that is said here, above the figures, and not further down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, MARK, NOT_FOUND
+from irwm.evidence.verdict import FOUND_LOG10_RISK
+from irwm.report import tracing, tracing_words, wording
+from irwm.report.items import SETTINGS, failed
+from irwm.report.numbers import number
+
+# Found, but by no more than somebody who searched for a key could show as well.
+UNPROVEN = "unproven"
+WORDS = {
+    FOUND: "Found",
+    UNPROVEN: "Found, not yet proof",
+    NOT_FOUND: "Not found",
+    INCONCLUSIVE: "Inconclusive",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The first thing that is read.
+
+    Attributes:
+        kind: "found", "unproven", "not found" or "inconclusive"; chooses icon and colour.
+        sentence: what is so, and whose copy or mark it is about.
+        fault: why nothing here can be relied on; "" where nothing is wrong.
+        caution: what stands between this and a full answer, and what to do about it; "" for nothing.
+    """
+
+    kind: str
+    sentence: str
+    fault: str = ""
+    caution: str = ""
+
+    @property
+    def word(self) -> str:
+        return WORDS[self.kind]
+
+
+def answer(document: Mapping[str, Any]) -> Answer:
+    """The answer of a whole document."""
+    word = document["verdict"]["word"]
+    if word not in WORDS:  # a document that was edited
+        return Answer(INCONCLUSIVE, wording.headline(word, document["key"]["recipient"]))
+    said, broken = _sentence(document), [test for test in document["self_tests"] if failed(test)]
+    if broken:
+        return Answer(word, said, fault=_broken(broken))
+    if word != FOUND:
+        return Answer(word, said, caution=_left_out(document))
+    if document["standing"]["margin_bits"] <= 0:
+        return Answer(UNPROVEN, said, caution=wording.not_yet_proof(document["standing"]))
+    return Answer(word, said)
+
+
+def word_of(document: Mapping[str, Any]) -> str:
+    """The answer's word as it stands in lists: "found", "found, not yet proof", "not found", "inconclusive"."""
+    return answer(document).word.lower()
+
+
+def is_original(document: Mapping[str, Any]) -> bool:
+    """Whether the suspect is the original itself, weight file by weight file, whatever the files are called."""
+    suspect, original = (
+        {file["sha256"] for file in item["files"] if file["name"] not in SETTINGS} for item in _items(document)
+    )
+    return bool(suspect) and "" not in suspect and suspect == original
+
+
+def keys_tried(document: Mapping[str, Any]) -> str:
+    """How many keys were tried, of how many there are: "1 of 6"; "3" where nobody counted them."""
+    tried, held = document["keys"]["tried"], document["keys"]["held"]
+    return number(tried) if held is None else f"{number(tried)} of {number(held)}"
+
+
+def whose(key: Mapping[str, Any]) -> str:
+    """Whose a key is, for a figure or a table: its recipient, else its owner, else the beginning of its fingerprint."""
+    return str(key["recipient"] or key["owner"] or f"key {key['commitment'][:12]}")
+
+
+def named(text: str, key: Mapping[str, Any]) -> str:
+    """A sentence of the examination, which knows no names, with the key's name in the place of "this key"."""
+    mark = wording.whose_mark(key["recipient"], key["owner"])
+    if mark == wording.NOBODYS:
+        return text
+
+    def put(found: re.Match[str]) -> str:
+        thing = found["thing"] or "key"
+        said = mark if thing == "mark" else f"the {thing} of “{whose(key)}”"
+        return said[0].upper() + said[1:] if found[0].startswith("T") else said
+
+    return re.sub(r"\b[Tt]his key(?:['’]s (?P<thing>mark|fingerprint))?\b(?!['’]s)", put, text)
+
+
+def _items(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    return document["items"]["suspect"], document["items"]["original"]
+
+
+def _sentence(document: Mapping[str, Any]) -> str:
+    verdict, key = document["verdict"], document["key"]
+    if verdict["rests_on"] == tracing.TRACING:
+        if verdict["word"] == FOUND:
+            return tracing_words.sentence(document["tracing"])
+        return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
+    suspect, original = _items(document)
+    if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
+        if is_original(document):
+            return "This is your unmarked original itself. It carries no mark."
+        return "The suspect’s embedding is your unmarked original’s own, number for number. It carries no mark."
+    marks = [each["log10_risk"] for each in document["evidence"] if each["form"] == MARK]
+    if verdict["word"] == FOUND and min(marks) > FOUND_LOG10_RISK:
+        return wording.by_fingerprint(key["recipient"], key["owner"])
+    tried = document["keys"]["tried"]
+    # Only where somebody counted the keys is the document known to be about the strongest of those tried.
+    if verdict["word"] != FOUND and tried > 1 and document["keys"]["held"] is not None:
+        if verdict["word"] == NOT_FOUND:
+            return f"None of the marks of the {number(tried)} keys tried was found in the suspect."
+        return (
+            f"This examination cannot tell whether the suspect carries the mark of any of the {number(tried)} keys "
+            "tried."
+        )
+    return wording.headline(verdict["word"], key["recipient"], key["owner"])
+
+
+def _broken(tests: list[Mapping[str, Any]]) -> str:
+    listed = "; ".join(f"{test['name']} reads “{test['verdict']}” and not “{test['expected']}”" for test in tests)
+    one = "A control" if len(tests) == 1 else f"{len(tests)} controls"
+    return f"Do not rely on this examination. {one} failed: {listed}."
+
+
+def _left_out(document: Mapping[str, Any]) -> str:
+    tried, held = document["keys"]["tried"], document["keys"]["held"]
+    if held is None or tried >= held:
+        return ""
+    left = held - tried
+    others = "One more key of this original was" if left == 1 else f"{number(left)} more keys of this original were"
+    which = "it" if left == 1 else "them"
+    return f"Keys tried: {keys_tried(document)}. {others} not tried; choose {which} too before you rule out a copy."

@@ -1,0 +1,131 @@
+"""Claims, each of what stands at a place of a document and what should, and the fields that no claim is made of."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from irwm.errors import IrwmError
+from irwm.report.checks import Unchecked
+from irwm.report.document import ReportError, plain
+from irwm.report.reproduction import RELATIVE, Difference
+
+# Where a value stands, the value, and what it should be: a value, or in words what it must be.
+Claim = tuple[str, Any, Any]
+# Far below what anybody could gain by it: a share of a hundred thousand things is larger.
+_ABSOLUTE = 1e-9
+_DIGEST = re.compile("[0-9a-f]{64}")
+# What claims raise that cannot even be made. RuntimeError: a generator that ran out of what a rule looks for.
+IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, IrwmError)
+
+
+# Of any document; who gave them is said in it.
+CASE = Unchecked(
+    "the case, and when its examination ended",
+    "the examiner says so",
+    ("case.*", "created_utc"),
+)
+PARTICULARS = Unchecked("other particulars", "the examiner says so", ("extra*",))
+VERSIONS = Unchecked("versions of programs", "only the computer that made the report shows them", ("versions.*",))
+
+
+def item_fields(place: str, *besides: str) -> tuple[str, ...]:
+    """The fields of an item (`irwm.report.items.ItemDescription`) that nothing but its files shows, and `besides`."""
+    names = ("family", "dtype", "tied", "heads", "kv_heads", "head_dim", "files[].name", "files[].sha256", "notes*")
+    return tuple(f"{place}.{name}" for name in (*names, *besides))
+
+
+def wrong(claims: Iterable[Claim]) -> Iterator[Difference]:
+    """The claims that do not hold."""
+    for where, recorded, expected in claims:
+        if type(recorded) is type(expected) and recorded == expected:  # nearly all; the rest only looks different
+            continue
+        if not _agree(plain(recorded), plain(expected)):
+            yield Difference(where, recorded, expected)
+
+
+def _agree(recorded: Any, expected: Any) -> bool:
+    """Whether two values are equal, numbers to the rounding of the same sum on another processor."""
+    if isinstance(recorded, float) or isinstance(expected, float):
+        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (recorded, expected))
+        return numbers and math.isclose(recorded, expected, rel_tol=RELATIVE, abs_tol=_ABSOLUTE)
+    return type(recorded) is type(expected) and bool(recorded == expected)
+
+
+def contradicted(claims: Iterable[Claim], problem: str) -> list[Difference]:
+    """The claims that do not hold; ReportError with this problem where they cannot even be made."""
+    found: list[Difference] = []
+    try:
+        found.extend(wrong(claims))
+    except IMPOSSIBLE as error:
+        if found:  # what is wrong is named already; the rest cannot be worked out because of it
+            return found
+        raise ReportError(
+            problem,
+            found=f"{type(error).__name__}: {error}".rstrip("."),
+            advice="Ask its maker for the report as it was signed",
+        ) from error
+    return found
+
+
+def each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
+    """Claims about every value inside `expected`, which says what the whole of `recorded` should be."""
+    yield from _each(where, recorded, plain(expected))
+
+
+def _each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
+    if isinstance(expected, dict) and isinstance(recorded, Mapping):
+        for name in dict.fromkeys((*expected, *recorded)):
+            if name not in expected or name not in recorded:
+                yield f"{where}.{name}", recorded.get(name, "missing"), expected.get(name, "no part of it")
+            else:
+                yield from _each(f"{where}.{name}", recorded[name], expected[name])
+    elif isinstance(expected, list) and isinstance(recorded, Sequence) and not isinstance(recorded, str):
+        if len(expected) != len(recorded):
+            yield where, f"{len(recorded)} entries", f"{len(expected)} entries"
+        for i, (one, other) in enumerate(zip(recorded, expected, strict=False)):
+            yield from _each(f"{where}[{i}]", one, other)
+    else:
+        yield where, recorded, expected
+
+
+def must(holds: bool, where: str, value: Any, words: str) -> Iterator[Claim]:
+    """A claim that fails unless `holds`; `words` say what the value must be."""
+    if not holds:
+        yield where, "nothing" if value is None else value, words
+
+
+def whole(where: str, value: Any, least: int = 0, most: float = float("inf")) -> Iterator[Claim]:
+    """A number of things."""
+    to = "on" if most == float("inf") else f"to {most}"
+    yield from must(type(value) is int and least <= value <= most, where, value, f"a whole number from {least} {to}")
+
+
+def digest(where: str, value: Any) -> Iterator[Claim]:
+    yield from must(isinstance(value, str) and bool(_DIGEST.fullmatch(value)), where, value, "a SHA-256 in hex")
+
+
+def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> Iterator[Claim]:
+    """An item: its numbers can be so, and its files have the size that it gives for all of them.
+
+    Args:
+        answers: it may be one that is known by its answers alone.
+    """
+    if not answers:
+        yield f"{where}.answers", recorded["answers"], None
+    for name in ("vocab_size", "hidden_size"):
+        yield from whole(f"{where}.{name}", recorded[name], 1)
+    for name in ("heads", "kv_heads", "head_dim", "bytes_total"):
+        yield from whole(f"{where}.{name}", recorded[name])
+    yield from digest(f"{where}.fingerprint", recorded["fingerprint"])
+    names = [file["name"] for file in recorded["files"]]
+    if names:
+        size = sum(file["bytes"] for file in recorded["files"])
+        yield f"{where}.bytes_total", recorded["bytes_total"], size
+    yield from must(len(set(names)) == len(names), f"{where}.files", names, "files of different names")
+    for i, file in enumerate(recorded["files"]):
+        yield from whole(f"{where}.files[{i}].bytes", file["bytes"])
+        if file["sha256"] != "":
+            yield from digest(f"{where}.files[{i}].sha256", file["sha256"])

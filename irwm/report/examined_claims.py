@@ -1,0 +1,322 @@
+"""What a document says of the things examined, and of what was run beside: items, alignment, lineage, controls, decoys.
+
+Most of it was measured on the models. Here stands what one of these numbers says about another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from irwm import Parameters
+from irwm.checkpoint.answers import ANSWERS
+from irwm.checkpoint.heard import utc_text
+from irwm.checkpoint.recorded import SCALES
+from irwm.errors import printable
+from irwm.evidence import lineage as lineages
+from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, PER_MAP
+from irwm.evidence.examination import BORROWED
+from irwm.evidence.strangers import Agreement, agreement_of, kept_models
+from irwm.report import tracing
+from irwm.report.claims import Claim, digest, each, item, must, whole
+from irwm.report.document import LONGEST_TEXT, ROWS_LISTED
+from irwm.report.error_rates import LEVELS, clopper_pearson
+from irwm.report.items import control_of_neutral, name_of_answers
+from irwm.report.plots.summaries import BINS, DECOY_BIN
+from irwm.report.recorded import finding_of, heard_of
+from irwm.report.tracing_claims import allowed
+from irwm.report.wording import measured
+from irwm.scheme.parameters import EMBEDDING, PLACES
+
+_SLACK = 1e-9
+
+
+def items(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """Suspect and original; the original is the one that the key was made for, and that the rows were aligned with."""
+    found = document["items"]
+    for role in ("suspect", "original"):
+        yield from item(f"items.{role}", found[role], answers=role == "suspect")
+    original = found["original"]
+    if found["suspect"]["answers"] is not None:
+        yield from answers(found["suspect"], original)
+    yield "key.model_fingerprint", document["key"]["model_fingerprint"], original["fingerprint"]
+    scale = document["parameters"]["scale"]
+    if not isinstance(scale, str):
+        yield "key.scale", document["key"]["scale"], scale
+    yield from digest("key.commitment", document["key"]["commitment"])
+    yield from must(document["key"]["scale"] > 0.0, "key.scale", document["key"]["scale"], "above 0")
+
+
+def answers(suspect: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator[Claim]:
+    """A suspect that only answers: its name is who answered, its rows are the tokens told, and they are enough for a
+    head as wide as the original's."""
+    where, heard = "items.suspect", heard_of(suspect["answers"])
+    assert heard is not None
+    width = original["hidden_size"]
+    yield f"{where}.hidden_size", suspect["hidden_size"], width
+    yield f"{where}.vocab_size", suspect["vocab_size"], heard.tokens
+    for name in ("family", "dtype"):
+        yield f"{where}.{name}", suspect[name], ANSWERS
+    yield f"{where}.tied", suspect["tied"], False
+    for name in ("heads", "kv_heads", "head_dim"):
+        yield f"{where}.{name}", suspect[name], 0
+    yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "one file of answers at most")
+    yield from whole(f"{where}.answers.used", heard.used, width + 1)
+    yield from whole(f"{where}.answers.given", heard.given, heard.used)
+    yield from whole(f"{where}.answers.tokens", heard.tokens, 2 * width, original["vocab_size"])
+    if heard.directions is not None:
+        yield from whole(f"{where}.answers.directions", heard.directions, 1, heard.used)
+    who = heard.recording
+    if who is None:
+        return
+    yield f"{where}.name", suspect["name"], printable(name_of_answers(heard), LONGEST_TEXT)
+    for name in ("endpoint", "model", "api", "original"):
+        yield from must(isinstance(getattr(who, name), str), f"{where}.answers.recording.{name}", None, "a text")
+    known = ", ".join(SCALES)
+    yield from must(who.scale in SCALES, f"{where}.answers.recording.scale", who.scale, f"one of {known}")
+    yield from whole(f"{where}.answers.recording.prompt_seed", who.prompt_seed)
+    yield from whole(f"{where}.answers.recording.requests", who.requests, 1)
+    yield from whole(f"{where}.answers.recording.prompts", who.prompts, 1)
+    for name in ("requests_sha256", "responses_sha256"):
+        yield from digest(f"{where}.answers.recording.{name}", getattr(who, name))
+    times = [datetime.fromisoformat(time) for time in (who.began, who.ended)]
+    for name, time in zip(("began", "ended"), times, strict=True):
+        yield f"{where}.answers.recording.{name}", getattr(who, name), utc_text(time)
+    yield from must(times[0] <= times[1], f"{where}.answers.recording.ended", who.ended, f"not before {who.began}")
+
+
+def alignment(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """Similarities lie where their histogram has them, and counts add up."""
+    a, original = document["alignment"], document["items"]["original"]
+    positions = document["parameters"]["positions"]
+    needed = lineages.NEEDED[bool(a["minor_components"])]
+    yield "alignment.needed_median_cosine", a["needed_median_cosine"], needed
+    yield "alignment.rows_of_original", a["rows_of_original"], original["vocab_size"]
+    yield "alignment.columns", a["columns"], original["hidden_size"]
+    turned = a["aligned"] and a["minor_components"]  # a rotation leaves no columns to reorder
+    yield from whole("alignment.columns_moved", a["columns_moved"], 0, 0 if turned else a["columns"])
+    yield from whole("alignment.rows_of_original_gone", a["rows_of_original_gone"], 0, a["rows_of_original"])
+    most = min(positions, a["rows_of_original_gone"])
+    yield from whole("alignment.marked_rows_gone", a["marked_rows_gone"], 0, most)
+    yield from whole("alignment.broken_rows", a["broken_rows"])
+    listed = min(a["broken_rows"], ROWS_LISTED)
+    yield "alignment.first_broken_rows", len(a["first_broken_rows"]), listed
+    yield from must(-1.001 <= a["whole"] <= 1.001, "alignment.whole", a["whole"], "a similarity")
+    share = a["columns_mutual_share"]
+    yield from must(share is None or 0 <= share <= 1, "alignment.columns_mutual_share", share, "a share")
+    if a["aligned"]:
+        reached = a["median_cosine"] is not None and a["median_cosine"] >= needed
+        yield from must(reached, "alignment.aligned", True, f"a median cosine of at least {needed}")
+        yield from _lost(a)
+    for i, step in enumerate(a["steps"]):
+        sure = step["confidence"]
+        yield from must(0 <= sure <= 1, f"alignment.steps[{i}].confidence", sure, "in [0, 1]")
+    yield from whole("alignment.rows_compared", a["rows_compared"])
+    yield from each("alignment.histogram.edges", a["histogram"]["edges"], np.linspace(-1.0, 1.0, BINS + 1))
+    for name, median in (("rows", "median_cosine"), ("decoys", "median_decoy_cosine")):
+        yield from _histogram(f"alignment.histogram.{name}", a, name, median)
+
+
+def _lost(a: Mapping[str, Any]) -> Iterator[Claim]:
+    """That rows are gone is said among the steps, with how many."""
+    said = [step["said"] for step in a["steps"] if step["name"] == "rows" and step["said"].endswith(" rows are gone")]
+    gone, s = a["rows_of_original_gone"], a["rows_of_original"]
+    expected = [f"{gone} of the original's {s} rows are gone"] if gone else []
+    yield from each("alignment.steps", said, expected)
+
+
+def _histogram(where: str, a: Mapping[str, Any], name: str, median: str) -> Iterator[Claim]:
+    counts, edges, value = a["histogram"][name], a["histogram"]["edges"], a[median]
+    if len(counts) != len(edges) - 1:
+        yield where, f"{len(counts)} entries", f"{len(edges) - 1} entries"
+        return
+    for i, count in enumerate(counts):
+        yield from whole(f"{where}[{i}]", count, 0, a["rows_compared"])
+    if value is None:  # nothing was compared, or something that is no number
+        return
+    yield where, sum(counts), a["rows_compared"]
+    if not sum(counts):
+        yield f"alignment.{median}", value, None
+        return
+    upto = np.cumsum(counts)
+    # The two values in the middle: the median lies between the lower edge of one and the upper edge of the other.
+    first = int(np.searchsorted(upto, (sum(counts) - 1) // 2, side="right"))
+    last = int(np.searchsorted(upto, sum(counts) // 2, side="right"))
+    inside = edges[first] - _SLACK <= min(1.0, max(-1.0, value)) <= edges[last + 1] + _SLACK
+    yield from must(inside, f"alignment.{median}", value, f"from {edges[first]:.2f} to {edges[last + 1]:.2f}")
+
+
+def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """Status and reason are those of the similarities, which are those of the alignment where both are of one place."""
+    found, place, number = document["lineage"], document["place"], document["evaluation"]["places"]
+    status, said = found["status"], found["reason"]
+    known = (lineages.DERIVED, lineages.NOT_DERIVED, lineages.CANNOT_TELL)
+    yield from must(status in known, "lineage.status", status, f"one of {', '.join(known)}")
+    places = (place,) if number == 1 or document["elsewhere"] is None else PLACES
+    yield from must(found["place"] in places, "lineage.place", found["place"], f"one of {', '.join(places)}")
+    if said == BORROWED.reason:
+        yield from each("lineage", found, asdict(BORROWED))
+        return
+    for name in ("attention", "attention_decoy", "fitted", "similarity", "decoy_similarity"):
+        value = found[name]
+        yield from must(value is None or -1.001 <= value <= 1.001, f"lineage.{name}", value, "a similarity")
+    yield from must((found["attention"] is None) == (found["attention_decoy"] is None), "lineage.attention",
+                    found["attention"], "present exactly where the decoys' is")  # fmt: skip
+    here = document["alignment"] if found["place"] == place else None
+    yield from _among(found, here)
+    if here is not None:
+        yield "lineage.similarity", found["similarity"], here["median_cosine"]
+        if found["decoy_similarity"] is not None or found["similarity"] is not None:
+            yield "lineage.decoy_similarity", found["decoy_similarity"], here["median_decoy_cosine"]
+    if found["similarity"] is None:
+        yield "lineage.status", status, lineages.CANNOT_TELL
+        if here is not None:
+            yield "lineage.reason", said, here["reason"]
+        return
+    turned = (False, True) if here is None else (here["minor_components"],)
+    ends = [lineages.compared(found["similarity"], found["decoy_similarity"], minor=minor) for minor in turned]
+    # Longest first: neither is the end of the other, so one fits at most.
+    end = next((end for end in ends if said.endswith(f": {end}")), ends[-1])
+    yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
+    word = {lineages.SAID[each]: each for each in lineages.SAID}.get(said.removesuffix(f": {end}"))
+    yield "lineage.status", status, word or lineages.CANNOT_TELL
+    if here is None:
+        return
+    seen = _agreement(found, here)
+    may = lineages.possible(
+        status,
+        seen,
+        aligned=here["aligned"],
+        exhausted=here["exhausted"],
+        as_alike=kept_models().place(seen.value).as_alike,
+    )
+    yield from must(may, "lineage.status", status, "a status that these similarities allow")
+
+
+def _agreement(found: Mapping[str, Any], here: Mapping[str, Any]) -> Agreement:
+    return agreement_of({**found, "needed": here["needed_median_cosine"], "whole": here["whole"]})
+
+
+def _among(found: Mapping[str, Any], here: Mapping[str, Any] | None) -> Iterator[Claim]:
+    """The place among the models that this program keeps, which are compared by their embeddings alone.
+
+    Args:
+        here: the alignment that lineage read; None where the document holds that of another place.
+    """
+    recorded = found["among"]
+    nothing = found["similarity"] is None and found["fitted"] is None
+    if found["place"] != EMBEDDING or nothing:
+        yield "lineage.among", recorded, None
+        return
+    if recorded is None:
+        yield "lineage.among", recorded, "the place among the kept models"
+        yield "lineage.status", found["status"], lineages.CANNOT_TELL
+        return
+    value = recorded["agreement"] if here is None else _agreement(found, here).value
+    yield from each("lineage.among", recorded, asdict(kept_models().place(value)))
+
+
+def controls(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """Self-tests: a verdict that its odds allow; those of neutral models and of decoys of a tracing stand twice."""
+    words = ("found", "not found", "inconclusive")
+    again = _stated_elsewhere(document)
+    for i, test in enumerate(document["self_tests"]):
+        where = f"self_tests[{i}]"
+        yield from whole(f"{where}.present", test["present"])
+        yield from whole(f"{where}.count", test["count"], 0, test["present"])
+        yield from must(test["expected"] in words, f"{where}.expected", test["expected"], "a verdict")
+        yield from must(test["verdict"] in words, f"{where}.verdict", test["verdict"], "a verdict")
+        if test["name"] in again:
+            yield from each(where, test, test | again[test["name"]])
+        if test["name"] != tracing.control_name(test["present"]):
+            yield from allowed(where, test)
+
+
+def _stated_elsewhere(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What controls must be, by their names, as far as the document says it in another place too."""
+    found = {}
+    for model in (document["error_rates"] or {"neutral": ()})["neutral"]:
+        names = ("verdict", "log10_risk")
+        found[control_of_neutral(model["name"])] = {name: model[name] for name in names} | {"expected": "inconclusive"}
+    if document["tracing"] is not None and any(z is not None for z in document["tracing"]["decoys"]):
+        control = tracing.control(document["tracing"])
+        found[control["name"]] = control
+    return found
+
+
+def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
+    """Wrong keys, counted; what each of them read can only be found by ranking them again."""
+    rates = document["error_rates"]
+    if rates is None:
+        return
+    decoys = rates["decoys"]
+    sizes = None if decoys is None else (decoys["positions"], decoys["permutations"])
+    yield "error_rates.method", rates["method"], measured(sizes, p)
+    for i, model in enumerate(rates["neutral"]):
+        where = f"error_rates.neutral[{i}]"
+        yield from whole(f"{where}.rows", model["rows"], 1)
+        yield from allowed(where, model)
+        needed, similar = model["needed_similarity"], model["similarity"]
+        known = tuple(lineages.NEEDED.values())
+        yield from must(needed in known, f"{where}.needed_similarity", needed, " or ".join(map(str, known)))
+        sound = similar is not None and -1.0 <= similar <= 1.0
+        yield from must(similar is None or sound, f"{where}.similarity", similar, "a similarity")
+        yield from must(not model["aligned"] or (sound and similar >= needed), f"{where}.aligned", True, "not aligned")
+    if decoys is not None:
+        yield from must(
+            finding_of(document).judgeable, "error_rates.decoys", "there", "none, for nothing can be judged"
+        )
+        yield from _decoys(decoys, p, best)
+
+
+def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
+    number, where = decoys["number"], "error_rates.decoys"
+    yield from whole(f"{where}.maps", decoys["maps"], 1)
+    yield f"{where}.number", number, decoys["maps"] * PER_MAP
+    yield from must(type(decoys["seed"]) is int, f"{where}.seed", decoys["seed"], "a whole number")
+    yield from whole(f"{where}.bank_rows", decoys["bank_rows"], decoys["positions"], BANK_ROWS)
+    yield f"{where}.positions", decoys["positions"], min(p.positions, MOST_POSITIONS)
+    yield f"{where}.permutations", decoys["permutations"], min(p.permutations, MOST_PERMUTATIONS)
+    own = min(0.0, best + math.log10(2.0))
+    yield f"{where}.suspect_log10_risk", decoys["suspect_log10_risk"], own
+    edges, counts = decoys["histogram"]["edges"], decoys["histogram"]["counts"]
+    yield from each(f"{where}.histogram.edges", edges, -DECOY_BIN * np.arange(len(counts), -1, -1))
+    for i, count in enumerate(counts):
+        yield from whole(f"{where}.histogram.counts[{i}]", count, 0, number)
+    yield f"{where}.number", number, sum(counts)
+    smallest = decoys["smallest_log10_risk"]
+    # The lowest bin is the one that holds the smallest.
+    yield from must(len(counts) == max(1, math.floor(-smallest / DECOY_BIN) + 1) and smallest <= 0.0,
+                    f"{where}.smallest_log10_risk", smallest, f"from {edges[0]} to {edges[1]}")  # fmt: skip
+    yield from _shares(f"{where}.shares", decoys["shares"], number, edges, counts)
+    least, most = _below(own, edges, counts)
+    yield from whole(f"{where}.as_low_as_suspect", decoys["as_low_as_suspect"], least, most)
+    yield from whole(f"{where}.largest_count", decoys["largest_count"], 0, decoys["positions"])
+    mean, largest = decoys["mean_count"], decoys["largest_count"]
+    counted = math.isclose(mean * number, round(mean * number), abs_tol=1e-6) and 0.0 <= mean <= largest
+    counted = counted and (mean == 0.0) == (largest == 0) and mean * number >= largest
+    yield from must(counted, f"{where}.mean_count", mean, f"a whole number over {number}, at most {largest}")
+
+
+def _shares(
+    where: str, shares: Sequence[Mapping[str, Any]], number: int, edges: Sequence[float], counts: Sequence[int]
+) -> Iterator[Claim]:
+    """The share at each level is that of the bins up to it; every level is the upper edge of a bin."""
+    expected = []
+    for level in LEVELS:
+        below = sum(count for edge, count in zip(edges[1:], counts, strict=True) if edge <= level + _SLACK)
+        low, high = clopper_pearson(below, number)
+        expected.append({"log10_risk": level, "count": below, "share": below / number, "low": low, "high": high})
+    yield from each(where, shares, expected)
+
+
+def _below(value: float, edges: Sequence[float], counts: Sequence[int]) -> tuple[int, int]:
+    """The fewest and the most of the values counted in these bins that can be at or below `value`."""
+    least = sum(count for edge, count in zip(edges[1:], counts, strict=True) if edge <= value)
+    most = sum(count for edge, count in zip(edges[:-1], counts, strict=True) if edge < value)
+    return least, max(least, most)

@@ -1,0 +1,258 @@
+"""Do a lab's numbers follow from one another? What was measured on attacked copies stands in `UNCHECKED`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import irwm
+from irwm import Parameters
+from irwm.evidence.detection import WAYS
+from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
+from irwm.report import sentences
+from irwm.report.checks import Unchecked
+from irwm.report.claims import (
+    CASE,
+    PARTICULARS,
+    VERSIONS,
+    Claim,
+    contradicted,
+    digest,
+    each,
+    item,
+    item_fields,
+    must,
+    whole,
+)
+from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
+from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, SINGLE, number_of
+from irwm.report.reading_claims import fisher_bounds
+from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.tracing import MARK, TRACING
+from irwm.scheme.parameters import chance_of_counting
+from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
+from irwm.tracing.recognition import RISK
+
+_AGAIN = "only the same attack, run again, shows it"
+_ROW = "marks[].rows[]"
+UNCHECKED = (
+    CASE,
+    PARTICULARS,
+    VERSIONS,
+    Unchecked("the original: its form and its files", "only its files show them",
+              item_fields("original", "name")),
+    Unchecked("the marked copies: their form and their files", "only their files show them",
+              item_fields("marks[].release", "name", "fingerprint")),
+    Unchecked(
+        "the keys, and the settings of their marks that no chance decides",
+        "only the opened keys show them",
+        (
+            "marks[].key.commitment", "marks[].key.owner", "marks[].key.recipient", "marks[].key.scale",
+            "marks[].parameters.hidden", "marks[].parameters.constraints", "marks[].parameters.condition_limit",
+            "marks[].parameters.noise_coordinates", "marks[].parameters.spread", "marks[].parameters.rank_threshold",
+            "marks[].parameters.required_positions", "rehearsal",
+        ),
+    ),
+    Unchecked("the text, how much of it was measured on, and the seed", "the maker says so",
+              ("settings*", "marks[].unmeasured")),
+    Unchecked("why attacks were not carried out, and how long they took", _AGAIN,
+              (f"{_ROW}.reason", f"{_ROW}.seconds")),
+    Unchecked(
+        "what was read in the attacked copies, apart from what follows from its counts",
+        _AGAIN,
+        (
+            f"{_ROW}.ways[].log10_p", f"{_ROW}.ways[].verdict", f"{_ROW}.ways[].tensors_read", f"{_ROW}.ways[].places",
+            f"{_ROW}.traced.z", f"{_ROW}.traced.tensors_read", f"{_ROW}.traced.places",
+        ),
+    ),
+    Unchecked(
+        "what the attacked copies can still do, apart from the change of perplexity",
+        _AGAIN,
+        (
+            f"{_ROW}.utility.tokens", f"{_ROW}.utility.change_error", f"{_ROW}.utility.kl", f"{_ROW}.utility.kl_error",
+            f"{_ROW}.utility.top1", f"{_ROW}.utility.compared", f"{_ROW}.utility.similarity", f"{_ROW}.utility.reason",
+            f"{_ROW}.proof.same", f"{_ROW}.proof.largest", f"{_ROW}.proof.typical", f"{_ROW}.proof.scale",
+            f"{_ROW}.proof.tolerance", f"{_ROW}.proof.typical_tolerance", f"{_ROW}.proof.positions",
+            f"{_ROW}.proof.dtype",
+        ),
+    ),
+)  # fmt: skip
+
+
+def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+    """What does not follow from the rest of a lab's document.
+
+    Raises:
+        ReportError: the document lacks what this needs, or holds something else in its place.
+    """
+    return contradicted(claims(document), "the lab's numbers cannot be worked out")
+
+
+def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """What a lab's document says that follows from the rest of it, and what follows."""
+    yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
+    yield from item("original", document["original"])
+    for name in ("rehearsal", "complete"):
+        yield from must(isinstance(document[name], bool), name, document[name], "true or false")
+    rows = [len(mark["rows"]) for mark in document["marks"]]
+    yield from whole("trials", document["trials"], 1)
+    yield from must(sum(rows) <= document["trials"], "trials", document["trials"], f"at least {sum(rows)}")
+    yield "complete", document["complete"], sum(rows) == document["trials"]
+    settings = document["settings"]
+    yield from whole("settings.tokens", settings["tokens"], 1)
+    yield from whole("settings.text.characters", settings["text"]["characters"], 1)
+    yield from digest("settings.text.sha256", settings["text"]["sha256"])
+    yield from must(type(settings["seed"]) is int, "settings.seed", settings["seed"], "a whole number")
+    for i, mark in enumerate(document["marks"]):
+        yield from _mark(f"marks[{i}]", mark, document)
+
+
+def _mark(where: str, mark: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Claim]:
+    original, key, p = document["original"], mark["key"], Parameters.from_dict(mark["parameters"])
+    yield f"{where}.mode", mark["mode"], MANY if key["recipient"] else SINGLE
+    yield from must(mark["mode"] in MODES, f"{where}.mode", mark["mode"], f"one of {', '.join(MODES)}")
+    yield from digest(f"{where}.key.commitment", key["commitment"])
+    yield f"{where}.key.model_fingerprint", key["model_fingerprint"], original["fingerprint"]
+    if not isinstance(p.scale, str):
+        yield f"{where}.key.scale", key["scale"], p.scale
+    yield from must(key["scale"] > 0.0, f"{where}.key.scale", key["scale"], "above 0")
+    yield from item(f"{where}.release", mark["release"])
+    for name in ("vocab_size", "hidden_size"):
+        yield f"{where}.release.{name}", mark["release"][name], original[name]
+    tried = [(row["attack"], row["value"]) for row in mark["rows"]]
+    yield from must(len(set(tried)) == len(tried), f"{where}.rows", tried, "every attack at a strength once")
+    before = {row["utility"]["perplexity_reference"] for row in mark["rows"] if _whole_text(row)}
+    for i, row in enumerate(mark["rows"]):
+        at = f"{where}.rows[{i}]"
+        yield from _named(at, row)
+        yield from _read(at, row, p)
+        if row["utility"] is not None:
+            yield from _utility(f"{at}.utility", row["utility"], document["settings"]["tokens"])
+        if _whole_text(row):
+            known = min(before, key=number_of)
+            yield f"{at}.utility.perplexity_reference", row["utility"]["perplexity_reference"], known
+        if row["proof"] is not None:
+            yield from _proof(f"{at}.proof", row["proof"])
+
+
+def _whole_text(row: Mapping[str, Any]) -> bool:
+    """Whether a row's perplexity is held against that of the marked copy on all of the text."""
+    utility = row["utility"]
+    return utility is not None and utility["perplexity"] is not None and utility["compared"] == utility["tokens"]
+
+
+def _named(where: str, row: Mapping[str, Any]) -> Iterator[Claim]:
+    """An attack has the words that the catalogue has for it; two rows are not attacked."""
+    attack = irwm.attacks.catalogue.ATTACKS.get(row["attack"])
+    names = ("role", "label", "strength", "group", "symbol", "keeps_function")
+    if attack is None:
+        known = {name: (role, label) for role, (name, label) in NOT_AN_ATTACK.items()}
+        role, label = known.get(row["attack"], ("an attack of the catalogue", ""))
+        expected = (role, label, "", "", "", False)
+        yield f"{where}.value", row["value"], 0
+    else:
+        strength = attack.label_of(row["value"])
+        expected = (ATTACK, attack.label, strength, attack.group, attack.symbol, attack.keeps_function)
+        offered = [each.value for each in attack.strengths]
+        yield from must(row["value"] in offered, f"{where}.value", row["value"], f"one of {offered}")
+    for name, value in zip(names, expected, strict=True):
+        yield f"{where}.{name}", row[name], value
+    sound = isinstance(row["seconds"], (int, float)) and row["seconds"] >= 0
+    yield from must(sound, f"{where}.seconds", row["seconds"], "a time")
+
+
+def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """What was read in each way, and the row's verdict, which rests on the first of them, or on the noise."""
+    if not row["ways"]:
+        for name in ("verdict", "log10_risk", "traced", "utility", "proof"):
+            yield f"{where}.{name}", row[name], None
+        yield from must(bool(row["reason"]), f"{where}.reason", row["reason"], "why the attack was not carried out")
+        yield f"{where}.rests_on", row["rests_on"], MARK
+        return
+    ways = [(way["statistic"], way["invariant"]) for way in row["ways"]]
+    yield from each(f"{where}.ways", [list(way) for way in ways], [list(way) for way in WAYS])
+    for i, way in enumerate(row["ways"]):
+        yield from _way(f"{where}.ways[{i}]", way, p)
+        if row["role"] == CONTROL:  # nothing is missing from the original
+            yield f"{where}.ways[{i}].present", way["present"], p.positions
+    first, named = row["ways"][0], False
+    yield f"{where}.log10_risk", row["log10_risk"], first["log10_risk"]
+    if p.noise_coordinates:
+        z = row["traced"]["z"]
+        paid = math.log10(row["traced"]["tensors_read"] * len(MAPS) * row["traced"]["places"])
+        yield from _places(f"{where}.traced", row["traced"], p)
+        named = float(rademacher_tail_log10(math.nan if z is None else z)) + paid <= math.log10(RISK)
+        yield f"{where}.traced.named", row["traced"]["named"], named
+    else:
+        yield f"{where}.traced", row["traced"], None
+    # Where nothing can be judged on a suspect, its noise is no verdict either.
+    if named and (first["verdict"] != INCONCLUSIVE or row["verdict"] == FOUND):
+        yield f"{where}.verdict", row["verdict"], FOUND
+    else:
+        yield f"{where}.verdict", row["verdict"], first["verdict"]
+    by_noise = row["verdict"] == FOUND and first["verdict"] != FOUND
+    yield f"{where}.rests_on", row["rests_on"], TRACING if by_noise else MARK
+
+
+def _way(where: str, way: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    count, present, chance = way["count"], way["present"], chance_of_counting(p)
+    yield from whole(f"{where}.present", present, 0, p.positions)
+    yield from whole(f"{where}.count", count, 0, present)
+    yield f"{where}.share", way["share"], count / present if present else None
+    yield f"{where}.rule_met", way["rule_met"], count >= p.required_positions
+    yield f"{where}.log10_p_count", way["log10_p_count"], binomial_tail_log(count, present, chance) / LN10
+    least, most = fisher_bounds(count, present, p)
+    inside = least - ABSOLUTE <= way["log10_p"] <= most + ABSOLUTE
+    yield from must(inside, f"{where}.log10_p", way["log10_p"], f"from {least} to {most}, according to its count")
+    best = min(way["log10_p"], way["log10_p_count"])
+    yield from _places(where, way, p)
+    risk = min(0.0, best + math.log10(COMBINATIONS * way["tensors_read"] * len(MAPS) * way["places"]))
+    yield f"{where}.log10_risk", way["log10_risk"], risk
+    word = way["verdict"]
+    yield from must(word in (FOUND, NOT_FOUND, INCONCLUSIVE), f"{where}.verdict", word, "a verdict")
+    if word == FOUND or risk <= FOUND_LOG10_RISK:
+        yield from must(risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"not found at 10^{risk:.1f}")
+        yield from must(word != NOT_FOUND, f"{where}.verdict", word, f"found at 10^{risk:.1f}")
+    if word == NOT_FOUND:
+        clear = risk > DISMISSED_LOG10_RISK and not way["rule_met"]
+        yield from must(clear, f"{where}.verdict", word, f"inconclusive at 10^{risk:.1f}")
+
+
+def _places(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """How often was looked: at how many tensors, and in how many places."""
+    yield from whole(f"{where}.tensors_read", read["tensors_read"], 1)
+    yield from whole(f"{where}.places", read["places"], 1, len(p.places))
+
+
+def _utility(where: str, found: Mapping[str, Any], most: int) -> Iterator[Claim]:
+    """The change of perplexity, and numbers that can be so."""
+    yield from whole(f"{where}.tokens", found["tokens"], 0, most)
+    yield from whole(f"{where}.compared", found["compared"], 0, found["tokens"])
+    if found["perplexity"] is None or found["perplexity_reference"] is None:
+        for name in ("perplexity", "perplexity_reference", "change", "change_error"):
+            yield f"{where}.{name}", found[name], None
+    else:
+        before, after = number_of(found["perplexity_reference"]), number_of(found["perplexity"])
+        change = after / before - 1
+        yield f"{where}.change", number_of(found["change"]), change if math.isfinite(change) else math.inf
+    for name, low, high in (("kl", 0.0, math.inf), ("top1", 0.0, 1.0), ("similarity", -1.001, 1.001)):
+        value = found[name]
+        sound = value is None or low <= number_of(value) <= high
+        yield from must(sound, f"{where}.{name}", value, f"from {low} to {high}")
+    for name in ("change_error", "kl_error"):
+        value = found[name]
+        yield from must(value is None or number_of(value) >= 0.0, f"{where}.{name}", value, "at least 0")
+
+
+def _proof(where: str, proof: Mapping[str, Any]) -> Iterator[Claim]:
+    """Two models compute the same only where no difference is larger than rounding; rounding is not all there is."""
+    numbers = {name: number_of(proof[name]) for name in ("largest", "typical", "tolerance", "typical_tolerance")}
+    small = numbers["largest"] <= numbers["tolerance"] and numbers["typical"] <= numbers["typical_tolerance"]
+    yield from must(isinstance(proof["same"], bool), f"{where}.same", proof["same"], "true or false")
+    yield from must(small or not proof["same"], f"{where}.same", proof["same"], "no: the differences are too large")
+    for name in (*numbers, "scale"):
+        yield from must(number_of(proof[name]) >= 0.0, f"{where}.{name}", proof[name], "at least 0")
+    yield from whole(f"{where}.positions", proof["positions"])

@@ -1,0 +1,234 @@
+"""What a document's readings, forms of evidence and odds say of one another: everything that follows from the ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from irwm import Parameters
+from irwm.evidence.detection import ENOUGH_LOG10_RISK, INVARIANTS, WAYS
+from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, MARK, other_place
+from irwm.report.claims import Claim, digest, each, must, whole
+from irwm.report.document import paid_for
+from irwm.report.plots.detection import PLAUSIBLE_SHARES
+from irwm.report.plots.summaries import LEVELS
+from irwm.scheme.parameters import PLACES, chance_of_counting
+from irwm.scheme.probabilities import (
+    LN10,
+    binomial_tail_log,
+    check_trials,
+    fisher_log10,
+    log10_random_user,
+    log10_wrong_user,
+    rademacher_tail_log10,
+    success_probability,
+)
+from irwm.scheme.statistic import STATISTICS
+
+# A rank is a whole number of steps 1 / (N + 1), to the rounding of one division.
+_RANK_RELATIVE = 1e-9
+# A quantile lies between two of the values it was taken of, to the rounding of one interpolation.
+_QUANTILE_RELATIVE = 1e-9
+PAPERS_WAY = WAYS[1]
+
+
+def reading(where: str, recorded: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """Counts and chances of a reading follow from its ranks; what was read can have given these ranks."""
+    positions = recorded["positions"]
+    yield f"{where}.positions", len(positions), p.positions
+    yield from way(where, recorded)
+    yield from must(recorded["by"] in MAPS, f"{where}.by", recorded["by"], f"one of {', '.join(MAPS)}")
+    yield from each(f"{where}.null.shape", recorded["null"]["shape"], [p.positions, p.permutations])
+    yield from each(f"{where}.null.quantile_levels", recorded["null"]["quantile_levels"], list(LEVELS))
+    yield from digest(f"{where}.null.sha256", recorded["null"]["sha256"])
+    ranks, counted = [], 0
+    for i, position in enumerate(positions):
+        yield from _position(f"{where}.positions[{i}]", position, i, p)
+        if position["rank"] is not None:
+            ranks.append(position["rank"])
+            counted += position["rank"] < p.rank_threshold
+    chance = chance_of_counting(p)
+    yield f"{where}.count", recorded["count"], counted
+    yield f"{where}.present", recorded["present"], len(ranks)
+    yield f"{where}.gone", recorded["gone"], p.positions - len(ranks)
+    yield f"{where}.rule_met", recorded["rule_met"], counted >= p.required_positions
+    yield f"{where}.chance_of_counting", recorded["chance_of_counting"], chance
+    yield f"{where}.log10_p", recorded["log10_p"], fisher_log10(ranks)
+    yield f"{where}.log10_p_count", recorded["log10_p_count"], binomial_tail_log(counted, len(ranks), chance) / LN10
+
+
+def fisher_bounds(count: int, present: int, p: Parameters) -> tuple[float, float]:
+    """The smallest and the largest log10 of Fisher's p of `present` ranks of which `count` are below the threshold."""
+    check_trials(present)
+    check_trials(count)
+    steps = 1 + p.permutations
+    beyond = round(chance_of_counting(p) * steps) + 1  # the first step that does not count
+    least = fisher_log10([1 / steps] * count + [min(1.0, beyond / steps)] * (present - count))
+    most = fisher_log10([max(1, beyond - 1) / steps] * count + [1.0] * (present - count))
+    return least, most
+
+
+def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) -> Iterator[Claim]:
+    rank, observed, threshold = position["rank"], position["observed"], position["threshold"]
+    quantiles = position["null_quantiles"]
+    yield f"{where}.position", position["position"], i + 1
+    yield f"{where}.state", position["state"], "gone" if rank is None else "ranked"
+    counts = rank is not None and rank < p.rank_threshold
+    yield f"{where}.counts", position["counts"], counts
+    if len(quantiles) != len(LEVELS):
+        yield f"{where}.null_quantiles", f"{len(quantiles)} entries", f"{len(LEVELS)} entries"
+    if rank is None:  # only a row without a statistic has no rank
+        yield f"{where}.observed", observed, None
+        yield f"{where}.threshold", threshold, None
+        yield from each(f"{where}.null_quantiles", quantiles, [None] * len(LEVELS))
+        return
+    # A rank is a number of permutations, over all of them; and it counts just where the observed value is small.
+    steps = 1 + p.permutations
+    step = round(rank * steps)
+    if not 1 <= step <= steps or not math.isclose(rank, step / steps, rel_tol=_RANK_RELATIVE):
+        yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, over {steps}"
+    # The value of the null that decides: the k-th smallest, above which a position no longer counts.
+    k = math.ceil(p.rank_threshold * steps) - 1
+    unread = all(value is None for value in quantiles)
+    if (threshold is None) != (unread or k < 1):
+        yield f"{where}.threshold", threshold, None if unread or k < 1 else "the null value that decides"
+    if threshold is not None:
+        below = observed < threshold
+        yield f"{where}.observed", observed, observed if below == counts else None
+    if not unread:
+        known = [(step - 2, observed, True), (step - 1, observed, False)]
+        known += [] if threshold is None else [(k - 1, threshold, True), (k - 1, threshold, False)]
+        yield from _quantiles(f"{where}.null_quantiles", quantiles, p.permutations, known)
+
+
+def _quantiles(
+    where: str, quantiles: Sequence[float], n: int, known: Sequence[tuple[int, float, bool]]
+) -> Iterator[Claim]:
+    """Quantiles of a null of n values ascend, and lie on the right side of what is known of some of the values.
+
+    Args:
+        known: place among the null's values in ascending order, a number, and whether the value there is at most that
+            number (at least, otherwise).
+    """
+    for i, (level, value) in enumerate(zip(LEVELS, quantiles, strict=True)):
+        slack = _QUANTILE_RELATIVE * max(1.0, abs(value))
+        place = level * (n - 1)
+        sound = i == 0 or value >= quantiles[i - 1] - slack
+        for at, number, at_most in known:
+            if at_most and math.ceil(place) <= at:
+                sound = sound and value <= number + slack
+            elif not at_most and math.floor(place) >= at:
+                sound = sound and value >= number - slack
+        yield from must(sound, f"{where}[{i}]", value, "in order with the other quantiles, the threshold and the rank")
+
+
+def way(where: str, recorded: Mapping[str, Any]) -> Iterator[Claim]:
+    """Statistic and invariant that there are."""
+    for name, known in (("statistic", STATISTICS), ("invariant", INVARIANTS)):
+        yield from must(recorded[name] in known, f"{where}.{name}", recorded[name], f"one of {', '.join(known)}")
+
+
+def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """The marked rows are rows of the original, each once; they stand in both readings, or are withheld in both."""
+    positions = document["reading"]["positions"]
+    tokens = [position["token"] for position in positions]
+    most = document["items"]["original"]["vocab_size"] - 1
+    yield "rows_disclosed", document["rows_disclosed"], not all(token is None for token in tokens)
+    for i, position in enumerate(positions):
+        where, token, text = f"reading.positions[{i}]", position["token"], position["text"]
+        if document["rows_disclosed"]:
+            yield from whole(f"{where}.token", token, 0, most)
+            yield from must(tokens.count(token) == 1, f"{where}.token", token, "a row that stands once")
+            yield from must(text is None or isinstance(text, str), f"{where}.text", text, "a text")
+        else:
+            yield f"{where}.token", token, None
+            yield f"{where}.text", text, None
+    if document["paper"] is None:
+        return
+    paper = document["paper"]
+    yield "paper.statistic", paper["statistic"], PAPERS_WAY[0]
+    yield "paper.invariant", paper["invariant"], PAPERS_WAY[1]
+    yield "paper.by", paper["by"], document["reading"]["by"]
+    for i, (one, other) in enumerate(zip(paper["positions"], positions, strict=True)):
+        for name in ("token", "text"):
+            yield f"paper.positions[{i}].{name}", one[name], other[name]
+
+
+def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
+    """Where the mark was looked for: in the other place too, unless there is none or the first showed enough."""
+    place, elsewhere, number = document["place"], document["elsewhere"], document["evaluation"]["places"]
+    yield from must(place in PLACES, "place", place, f"one of {', '.join(PLACES)}")
+    yield from must(place in p.places, "place", place, "a place that the key marks")
+    yield from whole("evaluation.places", number, 1 if elsewhere is None else 2, len(p.places))
+    if elsewhere is None:
+        enough = min(0.0, best + math.log10(COMBINATIONS * comparisons)) <= ENOUGH_LOG10_RISK
+        yield from must(number == 1 or enough, "elsewhere", None, "the reading in the other place")
+        return
+    for name in ("statistic", "invariant"):
+        yield f"elsewhere.{name}", elsewhere[name], document["reading"][name]
+    for i, position in enumerate(elsewhere["positions"]):
+        for name in ("token", "text"):
+            yield f"elsewhere.positions[{i}].{name}", position[name], None
+
+
+def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
+    """A mark's p is that of its ranks, in each place where they were read; a fingerprint's follows from its z."""
+    forms, evaluation, place, elsewhere = (document[name] for name in ("evidence", "evaluation", "place", "elsewhere"))
+    read = [document["reading"]] if elsewhere is None else [document["reading"], elsewhere]
+    yield "evidence", len(forms), len(read) + max(0, min(len(forms) - len(read), 1))
+    usual = (document["reading"]["statistic"], document["reading"]["invariant"]) == WAYS[0]
+    most = 2 if usual and document["parameters"]["noise_coordinates"] else 1
+    yield from whole("evaluation.forms", evaluation["forms"], 1 + (len(forms) > len(read)), most)
+    for i, one in enumerate(forms):
+        where, marked = f"evidence[{i}]", i < len(read)
+        yield f"{where}.form", one["form"], MARK if marked else FINGERPRINT
+        if marked:
+            bound = min(read[i]["log10_p"], read[i]["log10_p_count"]) + math.log10(COMBINATIONS)
+            yield f"{where}.place", one["place"], place if i == 0 else other_place(place)
+            yield f"{where}.by", one["by"], read[i]["by"]
+            yield f"{where}.z", one["z"], None
+            yield f"{where}.rows", one["rows"], read[i]["present"]
+        else:
+            bound = float(rademacher_tail_log10(one["z"]))
+            known = PLACES if evaluation["places"] > 1 else (place,)
+            yield from must(one["place"] in known, f"{where}.place", one["place"], f"one of {', '.join(known)}")
+            yield from must(one["by"] in MAPS, f"{where}.by", one["by"], f"one of {', '.join(MAPS)}")
+            yield from whole(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
+        yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
+        yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + math.log10(comparisons))
+
+
+def odds(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """Equations 1 to 3 at this setting."""
+    recorded, read, evaluation = document["odds"], document["reading"], document["evaluation"]
+    l, rho, beta = p.positions, p.required_positions, p.rank_threshold
+    share = read["count"] / read["present"] if read["present"] else None
+    yield "odds.observed_share", recorded["observed_share"], share
+    success = [{"p": q, "probability": success_probability(l, rho, q)} for q in PLAUSIBLE_SHARES]
+    yield from each("odds.success", recorded["success"], success)
+    yield "odds.log10_random_user", recorded["log10_random_user"], log10_random_user(l, rho, beta)
+    yield "odds.keys", recorded["keys"], evaluation["keys_tried"] * evaluation["tensors_read"]
+    yield "odds.log10_wrong_user", recorded["log10_wrong_user"], log10_wrong_user(l, rho, beta, recorded["keys"])
+
+
+def supporting(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """Other readings of the key: what follows from their counts, and odds that the counts allow."""
+    chance, evaluation = chance_of_counting(p), document["evaluation"]
+    paid = paid_for(evaluation)
+    for i, one in enumerate(document["supporting"]):
+        where = f"supporting[{i}]"
+        yield from way(where, one)
+        yield from whole(f"{where}.present", one["present"], 0, p.positions)
+        yield from whole(f"{where}.count", one["count"], 0, one["present"])
+        yield from must(type(one["seed"]) is int, f"{where}.seed", one["seed"], "a whole number")
+        yield f"{where}.expected_by_chance", one["expected_by_chance"], chance * one["present"]
+        yield f"{where}.rule_met", one["rule_met"], one["count"] >= p.required_positions
+        least = binomial_tail_log(one["count"], one["present"], chance) / LN10 + math.log10(COMBINATIONS * paid)
+        yield from must(
+            one["log10_risk"] <= min(0.0, least) + 1e-6,
+            f"{where}.log10_risk",
+            one["log10_risk"],
+            f"at most {min(0.0, least)}, which its count alone gives",
+        )

@@ -1,0 +1,267 @@
+"""A report that somebody sent, as files or as an archive: sizes are read before contents. And what its JSON says it is.
+
+Needs nothing but Python: most of what is no report is told from one before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from irwm.checkpoint.files import read_small
+from irwm.errors import IrwmError, printable
+from irwm.report.canonical import MOST_JSON_BYTES, strict_json
+from irwm.report.checks import Check, listed, said
+
+# Of the names of this program's forms.
+OURS = "irwm"
+_MOST_NAME = 80
+# The signature file's ending (`irwm.report.signature_file`).
+SIGNATURE = ".signature.json"
+# The files of a report that are signed.
+PARTS = (".json", ".html", ".pdf")
+ENDINGS = (SIGNATURE, *PARTS)
+# What pages have besides the document: mostly plotly.js and fonts. And how much longer than the JSON the rest may be.
+_PAGE_BYTES, _PAGE_TIMES = 12 << 20, 4
+_MOST_PAGE_BYTES = 64 << 20
+_MOST_SIGNATURE_BYTES = 1 << 20
+# An archive of one report has four files, and a person's program may add notes of its own. `zipfile` reads the list of
+# them whole.
+ARCHIVE = ".zip"
+_MOST_ENTRIES, _MOST_LISTING = 32, 1 << 14
+_MOST_ARCHIVE_BYTES = MOST_JSON_BYTES + 2 * _MOST_PAGE_BYTES
+_END = struct.Struct("<4s4H2LH")
+_END_OF_LONG = b"PK\x06\x07"
+AGAIN = "Ask whoever sent it for the archive again"
+# Of a folder; one with the reports of a sweep has four for each suspect.
+_MOST_FILES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The files of one report.
+
+    Attributes:
+        folder, name: where they are, and the name that they share.
+        parts: their bytes by ending.
+        unread: why others were not read, by ending.
+        schema: the name of the form that the JSON says it has; "" where there is no JSON, or it is refused.
+        refused: why the JSON is no document of this program; "" where it may be one.
+    """
+
+    folder: Path
+    name: str
+    parts: Mapping[str, bytes] = field(repr=False)
+    unread: Mapping[str, str]
+    schema: str = ""
+    refused: str = ""
+
+    def file(self, ending: str) -> str:
+        return f"{self.name}{ending}"
+
+    def hopeless(self) -> Check | None:
+        """Why nothing can be asked of it: its numbers cannot be read, and no signature says anything of its files."""
+        if self.schema or _is_json(self.parts.get(SIGNATURE)):
+            return None
+        json_name, signature = printable(self.file(".json")), self.unread.get(SIGNATURE)
+        if why := self.refused or self.unread.get(".json"):
+            return Check("document", False, f"{json_name} is not a report: {why}")
+        if SIGNATURE in self.parts or signature:
+            why = signature or "it is not JSON"
+            return Check("signature", False, f"{printable(self.file(SIGNATURE))} is not a signature: {why}")
+        what = "without it there is nothing to check"
+        return Check("document", None, f"{json_name} is not there, and {what}", asked=True)
+
+
+class _Files:
+    """A report's files side by side in a folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+
+    def read(self, ending: str, most: int) -> bytes | None:
+        """The file's bytes; None where there is none.
+
+        Raises:
+            IrwmError: it cannot be read, or is larger.
+        """
+        file = self.folder / f"{self.name}{ending}"
+        return read_small(file, most, "report") if file.exists() or file.is_symlink() else None
+
+
+class _Archive(_Files):
+    """A report's files in one ZIP.
+
+    Raises:
+        ValueError: it is no archive of one report.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[str, zipfile.ZipInfo] = {}
+        with path.open("rb") as file:
+            _look_at_the_end(file)
+            with zipfile.ZipFile(file) as archive:
+                entries = archive.infolist()
+                if entries and all(entry.header_offset for entry in entries):
+                    raise ValueError("something stands before its first file")
+                for entry in entries:
+                    base = entry.filename.rpartition("/")[2]
+                    if not base or base.startswith("._") or base == ".DS_Store":  # a folder, or what macOS adds
+                        continue
+                    if not report_name(base):  # which somebody who unpacks it could take for the report's page
+                        raise ValueError(f"it holds {printable(base, 80)} too")
+                    if base in self._entries:
+                        raise ValueError(f"{printable(base)} is in it twice")
+                    self._entries[base] = entry
+        names = sorted({report_name(base) for base in self._entries})
+        if len(names) != 1:
+            raise ValueError(f"it holds {len(names)} reports: {listed(names)}" if names else "it holds no report")
+        super().__init__(path.parent, names[0])
+
+    def read(self, ending: str, most: int) -> bytes | None:
+        entry = self._entries.get(f"{self.name}{ending}")
+        if entry is None:
+            return None
+        name, size = printable(entry.filename), entry.file_size
+        if size > most:
+            raise IrwmError(
+                f"{name} in the archive is far larger than any real one",
+                expected=f"at most {most}",
+                found=f"{size} bytes",
+                advice=AGAIN,
+            )
+        if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise IrwmError(
+                f"{name} in the archive is encrypted, or packed in a way that is not read here",
+                advice="Unpack it, and give the folder",
+            )
+        try:
+            with zipfile.ZipFile(self._path) as archive, archive.open(entry) as file:
+                content = file.read(size)
+            if len(content) < size:
+                raise EOFError(f"{len(content)} bytes, where the list says {size}")
+            return content
+        except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            found = str(error) or type(error).__name__
+            raise IrwmError(f"{name} in the archive is damaged", found=found, advice=AGAIN) from error
+
+
+def _look_at_the_end(file: IO[bytes]) -> None:
+    """How long the list of entries is, before it is read.
+
+    Raises:
+        ValueError: longer than that of any report, or the file does not end as a plain ZIP does.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if size > _MOST_ARCHIVE_BYTES:
+        raise ValueError(f"it has {size} bytes, where one has at most {_MOST_ARCHIVE_BYTES}")
+    file.seek(max(0, size - _END.size - 20))
+    tail = file.read()
+    if len(tail) < _END.size:
+        raise ValueError("it is no ZIP archive")
+    mark, _, _, _, entries, listing, _, comment = _END.unpack(tail[-_END.size :])
+    if mark != b"PK\x05\x06" or comment or tail.startswith(_END_OF_LONG):
+        raise ValueError("it is no ZIP archive, or one with a comment or of more than 4 GB")
+    if entries > _MOST_ENTRIES or listing > _MOST_LISTING:
+        raise ValueError(f"it lists {entries} files in {listing} bytes, where a report has four")
+
+
+def receive(path: Path) -> Received | Check:
+    """The report that a path means; or why it means none.
+
+    Args:
+        path: of any of its files, of a folder that holds one report, or of its archive.
+    """
+    source = _source(path)
+    if isinstance(source, Check):
+        return source
+    parts: dict[str, bytes] = {}
+    unread: dict[str, str] = {}
+    schema = refused = ""
+
+    def read(ending: str, most: int) -> None:
+        try:
+            content = source.read(ending, most)
+        except IrwmError as error:
+            unread[ending] = said(error)
+        else:
+            parts.update({} if content is None else {ending: content})
+
+    read(SIGNATURE, _MOST_SIGNATURE_BYTES)
+    read(".json", MOST_JSON_BYTES)
+    if ".json" in parts:
+        try:
+            schema = _schema(parts[".json"])
+        except (ValueError, RecursionError) as error:
+            refused = printable(str(error), 200)
+    most = min(_MOST_PAGE_BYTES, _PAGE_BYTES + _PAGE_TIMES * len(parts.get(".json", b"")))
+    for ending in (".html", ".pdf"):
+        read(ending, most)
+    return Received(source.folder, source.name, parts, unread, schema, refused)
+
+
+def report_name(name: str) -> str:
+    """What the files of one report share: the name of one of them without its ending; "" where it is none."""
+    return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), "")
+
+
+def _source(path: Path) -> _Files | Check:
+    """Where the report's files are, and the name that they share."""
+    if path.is_dir():
+        names = sorted({name for name in map(report_name, _files_in(path)) if name})
+        if len(names) == 1:
+            return _Files(path, names[0])
+        # A page or a PDF of another name counts: somebody could take it for that of the report beside it.
+        what = f"holds files of {len(names)} reports: {listed(names)}; name one of them" if names else "holds no report"
+        return Check("files", None, f"the folder {what}", asked=True)
+    if not path.is_file():
+        return Check("files", None, f"there is no file {printable(path.name)}", asked=True)
+    if path.name.endswith(ARCHIVE):
+        try:
+            return _Archive(path)
+        except (ValueError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
+            why = printable(str(error), 200)
+            what = f"{printable(path.name)} is not the archive of a report: {why}; unpack it, and give the folder"
+            return Check("files", None, what, asked=True)
+    name = report_name(path.name)
+    if not name:
+        ends = "its name ends neither in .json, .html, .pdf, .signature.json nor in .zip"
+        return Check("files", None, f"{printable(path.name)} is not part of a report: {ends}", asked=True)
+    return _Files(path.parent, name)
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry.name for entry in islice(entries, _MOST_FILES))
+    except OSError:
+        return
+
+
+def _is_json(data: bytes | None) -> bool:
+    try:
+        return data is not None and isinstance(strict_json(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _schema(data: bytes) -> str:
+    """The name of the form that a JSON says it has.
+
+    Raises:
+        ValueError, RecursionError: it is not strict JSON, larger than any report, or says nothing of the kind.
+    """
+    value = strict_json(data)
+    said_form = value.get("schema", value.get("format")) if isinstance(value, dict) else None
+    name = said_form.get("name") if isinstance(said_form, dict) else said_form
+    if not isinstance(name, str) or not name.startswith(OURS):
+        raise ValueError("it does not say that it is a report")
+    return name[:_MOST_NAME]

@@ -1,0 +1,130 @@
+"""A document read back: the finding that it records, as far as a document holds one.
+
+With it the verdict and its sentences can be worked out again by the very functions that made them. What a document
+leaves out is empty here: the null itself, the suspect's rows and columns, and the warnings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm import Alignment, Finding, Parameters, Reading
+from irwm.checkpoint.heard import Heard, Recording
+from irwm.evidence.detection import NO_EMBEDDING
+from irwm.evidence.examination import BORROWED
+from irwm.evidence.finding import FINGERPRINT, Evidence
+from irwm.evidence.lineage import Lineage
+from irwm.evidence.strangers import AmongStrangers
+from irwm.report.items import FileRecord, ItemDescription, SelfTest
+from irwm.scheme.parameters import EMBEDDING
+
+_NONE: NDArray[np.float64] = np.empty(0)
+_NO_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+# Of a suspect of which it is known only that it was aligned.
+ALIGNED_SOMEHOW = Alignment.recorded(True, "", math.nan, math.nan, "")
+
+
+def finding_of(document: Mapping[str, Any]) -> Finding:
+    """The finding that a document records."""
+    evaluation, verdict = document["evaluation"], document["verdict"]
+    others = [each for each in document["evidence"] if each["form"] == FINGERPRINT]
+    return Finding(
+        verdict=verdict["mark"],
+        reason=verdict["mark_reason"],
+        reading=reading_of(document["reading"]),
+        paper=None if document["paper"] is None else reading_of(document["paper"]),
+        alignment=_alignment(document["alignment"]),
+        lineage=_lineage(document["lineage"]),
+        parameters=Parameters.from_dict(document["parameters"]),
+        commitment=document["key"]["commitment"],
+        marked_rows=_NO_ROWS,
+        seed=document["seed"],
+        keys_tried=evaluation["keys_tried"],
+        tensors_read=evaluation["tensors_read"],
+        maps=evaluation["maps"],
+        forms=evaluation["forms"],
+        places=evaluation["places"],
+        place=document["place"],
+        elsewhere=None if document["elsewhere"] is None else reading_of(document["elsewhere"]),
+        fingerprint=_evidence(others[0]) if others else None,
+        faults=(NO_EMBEDDING,) if _borrowed(document) else (),
+    )
+
+
+def _borrowed(document: Mapping[str, Any]) -> bool:
+    """Whether the suspect has the one fault that there is; it is also all that its lineage says, unless that is the
+    output head's."""
+    lineage = document["lineage"]
+    if lineage["place"] == document["place"] or document["place"] != EMBEDDING:
+        return bool(lineage["reason"] == BORROWED.reason)
+    return NO_EMBEDDING in str(document["verdict"]["mark_reason"])
+
+
+def reading_of(recorded: Mapping[str, Any]) -> Reading:
+    """A document's "reading" or "paper", with a null of the right shape that holds nothing."""
+    positions = recorded["positions"]
+
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array([math.nan if p[name] is None else p[name] for p in positions], dtype=np.float64)
+
+    return Reading(
+        statistic=recorded["statistic"],
+        invariant=recorded["invariant"],
+        observed=column("observed"),
+        null=_NONE,
+        ranks=column("rank"),
+        count=recorded["count"],
+        present=recorded["present"],
+        passes=recorded["rule_met"],
+        log10_p_count=recorded["log10_p_count"],
+        log10_p=recorded["log10_p"],
+        by=recorded["by"],
+    )
+
+
+def item_of(recorded: Mapping[str, Any]) -> ItemDescription:
+    """An item of a document."""
+    lists = {
+        "files": tuple(FileRecord(**file) for file in recorded["files"]),
+        "notes": tuple(recorded["notes"]),
+    }
+    return ItemDescription(**{**recorded, **lists, "answers": heard_of(recorded["answers"])})
+
+
+def heard_of(recorded: Mapping[str, Any] | None) -> Heard | None:
+    """What a document holds of answers."""
+    if recorded is None:
+        return None
+    who = recorded["recording"]
+    return Heard(**{**recorded, "recording": None if who is None else Recording(**who)})
+
+
+def controls_of(document: Mapping[str, Any]) -> Sequence[SelfTest]:
+    """A document's self-tests."""
+    return [SelfTest(**test) for test in document["self_tests"]]
+
+
+def _lineage(recorded: Mapping[str, Any]) -> Lineage:
+    among = recorded["among"]
+    values = {name: _number(value) for name, value in recorded.items() if name != "among"}
+    return Lineage(**values, among=None if among is None else AmongStrangers(**among))
+
+
+def _alignment(recorded: Mapping[str, Any]) -> Alignment:
+    """What verdicts and sentences read of an alignment: whether there is one, and why."""
+    scale, uniqueness = _number(recorded["row_scale"]), _number(recorded["columns_mutual_share"])
+    return Alignment.recorded(recorded["aligned"], recorded["embedding_tensor"], scale, uniqueness, recorded["reason"])
+
+
+def _evidence(recorded: Mapping[str, Any]) -> Evidence:
+    names = ("form", "place", "log10_p", "by", "z", "rows")
+    return Evidence(**{name: _number(recorded[name]) for name in names})
+
+
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value

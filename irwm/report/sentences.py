@@ -1,0 +1,89 @@
+"""The sentences of a document, said again from its numbers by what said them, and the verdict that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from irwm import Finding
+from irwm.evidence.detection import NOT_ALL_READ, not_all_read
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import judge, judge_both
+from irwm.ownership.key_search import Standing
+from irwm.report import tracing, wording
+from irwm.report.claims import Claim, each, must
+from irwm.report.items import after_controls
+from irwm.report.recorded import controls_of, finding_of, item_of
+
+_WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
+
+
+def status(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """What a report says of its own signature; whether that fits the signature is for `irwm.report.verify`."""
+    found, signed = document["status"], document["status"].get("signed")
+    yield "status.signed", signed, bool(signed)
+    yield "status.court_ready", found["court_ready"], False
+    yield "status.note", found["note"], wording.SIGNED if signed else wording.STATUS
+    names = {"signed", "court_ready", "note"} | ({"custody"} if signed else set())
+    yield from must(set(found) == names, "status", sorted(found), ", ".join(sorted(names)))
+
+
+def frame(document: Mapping[str, Any], name: str, version: int, limits: Any) -> Iterator[Claim]:
+    """What a document says beside its contents: its schema, its signature and its limitations."""
+    yield from each("schema", document["schema"], {"name": name, "version": version})
+    yield from status(document)
+    yield from each("limitations", document["limitations"], limits)
+
+
+def verdict(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """The mark's word and reason by the rules of a verdict, then what tracing and controls make of them."""
+    recorded, finding = document["verdict"], finding_of(document)
+    yield from must(recorded["mark"] in _WORDS, "verdict.mark", recorded["mark"], INCONCLUSIVE)
+    said = judged(finding, document["verdict"]["mark_reason"])
+    yield "verdict.mark", recorded["mark"], said.verdict
+    yield "verdict.mark_reason", recorded["mark_reason"], said.reason
+    made = after_controls(tracing.verdict(said, document["tracing"]), document["self_tests"])
+    for name in ("word", "reason", "rests_on"):
+        yield f"verdict.{name}", recorded[name], made[name]
+    # Other warnings are about the models; those of the tracing come last.
+    last = list(made["warnings"])
+    if last:
+        yield from each("verdict.warnings", recorded["warnings"][-len(last) :], last)
+
+
+def judged(finding: Finding, reason: str) -> Finding:
+    """The finding with the verdict that its numbers give.
+
+    Args:
+        reason: as recorded; that not every tensor was read is known from it alone, and clears nobody.
+    """
+    word, said = judge(
+        finding.reading, finding.parameters, finding.alignment, finding.faults, finding.comparisons, finding.place
+    )
+    if word == NOT_FOUND and reason.startswith(NOT_ALL_READ):
+        word, said = not_all_read(said)
+    return judge_both(replace(finding, verdict=word, reason=said))
+
+
+def others(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """The two propositions, the limitations, how to run it again, and how the claim stands against a search."""
+    key, finding, found = document["key"], finding_of(document), document["tracing"]
+    said = wording.propositions(document, key["commitment"], key["recipient"])
+    yield from each("propositions", document["propositions"], said)
+    suspect, original = (item_of(document["items"][role]) for role in ("suspect", "original"))
+    limits = wording.limitations(
+        finding,
+        (suspect, original),
+        controls_of(document),
+        document["rows_disclosed"],
+        found,
+        document["error_rates"] is not None,
+    )
+    yield from each("limitations", document["limitations"], limits)
+    yield from each("reproduce", document["reproduce"], wording.reproduction(finding, suspect, original, found))
+    recorded = document["standing"]
+    names = ("status", "evidence_bits", "search_bits", "committed_utc", "suspect_seen_utc")
+    standing = Standing(*(recorded[name] for name in names))
+    sentence = wording.standing_sentence(standing, recorded["authority"], document["verdict"]["word"])
+    yield "standing.sentence", recorded["sentence"], sentence

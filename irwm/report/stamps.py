@@ -1,0 +1,184 @@
+"""The time-stamp of a key's commitment inside a document: its files as they are, and what they prove without a network.
+
+    {"time_utc", "authority", "policy", "serial", "accuracy_s", "sha256": of the response,
+     "commitment", "request", "response": base64 of the files, in lines}
+
+The commitment is the document that was stamped (`irwm.ownership.Commitment`), request and response are DER (RFC 3161).
+The response holds the certificate that signed it, and those between it and a root that the authority sent along.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from irwm.checkpoint.files import read_small
+from irwm.errors import printable
+from irwm.ownership.commitment import MAX_BYTES, Commitment
+from irwm.ownership.timestamp import (
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
+    MAX_ROOTS_BYTES,
+    Timestamp,
+    read_response,
+    root_certificates,
+)
+from irwm.report.checks import TIME_STAMP, Check, listed
+from irwm.report.claims import Claim, contradicted, each
+from irwm.report.document import ReportError, plain
+from irwm.report.reproduction import Difference
+
+_LINE = 76
+_MOST = {"commitment": MAX_BYTES, "request": MAX_REQUEST_BYTES, "response": MAX_RESPONSE_BYTES}
+
+
+@dataclass(frozen=True, slots=True)
+class StampedCommitment:
+    """The files of one time-stamp: the commitment's document, and request and response of an authority (DER)."""
+
+    commitment: bytes
+    request: bytes
+    response: bytes
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> StampedCommitment:
+        """The files in a document's section.
+
+        Raises:
+            ReportError: a part is not base64 in this one spelling, or too large.
+        """
+        return cls(*(_decoded(name, section[name]) for name in _MOST))
+
+    def read(self, roots_pem: bytes | None = None) -> Timestamp:
+        """What the files prove.
+
+        Raises:
+            CommitmentError, TimestampError: they are no commitment, or prove nothing about it.
+        """
+        digest = Commitment.from_bytes(self.commitment).digest
+        return read_response(self.request, self.response, digest, roots_pem)
+
+    def section(self) -> dict[str, Any]:
+        """The section of a document.
+
+        Raises:
+            CommitmentError, TimestampError: as `read`.
+        """
+        stamp = self.read()
+        return {
+            "time_utc": stamp.time_utc,
+            "authority": stamp.authority,
+            "policy": stamp.policy,
+            "serial": f"{stamp.serial:x}",
+            "accuracy_s": stamp.accuracy_s,
+            "sha256": hashlib.sha256(self.response).hexdigest(),
+            **{name: _lines(getattr(self, name)) for name in _MOST},
+        }
+
+
+def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+    """What a report says of its time-stamp that the stamp's files do not; empty where it holds none.
+
+    Raises:
+        ReportError: the files cannot be read, or prove nothing about the commitment.
+    """
+    if document["time_stamp"] is None:
+        return []
+    original = document["items"]["original"]
+    said_of = {
+        **{f"key.{name}": document["key"][name] for name in ("commitment", "owner", "model_fingerprint")},
+        **{f"items.original.{name}": original[name] for name in ("vocab_size", "hidden_size")},
+    }
+    claims = _claims("time_stamp", document["time_stamp"], said_of, document["parameters"], "parameters")
+    return contradicted(claims, "the time-stamp proves nothing")
+
+
+def contradictions_of_claims(document: Mapping[str, Any]) -> list[Difference]:
+    """The same of every claim of a dispute."""
+    found: list[Difference] = []
+    for i, claim in enumerate(document["claims"]):
+        if claim["time_stamp"] is not None:
+            where = f"claims[{i}]"
+            said_of = {
+                **{f"{where}.{name}": claim[name] for name in ("commitment", "owner")},
+                **{f"{where}.original.{name}": claim["original"][name] for name in ("vocab_size", "hidden_size")},
+            }
+            at, settings = f"{where}.time_stamp", f"{where}.parameters"
+            claims = _claims(at, claim["time_stamp"], said_of, claim["parameters"], settings)
+            found += contradicted(claims, f"the time-stamp of {printable(str(claim['claimant']))} proves nothing")
+    return found
+
+
+def trusted_roots(names: Sequence[str | Path]) -> bytes | None:
+    """The certificates in these files, PEM; None where none were given.
+
+    Raises:
+        IrwmError: a file cannot be read, is too large, or holds none.
+    """
+    if not names:
+        return None
+    return b"\n".join(root_certificates(read_small(Path(name), MAX_ROOTS_BYTES, "certificate")) for name in names)
+
+
+def check(wrong: Sequence[Difference], relied_on: Sequence[Mapping[str, Any]], roots_pem: bytes | None) -> Check:
+    """The answer for all time-stamps that a document relies on.
+
+    Args:
+        wrong: what the document says of its time-stamps that their files do not.
+        relied_on: their sections.
+        roots_pem: certificates of authorities that the reader trusts; None where none were given.
+    """
+    if wrong:
+        pairs = [(d.where, printable(str(d.recorded), 80), printable(str(d.found), 80)) for d in wrong]
+        named = [f"{where} is {recorded}, should be {found}" for where, recorded, found in pairs]
+        return Check(TIME_STAMP, False, f"the report says other things than its time-stamp: {listed(named, 6)}")
+    if not relied_on and roots_pem is None:
+        return Check(TIME_STAMP, True, "it says what the report says of it, and nothing in the report relies on it")
+    if not relied_on:
+        return Check(TIME_STAMP, None, "the report relies on no time-stamp, so there is nothing to trust", asked=True)
+    stamps = [StampedCommitment.of(section).read(roots_pem) for section in relied_on]
+    dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
+    fits = f"signed for this commitment in answer to this request, {dated}"
+    if roots_pem is None:
+        unknown = "whether that authority can be trusted is not known here, since anybody can run one: give its root"
+        return Check(TIME_STAMP, None, f"{fits}; {unknown}")
+    unknown = listed([stamp.authority for stamp in stamps if not stamp.trusted])
+    if unknown:
+        return Check(TIME_STAMP, False, f"no certificate leads from {unknown} to a root that was given")
+    return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root that was given")
+
+
+def _claims(
+    where: str, section: Mapping[str, Any], said_of: Mapping[str, Any], settings: Mapping[str, Any], settings_at: str
+) -> Iterator[Claim]:
+    """What the section and the document say, and what the files say."""
+    files = StampedCommitment.of(section)
+    yield from each(where, section, files.section())
+    committed = Commitment.from_bytes(files.commitment)
+    for place, value in said_of.items():
+        yield place, value, plain(getattr(committed, place.rpartition(".")[2]))
+    yield from each(settings_at, settings, committed.parameters.to_dict())
+
+
+def _lines(data: bytes) -> list[str]:
+    text = base64.b64encode(data).decode("ascii")
+    return [text[at : at + _LINE] for at in range(0, len(text), _LINE)]
+
+
+def _decoded(name: str, lines: Any) -> bytes:
+    most = _MOST[name]
+    try:
+        # Sizes before contents: four characters stand for three bytes.
+        if not isinstance(lines, list) or len(lines) > most // 57 + 1:
+            raise ValueError(f"not a list of at most {most // 57 + 1} lines")
+        data = base64.b64decode("".join(lines), validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise ReportError(f"the time-stamp's {name} is not base64", found=printable(str(error), 120)) from error
+    if len(data) > most or _lines(data) != lines:
+        raise ReportError(f"the time-stamp's {name} is too large, or spelled in another way", expected=f"{most} bytes")
+    return data

@@ -1,0 +1,92 @@
+"""Does a sweep's overview say what the reports of its suspects say? They lie beside it, each named by its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from irwm.report import consistency, reading_claims, stamps
+from irwm.report.checks import Unchecked
+from irwm.report.claims import VERSIONS, Claim, contradicted, digest, each, must, whole
+from irwm.report.document import from_json
+from irwm.report.reproduction import Difference
+from irwm.report.sweep import FOUND_AT, SCHEMA, VERSION, json_name, keys_digest, summary
+
+UNCHECKED = (
+    VERSIONS,
+    Unchecked(
+        "the folder, the case, and what was left out of the folder",
+        "the maker says so",
+        ("folder", "case_id", "refused*", "too_deep*", "cut"),
+    ),
+    Unchecked(
+        "why suspects could not be examined, and the names, sizes and times of suspects’ files",
+        "only the files show them",
+        ("rows[].stamp", "rows[].error*"),
+    ),
+    Unchecked(
+        "the keys that were tried, where no report lists all of them",
+        "only the opened keys show them",
+        ("keys_sha256",),
+    ),
+)
+
+
+def contradictions(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> list[Difference]:
+    """What does not follow from the reports beside an overview, each of which is checked too.
+
+    Args:
+        reports: the bytes of the reports that are there, by the names that the rows have for them.
+
+    Raises:
+        ReportError: the overview, or a report, lacks what this needs, or holds something else in its place.
+    """
+    return contradicted(claims(document, reports), "the overview's numbers cannot be worked out")
+
+
+def missing(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> list[str]:
+    """The names of the reports that are not there."""
+    return [row["json"] for row in document["rows"] if row["error"] is None and row["json"] not in reports]
+
+
+def claims(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> Iterator[Claim]:
+    """What an overview says that follows from the reports beside it, and what follows."""
+    yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
+    rows, suspects = document["rows"], document["suspects"]
+    yield from whole("keys", document["keys"], 1)
+    yield from digest("keys_sha256", document["keys_sha256"])
+    yield from digest("original", document["original"])
+    yield from whole("suspects", suspects, len(rows))
+    yield "complete", document["complete"], len(rows) == suspects
+    for name in ("cut", "complete"):
+        yield from must(isinstance(document[name], bool), name, document[name], "true or false")
+    yield from reading_claims.way("settings", document["settings"])
+    yield from must(
+        type(document["settings"]["seed"]) is int, "settings.seed", document["settings"]["seed"], "a number"
+    )
+    paths = [row["path"] for row in rows]
+    yield from must(len(set(paths)) == len(paths), "rows", paths, "every suspect once")
+    for i, row in enumerate(rows):
+        where = f"rows[{i}]"
+        yield f"{where}.json", row["json"], json_name(row["path"])
+        if row["error"] is None and row["json"] in reports:
+            yield from _row(where, row, document, reports[row["json"]])
+
+
+def _row(where: str, row: Mapping[str, Any], document: Mapping[str, Any], data: bytes) -> Iterator[Claim]:
+    yield f"{where}.sha256", row["sha256"], hashlib.sha256(data).hexdigest()
+    report = from_json(data)
+    for each_wrong in (*consistency.contradictions(report), *stamps.contradictions(report)):
+        yield f"{row['json']}: {each_wrong.where}", each_wrong.recorded, each_wrong.found
+    known = {name: row[name] for name in ("path", "stamp", "json", "error")}
+    yield from each(where, row, known | summary(report))
+    yield f"{where}.path", row["path"], report["extra"].get(FOUND_AT)
+    yield "original", document["original"], report["items"]["original"]["fingerprint"]
+    yield "keys", document["keys"], report["evaluation"]["keys_tried"]
+    found, settings = report["tracing"], document["settings"]
+    if found is not None and found["recipients"] == document["keys"] == len(found["ranked"]):
+        yield "keys_sha256", document["keys_sha256"], keys_digest(one["commitment"] for one in found["ranked"])
+    beside = report["supporting"][0] if report["supporting"] else report["reading"] | {"seed": report["seed"]}
+    for name in ("statistic", "invariant", "seed"):
+        yield f"settings.{name}", settings[name], beside[name]

@@ -1,0 +1,156 @@
+"""What the section "tracing" says of itself: odds from z and from how many were compared, and all that sums them up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.verdict import FOUND_LOG10_RISK
+from irwm.report import tracing
+from irwm.report.claims import Claim, digest, each, must, whole
+from irwm.scheme.parameters import PLACES
+from irwm.scheme.probabilities import rademacher_tail_log10
+from irwm.tracing.recognition import NOBODY, recognised
+
+
+def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """All of a document's tracing."""
+    found = document["tracing"]
+    for name in ("recipients", "tensors_read", "maps"):
+        yield from whole(f"tracing.{name}", found[name], 1)
+    yield from whole("tracing.looks", found["looks"], 1, 2)
+    yield from whole("tracing.places", found["places"], 1, len(PLACES))
+    only = found["places"] == document["evaluation"]["places"] == 1
+    known = (document["place"],) if only else PLACES
+    yield from must(found["place"] in known, "tracing.place", found["place"], f"one of {', '.join(known)}")
+    yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
+    yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
+    if found["by"] not in MAPS or found["maps"] != len(MAPS):
+        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, all of them paid for"
+    paid = math.log10(tracing.comparisons(found))
+    for i, row in enumerate(found["ranked"]):
+        yield from _row(f"tracing.ranked[{i}]", row, i, found, paid)
+    for name, value in tracing.summary(found).items():
+        yield f"tracing.{name}", found[name], value
+    yield from _order(found)
+    yield from _rows(document)
+    yield from _others(found)
+    yield from _marks(document)
+    alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
+    if alone:  # then both rest on the one alignment that there is
+        yield "tracing.aligned", found["aligned"], document["alignment"]["aligned"]
+    reasons = recognised(
+        found["named"],
+        aligned=found["aligned"],
+        why=document["alignment"]["reason"],
+        nothing=all(row["z"] is None for row in found["ranked"]),
+    )
+    # Of several tensors or places it may be another one that could not be aligned, with a reason of its own.
+    fits = found["reason"] in reasons or (not alone and not found["aligned"] and found["reason"].startswith(NOBODY))
+    yield from must(fits, "tracing.reason", found["reason"], reasons[0])
+
+
+def _row(where: str, row: Mapping[str, Any], i: int, found: Mapping[str, Any], paid: float) -> Iterator[Claim]:
+    log10_p = float(rademacher_tail_log10(math.nan if row["z"] is None else row["z"]))
+    risk = min(0.0, log10_p + paid)
+    yield f"{where}.place", row["place"], i + 1
+    yield f"{where}.log10_p", row["log10_p"], log10_p
+    yield f"{where}.log10_risk", row["log10_risk"], risk
+    yield f"{where}.named", row["named"], risk <= math.log10(found["risk"])
+    yield from digest(f"{where}.commitment", row["commitment"])
+    for name in ("recipient", "owner"):
+        yield from must(isinstance(row[name], str), f"{where}.{name}", row[name], "a text")
+    if row["share"] is not None:
+        yield from must(isinstance(row["share"], float), f"{where}.share", row["share"], "a number")
+
+
+def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
+    """The strongest first, and those of whom nothing could be compared last; every key once."""
+    strength = [math.inf if row["z"] is None else -row["z"] for row in found["ranked"]]
+    for i, (one, other) in enumerate(pairwise(strength), 1):
+        yield from must(one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "not above the one before it")
+    keys = [row["commitment"] for row in found["ranked"]]
+    yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "every key once")
+    decoys = [z for z in found["decoys"] if z is not None]
+    for i, (one, other) in enumerate(pairwise(decoys), 1):
+        yield from must(one >= other, f"tracing.decoys[{i}]", other, "not above the one before it")
+
+
+def _rows(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """How many rows were compared: all of them for the likeliest, and for others as many as the first pass had."""
+    found, most = document["tracing"], document["items"]["original"]["vocab_size"]
+    listed = [row["rows"] for row in found["ranked"]]
+    for i, count in enumerate(listed):
+        yield from whole(f"tracing.ranked[{i}].rows", count, 0, most)
+    yield "tracing.rows", found["rows"], max(listed)
+    if found["looks"] == 1:
+        yield "tracing.first_pass_rows", found["first_pass_rows"], found["rows"]
+    else:
+        yield from whole("tracing.first_pass_rows", found["first_pass_rows"], 1, found["rows"])
+
+
+def _others(found: Mapping[str, Any]) -> Iterator[Claim]:
+    others = found["others"]
+    counts, edges = others["counts"], others["edges"]
+    yield from whole("tracing.others.count", others["count"])
+    for i, count in enumerate(counts):
+        yield from whole(f"tracing.others.counts[{i}]", count, 0, others["count"])
+    yield from must(sum(counts) <= others["count"], "tracing.others.counts", sum(counts), f"at most {others['count']}")
+    yield "tracing.others.edges", len(edges), len(counts) + 1 if counts else 0
+    for i, (one, other) in enumerate(pairwise(edges), 1):
+        yield f"tracing.others.edges[{i}]", other, one + tracing.BIN_WIDTH
+
+
+def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """What the rank rule says of recipients; of the one whom the report is about, what the report says."""
+    found, key, verdict = document["tracing"], document["key"], document["verdict"]
+    read = [row for row in found["ranked"] if row["mark"] is not None]
+    least = len(read)
+    most = least if not found["others"]["count"] else found["recipients"]
+    yield from whole("tracing.read_by_rank_rule", found["read_by_rank_rule"], least, most)
+    for i, row in enumerate(found["ranked"]):
+        where, mark = f"tracing.ranked[{i}]", row["mark"]
+        if row["commitment"] == key["commitment"]:
+            for name in ("recipient", "owner"):
+                yield f"{where}.{name}", row[name], key[name]
+            paper = document["paper"]
+            own = {
+                "verdict": verdict["mark"],
+                "count": verdict["count"],
+                "present": verdict["present"],
+                "rule_met": verdict["rule_met"],
+                "paper_count": None if paper is None else paper["count"],
+                "paper_present": None if paper is None else paper["present"],
+                "log10_risk": document["evaluation"]["log10_risk"],
+            }
+            if mark is not None and document["evaluation"]["forms"] == 1:
+                yield from each(f"{where}.mark", mark, own)
+        if mark is not None:
+            yield from _mark(f"{where}.mark", mark)
+
+
+def _mark(where: str, mark: Mapping[str, Any]) -> Iterator[Claim]:
+    """A recipient's mark, whose ranks are not in the document."""
+    yield from whole(f"{where}.present", mark["present"])
+    yield from whole(f"{where}.count", mark["count"], 0, mark["present"])
+    if mark["paper_count"] is None or mark["paper_present"] is None:
+        yield f"{where}.paper_count", mark["paper_count"], mark["paper_present"]
+    else:
+        yield from whole(f"{where}.paper_present", mark["paper_present"])
+        yield from whole(f"{where}.paper_count", mark["paper_count"], 0, mark["paper_present"])
+    yield from allowed(where, mark)
+
+
+def allowed(where: str, read: Mapping[str, Any]) -> Iterator[Claim]:
+    """A verdict by the rank rule, and the odds that it needs: "inconclusive" has other reasons too."""
+    word, risk = read["verdict"], read["log10_risk"]
+    yield from must(word in (FOUND, NOT_FOUND, INCONCLUSIVE), f"{where}.verdict", word, "a verdict")
+    yield from must(risk <= 0.0, f"{where}.log10_risk", risk, "at most 0")
+    if word == FOUND:
+        yield from must(risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"not found at 10^{risk:.1f}")
+    if word == NOT_FOUND:
+        yield from must(risk > FOUND_LOG10_RISK, f"{where}.verdict", word, f"found at 10^{risk:.1f}")

@@ -1,0 +1,120 @@
+"""The files in a job's folder that people read: reports, receipts, the log. Each is sealed with the job's own key.
+
+A file is either sealed as a whole, or grows by lines that are sealed one by one: `~` and base64. A line that does not
+begin so is what a library printed by itself; nobody can seal what a process prints while it dies.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.encryption import Place, Sealer
+from storage.errors import DamagedRecordError, JobSealedError, RecordNotFoundError, RecordValueError, StorageError
+from storage.files import append_private, replace_private
+
+ENDING = ".sealed"
+MARK = b"~"
+UNREADABLE = "(a line that was changed after it was written)"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """The files of one job, by the names that they have where they are given out.
+
+    Attributes:
+        job: the job's identifier.
+        folder: where they lie.
+        sealer: None where they cannot be opened here.
+        place: where a file's content belongs, by its part.
+    """
+
+    job: str
+    folder: Path
+    sealer: Sealer | None
+    place: Callable[[str], Place]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a file."""
+        return isinstance(name, str) and self._path(name).is_file()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file, in place of one of this name; a reader sees the old content or the new.
+
+        Raises:
+            JobSealedError, StorageError
+        """
+        sealed = self._require().seal(content, self.place(f"file {name}"))
+        try:
+            replace_private(self._path(name), sealed)
+        except OSError as error:
+            raise self._failed("written", name, error) from error
+
+    def append(self, name: str, text: str) -> None:
+        """Adds a piece of text to the end of a file that grows.
+
+        Raises:
+            JobSealedError, StorageError
+        """
+        line = sealed_line(self._require(), self.place(f"line {name}"), text)
+        try:
+            append_private(self._path(name), line)
+        except OSError as error:
+            raise self._failed("written", name, error) from error
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, or all pieces of one that grew.
+
+        Raises:
+            RecordNotFoundError: there is none.
+            DamagedRecordError: it was changed.
+            JobSealedError, StorageError
+        """
+        sealer = self._require()
+        try:
+            content = self._path(name).read_bytes()
+        except FileNotFoundError:
+            raise RecordNotFoundError(f"job {self.job} has no file {name!r}") from None
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+        if not content.startswith(MARK):
+            return sealer.open(content, self.place(f"file {name}"))
+        pieces = []
+        for line in content.splitlines():
+            piece = opened_line(sealer, self.place(f"line {name}"), line)
+            if piece is None:
+                raise DamagedRecordError("jobs", self.job)
+            pieces.append(piece)
+        return "".join(pieces).encode("utf-8")
+
+    def _require(self) -> Sealer:
+        if self.sealer is None:
+            raise JobSealedError(self.job)
+        return self.sealer
+
+    def _path(self, name: str) -> Path:
+        if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
+            raise RecordValueError("this is no name of a file", found=repr(name))
+        return self.folder / f"{name}{ENDING}"
+
+    def _failed(self, done: str, name: str, error: OSError) -> StorageError:
+        return StorageError(f"the job's file cannot be {done}", file=self._path(name), found=error.strerror)
+
+
+def sealed_line(sealer: Sealer, place: Place, text: str) -> bytes:
+    """A piece of text as one line."""
+    sealed = sealer.seal(text.encode("utf-8", "backslashreplace"), place)
+    return MARK + base64.b64encode(sealed) + b"\n"
+
+
+def opened_line(sealer: Sealer | None, place: Place, line: bytes) -> str | None:
+    """What was sealed as this line; None where it cannot be opened."""
+    if sealer is None:
+        return None
+    try:
+        return sealer.open(base64.b64decode(line.removeprefix(MARK), validate=True), place).decode("utf-8")
+    except (binascii.Error, DamagedRecordError):
+        return None

@@ -1,0 +1,135 @@
+"""axe-core looks at every page and state, light and dark: what it can tell of names, roles, headings and contrast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_settings import PAGES
+from tools.officer import choose_original, fill_path, investigate, open_tab, place, protect, type_into
+from tools.running_app import RunningApp, opened_context, pass_the_gate
+
+pytestmark = pytest.mark.browser
+
+# All of axe-core's rules, the best practices among them, on all of the document: nothing is left out.
+RUN = "async () => (await axe.run(document, {resultTypes: ['violations'], elementRef: false})).violations"
+# Transitions change colours, and plotly draws in pieces; axe-core reads what is there at one moment.
+STILL = """() => !document.querySelector('.model-card .pending')
+  && document.getAnimations().every(one => one.playState !== 'running' || one.effect.getTiming().iterations > 1)"""
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def seen(request: pytest.FixtureRequest, running_app: RunningApp, chromium: Browser) -> Iterator[Page]:
+    """The gate: on the first day in light, locked in dark."""
+    context = opened_context(chromium, color_scheme=request.param)
+    page = context.new_page()
+    page.goto(running_app.url)
+    page.wait_for_selector("#first-passphrase input, #passphrase input")
+    check(page, "the gate")
+    pass_the_gate(page)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def model(running_app: RunningApp, demo_path: Path) -> Path:
+    return place(demo_path, running_app.root, "demo-model")
+
+
+def check(page: Page, state: str) -> None:
+    page.wait_for_function(STILL)
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate(RUN)
+    told = [
+        {"rule": each["id"], "of": node["target"], "html": node["html"][:200], "why": node["failureSummary"]}
+        for each in found
+        for node in each["nodes"]
+    ]
+    assert told == [], f"{state}:\n{json.dumps(told, indent=1)}"
+
+
+def test_every_page_as_it_is_opened(seen: Page) -> None:
+    for name in PAGES:
+        open_tab(seen, name)
+        expect(seen.locator(f"#page-{name} h1").first).to_be_visible()
+        check(seen, name)
+
+
+def test_every_step_of_protect_its_folder_browser_and_the_receipt(seen: Page, running_app, model: Path) -> None:
+    open_tab(seen, "protect")
+    check(seen, "an empty wizard")
+    seen.click("#browse-original")
+    expect(seen.locator("#listing-original .entries")).to_be_visible()
+    check(seen, "the folder browser")
+    seen.click("#browse-original")
+    fill_path(seen, "original", model / "tokenizer.json")
+    expect(seen.locator("#picker-original .notice-fault")).to_be_visible()
+    check(seen, "a path that cannot be used")
+    choose_original(seen, model)
+    expect(seen.locator("#to-names")).to_be_enabled()
+    check(seen, "the original")
+    seen.click("#to-names")
+    expect(seen.locator("#owner")).to_be_visible()
+    check(seen, "one recipient")
+    seen.locator("#whom").get_by_label("Many recipients").check()
+    seen.locator("#recipients textarea").fill("Ada\nAda\n")
+    seen.locator("#recipients textarea").press("Tab")
+    expect(seen.locator("#recipients-preview .notice-fault")).to_be_visible()
+    check(seen, "many recipients, one of them twice")
+    seen.locator("#whom").get_by_label("One owner or recipient").check()
+    type_into(seen, "owner", "Example Labs")
+    seen.click("#to-setting")
+    expect(seen.locator("#odds-figure .plotly")).to_be_visible()
+    seen.click("#advanced button.label-wrap")
+    expect(seen.locator("#noise-coordinates")).to_be_visible()
+    check(seen, "the settings")
+    seen.click("#to-place")
+    expect(seen.locator("#release-name")).to_be_visible()
+    check(seen, "the place")
+    release = running_app.root / "marked"
+    if not release.exists():  # the dark page shows the receipt of the light one
+        protect(seen, model, release)
+    expect(seen.locator("#receipt .receipt")).to_be_visible()
+    check(seen, "the receipt")
+
+
+def test_a_verdict_and_what_is_folded_below_and_above_it(seen: Page, running_app, model: Path) -> None:
+    release = running_app.root / "marked"
+    investigate(seen, release, model)
+    check(seen, "a verdict")
+    for fold in ("#investigate-advanced", "#upload-suspect", "#finding #glossary"):
+        seen.click(f"{fold} button.label-wrap")
+    for tab in seen.locator("#figures [role=tab]").all():
+        tab.click()
+        check(seen, f"the figure {tab.inner_text()}")
+
+
+def test_pages_with_something_to_show(seen: Page) -> None:
+    """A case, a list of jobs with one opened, the vault's keys, and what is folded on these pages."""
+    for name in PAGES:
+        open_tab(seen, name)
+        expect(seen.locator(f"#page-{name} h1").first).to_be_visible()
+        if name in ("cases", "jobs"):
+            seen.locator(f"#{name}-list tbody button").first.click()
+            expect(seen.locator("#case, #chosen-job").locator("visible=true").first).to_be_visible()
+        folded = seen.locator(f"#page-{name} button.label-wrap:visible:not(.open)")
+        while folded.count():  # some lie in others
+            fold = folded.first.element_handle()
+            fold.click()
+            seen.wait_for_function("fold => fold.classList.contains('open')", arg=fold)
+        check(seen, name)
+
+
+def test_the_gate_once_it_is_locked_and_a_refusal(seen: Page) -> None:
+    seen.click("#lock")
+    expect(seen.locator("#passphrase input")).to_be_visible()
+    check(seen, "locked")
+    seen.fill("#passphrase input", "not the passphrase")
+    seen.click("#unlock-vault")
+    expect(seen.locator("#gate-again .notice-fault")).to_be_visible()
+    check(seen, "refused")

@@ -1,0 +1,92 @@
+"""Small help in a real browser: the gate's focus, a lock that every tab follows, a wizard that survives a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tools.officer import choose_original, fill_path, open_tab, place, type_into
+from tools.running_app import PASSPHRASE, RunningApp, opened_context, pass_the_gate
+from tools.waiting import Stopwatch
+from ui.components.lock_gate import WATCH_SECONDS
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Page]]:
+    """Two tabs of one browser, past the gate."""
+    context = opened_context(chromium)
+    one, other = context.new_page(), context.new_page()
+    one.goto(running_app.url)
+    expect(one.locator("#gate-about")).to_contain_text("puts a different mark into the weights of each copy")
+    expect(one.locator("#first-passphrase input")).to_be_focused()
+    pass_the_gate(one)
+    expect(one.locator("#gate-about")).to_be_hidden()
+    other.goto(running_app.url)
+    other.wait_for_selector("#pages")
+    yield one, other
+    context.close()
+
+
+def test_what_was_typed_into_the_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
+    page, _ = tabs
+    model = place(tiny_path, running_app.root, "tiny")
+    open_tab(page, "protect")
+    choose_original(page, model)
+    page.click("#to-names")
+    page.locator("#whom label", has_text="Many recipients").click()
+    expect(page.locator("#recipients textarea")).to_be_visible()
+    type_into(page, "owner", "Example Labs")
+    page.locator("#recipients textarea").fill("Ada\nBen")
+    page.locator("#recipients textarea").press("Tab")
+    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
+    page.reload()
+    open_tab(page, "protect")
+    expect(page.locator("#owner input, #owner textarea").first).to_have_value("Example Labs")
+    expect(page.locator("#recipients textarea")).to_have_value("Ada\nBen")
+    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
+
+
+def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_app: RunningApp) -> None:
+    """After the test above: the wizard stands at its second step."""
+    page, _ = tabs
+    page.click("#to-setting")
+    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    page.click("#advanced button.label-wrap")
+    page.locator("#noise-coordinates input").fill("7")
+    page.locator("#noise-coordinates input").press("Tab")
+    page.click("#to-place")
+    expect(page.locator("#preflight")).to_contain_text("Needs")
+    fill_path(page, "target", running_app.root)
+    type_into(page, "release-name", "spring-copies")
+    expect(page.locator("#preflight")).to_contain_text("spring-copies")
+    page.reload()
+    open_tab(page, "protect")
+    expect(page.locator("#release-name input, #release-name textarea").first).to_have_value("spring-copies")
+    expect(page.locator("#preflight")).to_contain_text("spring-copies")
+    expect(page.locator("#start-protect")).to_have_text("Write the copies")
+    page.click("#back-to-3")
+    page.click("#advanced button.label-wrap")
+    expect(page.locator("#noise-coordinates input")).to_have_value("7")
+    page.click("#back-to-2")
+    expect(page.locator("#recipients textarea")).to_have_value("Ada\nBen")
+    page.click("#back-to-1")
+    expect(page.locator("#protect-model .model-card h2")).to_have_text("tiny")
+    expect(page.locator("#to-names")).to_be_enabled()
+
+
+def test_a_second_tab_follows_a_lock_at_once(tabs) -> None:
+    one, other = tabs
+    began = Stopwatch()
+    one.click("#lock")
+    expect(one.locator("#passphrase input")).to_be_focused()
+    expect(other.locator("#pages")).to_be_hidden()
+    expect(other.locator("#passphrase input")).to_be_visible()
+    assert began.seconds() < WATCH_SECONDS, "and not only when it looks again by itself"
+    one.fill("#passphrase input", PASSPHRASE)
+    one.keyboard.press("Enter")
+    expect(one.locator("#pages")).to_be_visible()

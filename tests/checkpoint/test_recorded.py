@@ -1,0 +1,265 @@
+"""The file that answers are kept in: what is written is read, and what breaks its rules is refused before it costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import irwm
+from irwm.checkpoint import recorded
+from irwm.checkpoint.recorded import Answers, Requests, Source, write_answers
+from irwm.errors import AnswersError, AnswersFileError
+
+N, V, R, VOCABULARY = 6, 40, 9, 600
+SOURCE = Source("http://127.0.0.1:1/v1/completions", "m", "openai", "ab" * 32, VOCABULARY, 3, "all tokens",
+                "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:09.000Z")  # fmt: skip
+
+
+def answers() -> Answers:
+    rng = np.random.default_rng(0)
+    table = -np.abs(rng.standard_normal((N, V))).astype(np.float32)
+    table[2, 5] = np.nan
+    requests = Requests(
+        rng.integers(0, 3, R), np.arange(R), *(rng.integers(0, 256, (R, 32), dtype=np.uint8) for _ in range(2))
+    )
+    return Answers(table, rng.permutation(VOCABULARY)[:V], SOURCE, ("a", "é\u202e", "c"), np.arange(N) % 3, requests)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "answers.safetensors"
+    write_answers(path, answers())
+    return path
+
+
+def test_what_is_written_is_read(file: Path, tmp_path: Path) -> None:
+    wanted, found = answers(), irwm.read_answers(file)
+    assert found.log_probabilities.dtype == np.float32
+    assert np.array_equal(found.log_probabilities, wanted.log_probabilities, equal_nan=True)
+    assert (found.source, found.prompts) == (SOURCE, wanted.prompts)
+    assert found.token_ids is not None
+    assert found.prompt_of is not None
+    assert (found.token_ids == wanted.token_ids).all()
+    assert (found.prompt_of == wanted.prompt_of).all()
+    assert found.requests is not None
+    assert wanted.requests is not None
+    for name in ("prompt", "time_ms", "request_sha256", "response_sha256"):
+        assert np.array_equal(getattr(found.requests, name), getattr(wanted.requests, name))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "é" not in repr(found), "prompts may be anything, and nobody prints thousands"
+    whole = tmp_path / "whole"
+    write_answers(whole, replace(answers(), token_ids=None))
+    assert irwm.read_answers(whole).token_ids is None
+
+
+def test_nothing_is_written_over(file: Path) -> None:
+    before = file.read_bytes()
+    with pytest.raises(FileExistsError):
+        write_answers(file, answers())
+    assert file.read_bytes() == before
+
+
+def test_the_file_is_the_documented_one(file: Path) -> None:
+    """docs/answers.md lists every tensor and every entry of the metadata."""
+    document = (Path(__file__).parents[2] / "docs" / "answers.md").read_text("utf-8")
+    section = document[document.index("## The file") : document.index("## What it takes")]
+    header = json.loads(file.read_bytes()[8 : 8 + int.from_bytes(file.read_bytes()[:8], "little")])
+    for name in (*header.pop("__metadata__"), *header):
+        assert f"`{name}`" in section, name
+
+
+def rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, str]], None]) -> None:
+    tensors = {name: np.array(each) for name, each in load_file(file).items()}
+    raw = file.read_bytes()
+    about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+    change(tensors, about)
+    file.unlink()
+    save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, file, about or None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t, m: m.clear(), "holds no recorded answers"),
+        (lambda t, m: m.update(format="pt"), "holds no recorded answers"),
+        (lambda t, m: m.update(version="2"), "another version"),
+        (lambda t, m: m.pop("endpoint"), "does not say its endpoint"),
+        (lambda t, m: m.update(vocab_size="-1"), "vocab_size is not a number"),
+        (lambda t, m: m.update(vocab_size="9" * 19), "no model has so many tokens"),
+        (lambda t, m: m.update(vocab_size="0"), "no model has so many tokens"),
+        (lambda t, m: m.update(vocab_size="30"), "another vocabulary"),
+        (lambda t, m: m.update(prompt_seed="1e3"), "prompt_seed is not a number"),
+        (lambda t, m: m.update(scale="octaves"), "the scale of the values is unknown"),
+        (lambda t, m: t.pop("log_probabilities"), "log_probabilities is missing"),
+        (lambda t, m: t.pop("prompts"), "prompts is missing"),
+        (lambda t, m: t.pop("requests.time_ms"), "requests.time_ms is missing"),
+        (lambda t, m: t.update(other=np.zeros(3)), "does not belong"),
+        (lambda t, m: t.update(log_probabilities=t["log_probabilities"].astype(np.float64)), "another shape or number"),
+        (lambda t, m: t.update(log_probabilities=t["log_probabilities"].ravel()), "another shape or number format"),
+        (lambda t, m: t.update(log_probabilities=t["log_probabilities"][:, :-1]), "token_ids has another shape"),
+        (lambda t, m: t.update(log_probabilities=t["log_probabilities"][:-1]), "prompt_of has another shape"),
+        (lambda t, m: t.update(log_probabilities=np.full((N, V), np.nan, np.float32)), "NaN or infinite everywhere"),
+        (lambda t, m: t.update(log_probabilities=np.full((N, V), -np.inf, np.float32)), "NaN or infinite everywhere"),
+        (lambda t, m: t.update(token_ids=t["token_ids"].astype(np.int32)), "token_ids has another shape or number"),
+        (lambda t, m: t.update(token_ids=np.zeros(V, np.int64)), "a token is there twice"),
+        (lambda t, m: t.update(token_ids=t["token_ids"] - VOCABULARY), "another vocabulary"),
+        (lambda t, m: t.update(token_ids=t["token_ids"] + VOCABULARY), "another vocabulary"),
+        (lambda t, m: t.update(prompt_of=np.full(N, 3)), "a prompt that is not there"),
+        (lambda t, m: t.update({"requests.prompt": np.full(R, -1)}), "a prompt that is not there"),
+        (lambda t, m: t.update({"requests.request_sha256": np.zeros((R, 31), np.uint8)}), "another shape"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b'["a","a","c"]', np.uint8)), "a prompt is there twice"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b'{"a":1}', np.uint8)), "not a list of texts"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b"[1,2,3]", np.uint8)), "not a list of texts"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b"[" * 9999, np.uint8)), "nested deeper"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b'["a', np.uint8)), "not valid JSON"),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_refused(file: Path, change: Any, said: str) -> None:
+    rewritten(file, change)
+    with pytest.raises(AnswersFileError, match=said) as caught:
+        irwm.read_answers(file)
+    assert caught.value.file == str(file)
+    assert isinstance(caught.value, AnswersError)
+    assert caught.value.advice
+
+
+def test_a_file_that_was_cut_off_anywhere_is_refused(file: Path) -> None:
+    whole = file.read_bytes()
+    for length in [*range(0, 64), *range(64, len(whole), 97), len(whole) - 1]:
+        file.write_bytes(whole[:length])
+        with pytest.raises(AnswersFileError):
+            irwm.read_answers(file)
+    file.write_bytes(whole + b"x")
+    with pytest.raises(AnswersFileError):
+        irwm.read_answers(file)
+
+
+def test_what_is_no_file_of_answers_is_refused(tmp_path: Path, gemma_path: Path) -> None:
+    with pytest.raises(AnswersFileError, match="No such file"):
+        irwm.read_answers(tmp_path / "nothing")
+    with pytest.raises(AnswersFileError, match="not a regular file"):
+        irwm.read_answers(tmp_path)
+    with pytest.raises(AnswersFileError, match="no recorded answers"):
+        irwm.read_answers(gemma_path / "model.safetensors")
+    for content in (b"", b"GGUF" + bytes(100), b"\x80\x02}", b"<html>", b"version https://git-lfs", bytes(9)):
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(AnswersFileError):
+            irwm.read_answers(tmp_path / "x")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "fifo")
+        with pytest.raises(AnswersFileError, match="not a regular file"):
+            irwm.read_answers(tmp_path / "fifo")
+
+
+def test_a_size_beyond_all_measure_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of holes costs nothing to make."""
+    path = tmp_path / "huge"
+    path.touch()
+    os.truncate(path, recorded.MOST_BYTES + 1)
+    with pytest.raises(AnswersFileError, match="too large"):
+        irwm.read_answers(path)
+    monkeypatch.setattr(recorded, "MOST_PROMPT_BYTES", 10)
+    small = tmp_path / "small"
+    write_answers(small, answers())
+    with pytest.raises(AnswersFileError, match="prompts are too large"):
+        irwm.read_answers(small)
+
+
+def test_the_original_must_have_these_tokens(file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path) -> None:
+    assert irwm.read_answers(file, irwm.open_checkpoint(tiny_path)).log_probabilities.shape == (N, V)
+    with pytest.raises(AnswersFileError, match=r"another vocabulary.*4096 tokens, the original's.*600 tokens"):
+        irwm.read_answers(file, irwm.open_checkpoint(gemma_path))
+    np.savez(tmp_path / "bare.npz", log_probabilities=np.zeros((2, 601), np.float32))
+    with pytest.raises(AnswersFileError, match="another vocabulary"):
+        irwm.read_answers(tmp_path / "bare.npz", irwm.open_checkpoint(tiny_path))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_of_numpy_is_read_too(tmp_path: Path, dtype: type, save: Any) -> None:
+    table = -np.ones((N, V), dtype)
+    save(tmp_path / "a.npz", log_probabilities=table, token_ids=np.arange(V, dtype=np.int32))
+    found = irwm.read_answers(tmp_path / "a.npz")
+    assert found.log_probabilities.dtype == np.float32
+    assert (found.log_probabilities == -1).all()
+    assert found.token_ids is not None
+    assert found.token_ids.dtype == np.int64
+    assert (found.source, found.prompts, found.requests) == (None, (), None)
+    save(tmp_path / "b.npz", log_probabilities=table)
+    assert irwm.read_answers(tmp_path / "b.npz").token_ids is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"logits": np.zeros((2, 3))}, "holds no answers"),
+        ({"log_probabilities": np.zeros((2, 3), int)}, "not floating-point numbers"),
+        ({"log_probabilities": np.zeros(3)}, "another array"),
+        ({"log_probabilities": np.zeros((0, 3))}, "no answers"),
+        ({"log_probabilities": np.array([[object()]])}, "another array"),
+        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.zeros(3)}, "do not name the columns"),
+        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.arange(2)}, "do not name the columns"),
+        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.array([1, 2, 2])}, "twice"),
+        ({"log_probabilities": np.full((2, 3), np.nan)}, "NaN or infinite"),
+    ],
+)
+def test_an_archive_of_something_else_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(AnswersFileError, match=said):
+        irwm.read_answers(tmp_path / "a.npz")
+
+
+def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, log_probabilities=np.random.default_rng(0).standard_normal((20, 30)) - 9)
+    whole = path.read_bytes()
+    for place in range(4, len(whole), 61):
+        for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]):
+            path.write_bytes(content)
+            try:
+                assert irwm.read_answers(path).log_probabilities.shape == (20, 30)
+            except AnswersFileError:
+                continue
+
+
+def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 1000000000), }"
+    header += b" " * (118 - len(header) - 1) + b"\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("log_probabilities.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header + bytes(1000))
+    with pytest.raises(AnswersFileError, match=r"another array.*in 1128 bytes"):
+        irwm.read_answers(path)
+
+
+@pytest.mark.parametrize("shape", ["(True, 4)", "(0, 10000000000000000000000)", "(-1, 4)", "('a', 4)", "((2, 2), 4)"])
+def test_an_array_of_an_absurd_shape_is_refused(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "a.npz"
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (118 - len(header) - 1) + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("log_probabilities.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header + bytes(16))
+    with pytest.raises(AnswersFileError):
+        irwm.read_answers(path)
+
+
+def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, log_probabilities=np.full((20, 30), -3.0))
+    content = bytearray(path.read_bytes())
+    content[6] |= 1  # the flag in the member's own header, and in the directory's copy
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(AnswersFileError, match="archive"):
+        irwm.read_answers(path)

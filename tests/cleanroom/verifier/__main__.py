@@ -1,0 +1,94 @@
+"""python -m verifier KEY ORIGINAL SUSPECT REPORT [--signature FILE] [--written]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from .checks import (
+    Place,
+    check_controls,
+    check_items,
+    check_key,
+    check_marks,
+    check_odds,
+    check_standing,
+    check_tracing,
+)
+from .keys import Key, strict_json
+from .ledger import Ledger
+from .models import Checkpoint
+from .signatures import check_signature
+from .written import Original
+
+
+def check_written(ledger: Ledger, originals: dict[str, Original], release: Checkpoint) -> None:
+    """For the owner's release: the bytes that it must hold."""
+    model = next(iter(originals.values())).model
+    changed = {o.name for o in originals.values()}
+    for name, original in originals.items():
+        mine = original.written_matrix()
+        stored = np.frombuffer(release.raw(release.matrix(name)), mine.dtype).reshape(mine.shape)
+        marked = original.key.tokens[2]
+        for title, rows in (("marked rows'", marked), ("all rows'", np.arange(len(mine)))):
+            off = int((mine[rows] != stored[rows]).sum())
+            ledger.holds(f"written: {title} bytes in the {name}", off == 0, f"{off} numbers differ")
+    others = set(model.tensors) - changed
+    same = set(model.tensors) == set(release.tensors) and all(model.raw(n) == release.raw(n) for n in others)
+    ledger.holds("written: every other tensor is the original's", same)
+
+
+def main() -> int:
+    """Checks one report; 0 only if everything agrees."""
+    parser = argparse.ArgumentParser(prog="verifier", description="Checks a signed report from the public pages alone.")
+    for name in ("key", "original", "suspect", "report"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--signature", type=Path)
+    parser.add_argument("--written", action="store_true", help="the suspect is the owner's release: compare its bytes")
+    given = parser.parse_args()
+    ledger = Ledger()
+    path = given.report / "report.json" if given.report.is_dir() else given.report
+    data = path.read_bytes()
+    report = strict_json(data)
+    ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 9})
+    ledger.holds(
+        "report: spelled as it must be", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
+    )
+    signature = given.signature or path.with_name("report.signature.json")
+    if signature.exists():
+        check_signature(ledger, signature, report, path.parent)
+    else:
+        ledger.holds("signature", not report["status"]["signed"], "the report says that it is signed")
+    key = Key(given.key.read_bytes())
+    model, suspect = Checkpoint(given.original), Checkpoint(given.suspect)
+    check_items(ledger, report, suspect, model)
+    originals = check_key(ledger, key, model, report)
+    places = {
+        n: Place(o, suspect, report["alignment"]["embedding_tensor"] if n == report["place"] else None)
+        for n, o in originals.items()
+    }
+    word = check_marks(ledger, report, key, places, suspect)
+    rests_on = "mark"
+    if report["tracing"]:
+        traced = check_tracing(ledger, report, places, key, word)
+        if traced != word or report["tracing"]["named"]:
+            word, rests_on = traced, "tracing"
+    if any(t["verdict"] != t["expected"] for t in report["self_tests"]):
+        word = "inconclusive"
+    ledger.check("verdict: word", word, report["verdict"]["word"])
+    ledger.check("verdict: rests on", rests_on, report["verdict"]["rests_on"])
+    check_odds(ledger, report)
+    check_standing(ledger, report)
+    check_controls(ledger, report, originals, key)
+    if given.written:
+        check_written(ledger, originals, suspect)
+    print(f"{ledger.made - ledger.failed} of {ledger.made} comparisons agree")
+    return 1 if ledger.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+"""A report held against what follows from the key and the two models."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from .keys import Key, PlaceKey
+from .ledger import Ledger
+from .maps import LeastSquares, Map, align, cosines, median_row
+from .models import Checkpoint, Layer0
+from .reading import (
+    Noise,
+    Reading,
+    chance_of_counting,
+    floors,
+    judge,
+    likelihood_ratio,
+    log10_of_z,
+    log10_p,
+    odds,
+    read,
+    risk,
+    z_needed,
+)
+from .written import Original
+
+TOLERANCE = 1e-9
+OF_OBSERVED = 1e-4  # of the position's threshold; below it the tolerance is absolute
+OF_Z = 1.0  # z and share within 1e-9 of themselves or of one: see GUESSES.md, 2
+
+
+class Place:
+    """A suspect beside the original in one place."""
+
+    def __init__(self, original: Original, suspect: Checkpoint, name: str | None = None) -> None:
+        self.original, self.key = original, original.key
+        self.tensor = name or suspect.matrix(self.key.name)
+        stored = suspect.array(self.tensor)[: self.key.s]
+        self.theirs = np.full((self.key.s, stored.shape[1]), np.nan, np.float32)
+        self.theirs[: len(stored)] = stored
+        self.gone = np.arange(self.key.s) >= len(stored)
+        self.constants = (
+            self.key.name == "embedding" and original.model.drops_row_constants() and suspect.drops_row_constants()
+        )
+        self.aligned: Map = align(stored, original.single, self.constants)
+        self.stored = stored
+        self._fit: LeastSquares | None = None
+
+    def mapped(self, by: str, ids: np.ndarray) -> np.ndarray:
+        """Rows of these tokens in the original's coordinates."""
+        if by == "aligned":
+            return self.aligned(self.theirs[ids], self.original.single[ids], self.constants)
+        if self._fit is None:
+            self._fit = LeastSquares(self.stored, self.original.single, self.key.sample_key)
+        return self._fit(self.theirs[ids], ids)
+
+    def in_place(self) -> bool:
+        """Whether rows are like their namesakes, so that nothing has to be placed by its content."""
+        ids = np.flatnonzero(~self.gone & (self.theirs != self.theirs[:, :1]).any(1) & np.isfinite(self.theirs).all(1))
+        middle = median_row(self.original.rows)
+        like = np.full(self.key.s, np.nan)
+        like[ids] = cosines(
+            self.mapped("aligned", ids) / self.aligned.row_scale - middle, self.original.rows[ids] - middle
+        )
+        own = like[np.concatenate(self.key.tokens)]
+        limit = 0.4 * min(self.aligned.median_cosine, float(np.nanmedian(own)))
+        return float((like[ids] >= 0.4 * np.nanmedian(like)).mean()) >= 0.98 and int((~(own >= limit)).sum()) <= 1
+
+    def reading(self, by: str, seed: int, statistic: str = "joint", a: np.ndarray | None = None) -> Reading:
+        """The ranks under a map."""
+        marked = self.key.tokens[2]
+        rows = self.theirs[marked]
+        broken = self.gone[marked] | ~np.isfinite(rows).all(1) | (rows == rows[:, :1]).all(1)
+        a = self.original.a if a is None else a
+        return read(self.original, self.mapped(by, marked), broken, statistic, a, seed)
+
+    def noise(self, by: str, row_scale: float) -> Noise:
+        """The differences under a map, ready for z."""
+        e = self.mapped(by, np.arange(self.key.s))
+        return Noise(self.original, (e / row_scale if by == "aligned" else e) - self.original.rows, self.gone)
+
+
+def check_key(ledger: Ledger, key: Key, model: Checkpoint, report: dict[str, Any]) -> dict[str, Original]:
+    """The key's bindings to the original, and what the report says of the key."""
+    said, originals = report["key"], {}
+    ledger.check("key: commitment", key.commitment, said["commitment"])
+    for name in ("owner", "recipient", "scale", "model_fingerprint"):
+        ledger.check(f"key: {name}", key.fields[name], said[name])
+    ledger.check("key: parameters", key.fields["parameters"], report["parameters"])
+    ledger.check("key: settings out of range", key.out_of_range(), [])
+    ledger.check("key: layer-0 digest of the original", Layer0(model).digest(), key.fields["layer0_digest"])
+    for place in key.places:
+        own = key.place(place)
+        original = originals[place] = Original(model, own)
+        ledger.check(f"{place}: geometry", list(model.tensors[original.name][2]), [own.s, own.d])
+        ledger.check(f"{place}: fingerprint of the original", model.fingerprint(original.name), own.fingerprint)
+        ledger.check(f"{place}: rows' digest", original.rows_digest.hexdigest(), own.rows_digest)
+        ledger.check(f"{place}: attempt", original.attempt, own.attempt)
+        ledger.check(f"{place}: scale", original.scale, own.scale, 1e-6)
+    return originals
+
+
+def check_items(ledger: Ledger, report: dict[str, Any], suspect: Checkpoint, model: Checkpoint) -> None:
+    """The models that the report names."""
+    for name, checkpoint in (("suspect", suspect), ("original", model)):
+        item = report["items"][name]
+        ledger.check(f"{name}: fingerprint", checkpoint.fingerprint(checkpoint.embedding), item["fingerprint"])
+        ledger.check(
+            f"{name}: shape",
+            list(checkpoint.tensors[checkpoint.embedding][2]),
+            [item["vocab_size"], item["hidden_size"]],
+        )
+        for file in item["files"]:
+            if file["sha256"]:
+                path = checkpoint.folder / file["name"]
+                mine = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+                ledger.check(f"{name}: SHA-256 of {file['name']}", mine, file["sha256"])
+
+
+def check_reading(ledger: Ledger, name: str, mine: Reading, said: dict[str, Any], key: PlaceKey) -> None:
+    """One reading of the ranks, number by number."""
+    n = int(key.parameters["permutations"])
+    rows, levels = said["positions"], said["null"]["quantile_levels"]
+    marked = key.tokens[2]
+    for field in ("token", "text"):
+        if all(r[field] is None for r in rows):
+            ledger.note(f"{name}: the report holds no {field}")
+    if any(r["token"] is not None for r in rows):
+        ledger.check(f"{name}: marked rows", marked, [r["token"] for r in rows])
+    ledger.check(f"{name}: positions", list(range(1, key.l + 1)), [r["position"] for r in rows])
+    ranked = np.isfinite(mine.ranks)
+    ledger.check(f"{name}: states", ["ranked" if r else "gone" for r in ranked], [r["state"] for r in rows])
+    units = np.array([1.0 if x is None else x for x in mine.thresholds()])
+    said_observed = np.array([math.nan if r["observed"] is None else r["observed"] for r in rows])
+    ledger.check(f"{name}: observed", mine.observed / units, said_observed / units, TOLERANCE, OF_OBSERVED)
+    ledger.check(f"{name}: ranks", mine.ranks, [r["rank"] for r in rows])
+    ledger.check(f"{name}: counts", mine.ranks < mine.beta, [r["counts"] for r in rows])
+    ledger.check(f"{name}: thresholds", mine.thresholds(), [r["threshold"] for r in rows], TOLERANCE)
+    ledger.check(f"{name}: null quantiles", mine.quantiles(levels), [r["null_quantiles"] for r in rows], TOLERANCE)
+    ledger.check(f"{name}: shape of the null", [key.l, n], said["null"]["shape"])
+    ledger.check(
+        f"{name}: count, present, gone",
+        [mine.count, int(ranked.sum()), int((~ranked).sum())],
+        [said["count"], said["present"], said["gone"]],
+    )
+    ledger.check(f"{name}: rule met", mine.count >= key.parameters["required_positions"], said["rule_met"])
+    ledger.check(f"{name}: chance of counting", chance_of_counting(n, mine.beta), said["chance_of_counting"], TOLERANCE)
+    ledger.check(
+        f"{name}: log10 p, Fisher and count",
+        list(log10_p(mine, n)),
+        [said["log10_p"], said["log10_p_count"]],
+        TOLERANCE,
+    )
+
+
+def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
+    """The map that the report names."""
+    steps = {s["name"] for s in said["steps"]}
+    mine = place.aligned
+    ledger.holds(
+        "alignment: rows stand at their ids",
+        not any("rows" in s for s in steps) and place.in_place(),
+        "rows were moved or must be placed by content, which this verifier does not do",
+    )
+    ledger.check("alignment: tensor", place.tensor, said["embedding_tensor"])
+    ledger.check("alignment: aligned", mine.aligned, said["aligned"])
+    ledger.check("alignment: steps but for the scale", sorted(mine.steps()), sorted(steps - {"scale"}))
+    ledger.check("alignment: row scale", mine.row_scale, said["row_scale"], TOLERANCE)
+    ledger.check("alignment: median cosine", mine.median_cosine, said["median_cosine"], TOLERANCE)
+    ledger.check("alignment: rows compared", mine.compared, said["rows_compared"])
+    turned = mine.kind == "turned"
+    ledger.check(
+        "alignment: needed cosine, minor components",
+        [0.25 if turned else 0.3, turned],
+        [said["needed_median_cosine"], said["minor_components"]],
+    )
+    ledger.check("alignment: cosine in all components", mine.whole, said["whole"], TOLERANCE)
+    ledger.check(
+        "alignment: rows of the original, gone, marked rows gone",
+        [place.key.s, int(place.gone.sum()), int(place.gone[place.key.tokens[2]].sum())],
+        [said["rows_of_original"], said["rows_of_original_gone"], said["marked_rows_gone"]],
+    )
+    if mine.kind == "columns":
+        moved = int((mine.columns != np.arange(len(mine.columns))).sum())
+        ledger.check(
+            "alignment: columns, moved, mutual share",
+            [len(mine.columns), moved, mine.share],
+            [said["columns"], said["columns_moved"], said["columns_mutual_share"]],
+            TOLERANCE,
+        )
+
+
+def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[dict[str, Any], dict[str, str], str]:
+    """The mark's reading of each place under the map that is taken, the words, and the place that is taken."""
+    made, words = {}, {}
+    for name, place in places.items():
+        options = {"aligned": place.reading("aligned", seed)}
+        if risk(log10_p(options["aligned"], n), c) > -30:
+            options["least squares"] = place.reading("least squares", seed)
+        best = "aligned"
+        alone = {by: risk(log10_p(one, n), 1) for by, one in options.items()}
+        if len(options) == 2 and (not len(options["aligned"].ranked) or alone["least squares"] < alone["aligned"]):
+            best = "least squares"
+        made[name] = (best, options[best])
+        words[name] = judge(options[best], place.key, c, place.aligned.aligned)
+        if risk(log10_p(options[best], n), c) <= -30:
+            break
+    chosen = next(iter(made))
+    if len(made) == 2:
+        order = {"found": 0, "inconclusive": 1, "not found": 2}
+        other = next(p for p in made if p != chosen)
+        smaller = risk(log10_p(made[other][1], n), c) < risk(log10_p(made[chosen][1], n), c)
+        if order[words[other]] < order[words[chosen]] or (words[other] == words[chosen] == "found" and smaller):
+            chosen = other
+    return made, words, chosen
+
+
+def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
+    """Readings, corrections and the mark's own word."""
+    e, seed = report["evaluation"], report["seed"]
+    number = len([p for p in places if p in key.places])
+    ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
+    c = e["keys_tried"] * e["tensors_read"] * 2 * e["forms"] * number
+    n = int(key.fields["parameters"]["permutations"])
+    made, words, chosen = read_places(places, n, c, seed)
+    ledger.check("place", chosen, report["place"])
+    others = [p for p in made if p != chosen]
+    ledger.holds("elsewhere: there or not, as it must be", bool(others) == (report["elsewhere"] is not None))
+    for title, name in [("reading", chosen)] + [("elsewhere", p) for p in others if report["elsewhere"]]:
+        ledger.check(f"{title}: map", made[name][0], report[title]["by"])
+        ledger.check(
+            f"{title}: statistic, invariant",
+            ["joint", "original"],
+            [report[title]["statistic"], report[title]["invariant"]],
+        )
+        mine = made[name][1]
+        if report[title]["by"] != made[name][0]:
+            mine = places[name].reading(report[title]["by"], seed)
+        check_reading(ledger, title, mine, report[title], places[name].key)
+    check_alignment(ledger, places[chosen], report["alignment"])
+    if report["paper"]:
+        own, embedding = places[chosen], places["embedding"]
+        query, reference, _ = own.key.tokens
+        rows = embedding.stored.astype(np.float64)
+        a = Layer0(suspect).invariant(rows[query], rows[reference])
+        ledger.check(
+            "paper: map, statistic, invariant",
+            [report["reading"]["by"], "sum", "suspect"],
+            [report["paper"][x] for x in ("by", "statistic", "invariant")],
+        )
+        check_reading(ledger, "paper", own.reading(report["paper"]["by"], seed, "sum", a), report["paper"], own.key)
+    reading, both = made[chosen][1], log10_p(made[chosen][1], n)
+    low = floors(len(reading.ranked), n, reading.beta)
+    ledger.check("evaluation: log10 p, both", list(both), [e["log10_p"], e["log10_p_count"]], TOLERANCE)
+    ledger.check("evaluation: floors of both", list(low), [e["log10_p_floor"], e["log10_p_count_floor"]], TOLERANCE)
+    ledger.check("evaluation: smallest rank", 1 / (n + 1), e["smallest_rank"], TOLERANCE)
+    ledger.check("evaluation: log10 risk", risk(both, c), e["log10_risk"], TOLERANCE)
+    ledger.check("evaluation: bounds", [-6.0, -3.0], [e["found_at_log10_risk"], e["dismissed_above_log10_risk"]])
+    if e["log10_lr"] is not None:
+        ratio = likelihood_ratio(reading.ranked)
+        ledger.check(
+            "evaluation: likelihood ratio, and per comparison",
+            [ratio, ratio - math.log10(c)],
+            [e["log10_lr"], e["log10_lr_per_comparison"]],
+            TOLERANCE,
+        )
+        ledger.check("evaluation: verbal", verbal(ratio - math.log10(c)), e["verbal"])
+    bits = -risk(both, c) / math.log10(2) + 0.0
+    ledger.check("evaluation: evidence bits", bits, e["evidence_bits"], TOLERANCE)
+    v, p = report["verdict"], key.fields["parameters"]
+    ledger.check(
+        "verdict: counts",
+        [reading.count, len(reading.ranked), p["positions"], p["required_positions"]],
+        [v["count"], v["present"], v["positions"], v["required"]],
+    )
+    ledger.check("verdict: rule met", reading.count >= p["required_positions"], v["rule_met"])
+    ledger.check(
+        "evaluation: keys tried, combinations", [report["keys"]["tried"], 2], [e["keys_tried"], e["combinations"]]
+    )
+    ledger.check(
+        "verdict: expected by chance",
+        len(reading.ranked) * chance_of_counting(n, reading.beta),
+        v["expected_by_chance"],
+        TOLERANCE,
+    )
+    evidence = [x for x in report["evidence"] if x["form"] == "mark"]
+    for said, name in zip(evidence, made, strict=False):
+        p = log10_p(made[name][1], n)
+        ledger.check(
+            f"evidence: mark in the {name}",
+            [name, made[name][0], len(made[name][1].ranked)],
+            [said["place"], said["by"], said["rows"]],
+        )
+        ledger.check(
+            f"evidence: log10 p and risk in the {name}",
+            [risk(p, 1), risk(p, c)],
+            [said["log10_p"], said["log10_risk"]],
+            TOLERANCE,
+        )
+    ledger.check("evidence: how many of the mark", len(made), len(evidence))
+    word = words[chosen]
+    for said in (x for x in report["evidence"] if x["form"] == "fingerprint"):
+        place = places[said["place"]]
+        scale = report["alignment"]["row_scale"] if said["place"] == report["place"] else place.aligned.row_scale
+        noise = place.noise(said["by"], scale)
+        z, _ = noise.score()
+        ledger.check(f"fingerprint in the {said['place']}: z", z, said["z"], TOLERANCE, OF_Z)
+        ledger.check(
+            f"fingerprint in the {said['place']}: log10 p and risk",
+            [log10_of_z(z), min(0.0, log10_of_z(z) + math.log10(c))],
+            [said["log10_p"], said["log10_risk"]],
+            TOLERANCE,
+        )
+        ledger.check(f"fingerprint in the {said['place']}: rows", noise.rows, said["rows"])
+        own_risk = log10_of_z(z) + math.log10(c)
+        word = "found" if own_risk <= -6 else "inconclusive" if own_risk <= -3 and word == "not found" else word
+    ledger.check("verdict: the mark's word", word, v["mark"])
+    return word
+
+
+def verbal(ratio: float) -> str:
+    """The word of a likelihood ratio (log10)."""
+    steps = (
+        (math.log10(2), ""),
+        (1, "weak"),
+        (2, "moderate"),
+        (3, "moderately strong"),
+        (4, "strong"),
+        (6, "very strong"),
+        (math.inf, "extremely strong"),
+    )
+    word = next(w for limit, w in steps if abs(ratio) < limit)
+    side = "first" if ratio > 0 else "second"
+    return f"{word} support for the {side} proposition" if word else "no support for one proposition over the other"
+
+
+def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key, word: str) -> str:
+    """Tracing by noise: this key's own numbers, all decoys, and what follows from the list."""
+    t = report["tracing"]
+    place = places[t["place"]]
+    scale = report["alignment"]["row_scale"] if t["place"] == report["place"] else place.aligned.row_scale
+    noise = place.noise(t["by"], scale)
+    z, share = noise.score()
+    product = math.log10(t["recipients"] * t["tensors_read"] * t["maps"] * t["places"] * t["looks"])
+    ledger.check("tracing: rows", noise.rows, t["rows"])
+    whole = (t["recipients"] + len(t["decoys"])) * place.key.s * place.key.m
+    ledger.check("tracing: looks", 2 if whole > 2e9 else 1, t["looks"])
+    ledger.holds("tracing: this key is in the list", any(r["commitment"] == key.commitment for r in t["ranked"]))
+    ledger.check(
+        "tracing: first-pass rows, others",
+        [t["rows"] if t["looks"] == 1 else t["first_pass_rows"], t["recipients"] - len(t["ranked"])],
+        [t["first_pass_rows"], t["others"]["count"]],
+    )
+    ledger.check("tracing: aligned", place.aligned.aligned, t["aligned"])
+    ledger.check("tracing: places in the list", list(range(1, len(t["ranked"]) + 1)), [r["place"] for r in t["ranked"]])
+    for said in t["ranked"]:
+        title = f"tracing: {said['recipient']}"
+        if said["commitment"] == key.commitment:
+            ledger.check(f"{title}: z", z, said["z"], TOLERANCE, OF_Z)
+            ledger.check(f"{title}: share", share, said["share"], TOLERANCE, OF_Z)
+            ledger.check(f"{title}: rows", noise.rows, said["rows"])
+            ledger.check(
+                f"{title}: names", [key.fields["owner"], key.fields["recipient"]], [said["owner"], said["recipient"]]
+            )
+            v, e, paper = report["verdict"], report["evaluation"], report["paper"] or {"count": None, "present": None}
+            if said["mark"]:
+                ledger.check(
+                    f"{title}: its mark, as elsewhere in the report",
+                    [
+                        v["mark"],
+                        v["count"],
+                        v["present"],
+                        v["rule_met"],
+                        e["log10_risk"],
+                        paper["count"],
+                        paper["present"],
+                    ],
+                    [
+                        said["mark"][x]
+                        for x in (
+                            "verdict",
+                            "count",
+                            "present",
+                            "rule_met",
+                            "log10_risk",
+                            "paper_count",
+                            "paper_present",
+                        )
+                    ],
+                )
+        else:
+            ledger.note(f"{title}: another key's; z is taken as it stands")
+        its = math.nan if said["z"] is None else said["z"]
+        its_risk = min(0.0, log10_of_z(its) + product)
+        ledger.check(
+            f"{title}: log10 p and risk", [log10_of_z(its), its_risk], [said["log10_p"], said["log10_risk"]], TOLERANCE
+        )
+        ledger.check(f"{title}: named", its_risk <= math.log10(t["risk"]), said["named"])
+    decoys = sorted((noise.score(f"decoy-noise/{k}")[0] for k in range(1, len(t["decoys"]) + 1)), reverse=True)
+    ledger.check("tracing: z of decoys", decoys, t["decoys"], TOLERANCE, OF_Z)
+    ledger.check("tracing: largest z of decoys", decoys[0] if decoys else None, t["z_of_decoys"], TOLERANCE, OF_Z)
+    named = [r for r in t["ranked"] if r["named"]]
+    ledger.check("tracing: named", len(named), t["named"])
+    ledger.check("tracing: z needed", z_needed(math.log10(t["risk"]) - product), t["z_needed"], TOLERANCE)
+    ledger.check(
+        "tracing: log10 risk", max(r["log10_risk"] for r in named) if named else None, t["log10_risk"], TOLERANCE
+    )
+    copies = len(named) / sum(r["share"] for r in named) if named else None
+    ledger.check("tracing: copies", copies, t["copies_estimated"], TOLERANCE)
+    if named:
+        return "found"
+    close = min(r["log10_risk"] for r in t["ranked"]) <= -3
+    return "inconclusive" if close and word == "not found" else word
+
+
+def check_odds(ledger: Ledger, report: dict[str, Any]) -> None:
+    """The published equations."""
+    o, p = report["odds"], report["parameters"]
+    for said in o["success"]:
+        ledger.check(f"odds: equation 1 at {said['p']}", 10 ** odds(p, said["p"]), said["probability"], TOLERANCE)
+    user = odds(p, p["rank_threshold"])
+    wrong = math.log10(-math.expm1(o["keys"] * math.log1p(-(10**user))))
+    ledger.check("odds: equations 2 and 3", [user, wrong], [o["log10_random_user"], o["log10_wrong_user"]], TOLERANCE)
+    v = report["verdict"]
+    share = v["count"] / v["present"] if v["present"] else None
+    ledger.check("odds: observed share", share, o["observed_share"], TOLERANCE)
+
+
+def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
+    """Evidence less search, in bits."""
+    s, on_tracing = report["standing"], report["verdict"]["rests_on"] == "tracing"
+    rests = report["tracing"]["log10_risk"] if on_tracing else min(x["log10_risk"] for x in report["evidence"])
+    bits = -(rests or 0.0) / math.log10(2) + 0.0
+    ledger.check(
+        "standing: bits of evidence and margin",
+        [bits, bits - s["search_bits"]],
+        [s["evidence_bits"], s["margin_bits"]],
+        TOLERANCE,
+    )
+
+
+def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, Original], key: Key) -> None:
+    """The controls that can be made again: this key on the unmarked original, and the decoys of a tracing."""
+    t, n = report["tracing"], int(key.fields["parameters"]["permutations"])
+    for said in report["self_tests"]:
+        if said["name"] == "this key on the unmarked original":
+            # Read as a suspect is, in the place and under the map that are taken there.
+            own = {name: Place(original, original.model) for name, original in originals.items()}
+            made, words, chosen = read_places(own, n, 2 * len(own), 0)
+            mine = made[chosen][1]
+            result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), 2 * len(own))
+        elif t and said["name"].endswith("who were never issued a copy, traced in the suspect"):
+            product = math.log10(t["recipients"] * t["tensors_read"] * t["maps"] * t["places"] * t["looks"])
+            risks = [min(0.0, log10_of_z(math.nan if z is None else z) + product) for z in t["decoys"]]
+            named = sum(r <= math.log10(t["risk"]) for r in risks)
+            result, low = ["found" if named else "not found", named, len(risks)], min(risks)
+        else:
+            ledger.note(f"control {said['name']!r}: the pages do not say how it is made; not checked")
+            continue
+        ledger.check(f"control: {said['name']}", result, [said["verdict"], said["count"], said["present"]])
+        ledger.check(f"control: risk of {said['name']}", low, said["log10_risk"], TOLERANCE)

@@ -1,0 +1,265 @@
+"""Marks in the output head: a place of its own. It survives what is done to the embedding, and the other way round."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.stats import kstest
+from transformers import AutoModelForCausalLM
+
+import irwm
+from irwm.attacks.equivalence import apply, read_state, write_state
+from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
+from irwm.evidence.decoys import decoys
+from irwm.report.consistency import contradictions
+from irwm.report.document import finding_document, from_json, to_json
+from irwm.report.html import render_html
+from irwm.report.items import ItemDescription, KeyInfo, installed_versions
+from irwm.report.reproduction import reproduce
+from irwm.scheme.parameters import many_recipients, one_owner
+from tests.checkpoint.test_answers import answers_of
+from tests.conftest import Marked
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.fixture(scope="module")
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    """The small Phi-3, whose head is a matrix of its own, with the mark of the default settings."""
+    return release_of("phi3")
+
+
+def changed(release: Path, out: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> irwm.Checkpoint:
+    """A copy of a release with every tensor as `change` returns it."""
+    shutil.copytree(release, out)
+    file = out / "model.safetensors"
+    tensors = {name: change(name, tensor).contiguous() for name, tensor in load_file(file).items()}
+    save_file(tensors, file, metadata={"format": "pt"})
+    return irwm.open_checkpoint(out)
+
+
+def without(name: str) -> Callable[[str, torch.Tensor], torch.Tensor]:
+    """One tensor drawn anew, as if it had been trained from scratch."""
+    noise = torch.Generator().manual_seed(1)
+
+    def change(this: str, tensor: torch.Tensor) -> torch.Tensor:
+        if this != name:
+            return tensor
+        return (torch.randn(tensor.shape, generator=noise) * tensor.float().std()).to(tensor.dtype)
+
+    return change
+
+
+def places(found: irwm.Finding) -> list[tuple[str, str]]:
+    return [(each.form, each.place) for each in found.evidence]
+
+
+def test_a_release_is_marked_in_both_places_and_nowhere_else(marked: Marked) -> None:
+    before, after = (load_file(path / "model.safetensors") for path in (marked.original.path, marked.release))
+    differing = [name for name in before if not torch.equal(before[name], after[name])]
+    assert sorted(differing) == sorted([EMBEDDING, HEAD])
+    assert marked.key.head is not None
+    for name, part in ((EMBEDDING, marked.key), (HEAD, marked.key.head)):
+        rows = (before[name] != after[name]).any(dim=1).nonzero()[:, 0].tolist()
+        assert rows == sorted(part.marked_rows.tolist())
+    assert set(marked.key.marked_rows) != set(marked.key.head.marked_rows)
+
+
+def test_an_undamaged_release_is_found_by_its_embedding_and_both_places_are_paid_for(marked: Marked) -> None:
+    found = irwm.detect(irwm.open_checkpoint(marked.release), marked.original, marked.key)
+    assert (found.verdict, places(found), found.places) == ("found", [("mark", "embedding")], 2)
+    assert found.comparisons == found.maps * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gone", "place"), [(EMBEDDING, "head"), (HEAD, "embedding")])
+def test_whichever_place_is_replaced_the_other_is_found(marked: Marked, gone: str, place: str, tmp_path: Path) -> None:
+    suspect = changed(marked.release, tmp_path / "suspect", without(gone))
+    found = irwm.detect(suspect, marked.original, marked.key)
+    assert (found.verdict, found.place) == ("found", place)
+    assert found.log10_p < -80
+    assert found.lineage.status == "derived"
+    assert found.commitment == marked.key.commitment
+    wrong = irwm.generate_key(marked.original, marked.key.parameters, secret=bytes(32), owner="them")
+    assert irwm.detect(suspect, marked.original, wrong).verdict != "found"
+
+
+def test_the_unmarked_original_shows_nothing_in_either_place(marked: Marked) -> None:
+    found = irwm.detect(marked.original, marked.original, marked.key)
+    assert found.verdict == "not found"
+    assert sorted(places(found)) == [("mark", "embedding"), ("mark", "head")]
+    assert found.log10_risk > -2
+    assert found.lineage.status == "derived"
+
+
+def test_ranks_of_wrong_keys_in_the_head_are_uniform(marked: Marked) -> None:
+    model = irwm.open_checkpoint(marked.original.path)
+    head = model.output_head
+    assert head is not None
+    keys = [irwm.generate_key(model, secret=n.to_bytes(32, "little")).head for n in range(12)]
+    examination = irwm.Examination(irwm.open_checkpoint(marked.release).likeliest_head, head)
+    found = list(irwm.detect_each(examination, [key for key in keys if key is not None]))
+    ranks = np.concatenate([each.ranks for each in found])
+    assert kstest(ranks, "uniform").pvalue > 1e-3
+    assert {each.verdict for each in found} == {"not found"}
+
+
+def test_wrong_keys_are_ranked_in_the_place_that_was_found(marked: Marked, tmp_path: Path) -> None:
+    suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
+    examination = irwm.Examination(suspect, marked.original)
+    (found,) = irwm.detect_each(examination, [marked.key])
+    ranked = decoys(examination, marked.key, found, number=400)
+    assert ranked is not None
+    assert ranked.log10_p.min() > -5
+
+
+def document_of(marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding) -> dict[str, Any]:
+    document = finding_document(
+        found,
+        suspect=ItemDescription.of(suspect),
+        original=ItemDescription.of(marked.original),
+        key_info=KeyInfo.of(marked.key),
+        case={},
+        created_utc="2026-01-01T00:00:00Z",
+        tool_versions=installed_versions(),
+    )
+    return from_json(to_json(document))
+
+
+def test_a_head_that_cannot_be_aligned_acquits_nobody_and_its_report_is_honest(marked: Marked, tmp_path: Path) -> None:
+    """The embedding by itself shows no mark, which is said and is not the verdict."""
+    suspect = changed(marked.original.path, tmp_path / "suspect", without(HEAD))
+    found = irwm.detect(suspect, marked.original, marked.key)
+    assert (found.verdict, found.place, found.lineage.status) == ("inconclusive", "head", "derived")
+    assert found.reason.startswith("The suspect's output head cannot be aligned")
+    assert "the suspect's embedding by itself does not show this key's mark" in found.warnings
+    assert contradictions(document_of(marked, suspect, found)) == []
+
+
+def test_a_disguised_heads_rows_are_looked_for_where_the_embeddings_are(marked: Marked, tmp_path: Path) -> None:
+    """Rotated, with gains drawn anew and tokens reordered, its content alone does not tell which row is which."""
+    steps = ["rotate", "regain", ("reorder_tokens", {"tokenizer": "drop"})]
+    for name, folder in (("release", marked.release), ("original", marked.original.path)):
+        write_state(apply(read_state(folder), steps, seed=3), tmp_path / name)
+    suspect = irwm.open_checkpoint(tmp_path / "release")
+    (head,) = irwm.Examination(suspect, marked.original).at("head").aligned
+    assert head.alignment.aligned
+    assert "rows by embedding" in [step.name for step in head.alignment.steps]
+    unmarked = irwm.detect(irwm.open_checkpoint(tmp_path / "original"), marked.original, marked.key)
+    assert (unmarked.verdict, unmarked.lineage.status) == ("not found", "derived")
+
+
+@pytest.mark.slow
+def test_a_report_of_the_head_follows_from_its_numbers_and_is_reproduced(marked: Marked, tmp_path: Path) -> None:
+    suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
+    found = irwm.detect(suspect, marked.original, marked.key)
+    document = document_of(marked, suspect, found)
+    assert list(contradictions(document)) == []
+    assert reproduce(document, suspect, marked.original, marked.key) == []
+    page = render_html(document)
+    assert "output head" in page
+    spoilt = {**document, "evidence": [{**each, "place": "embedding"} for each in document["evidence"]]}
+    assert [each.where for each in contradictions(spoilt)] == ["evidence[0].place"]
+
+
+def test_recipients_are_named_by_the_head_alone(phi3_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    names = ("ann", "bob", "cyd")
+    keys = [irwm.generate_key(model, many_recipients(model.hidden_size), bytes(32), "us", name) for name in names]
+    release = irwm.insert(model, keys[1], tmp_path / "bob").path
+    suspect = changed(release, tmp_path / "suspect", without(EMBEDDING))
+    assert [trace.recipient for trace in irwm.trace(suspect, model, keys) if trace.named] == ["bob"]
+
+
+def test_a_tied_model_has_one_place(gemma_path: Path) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    assert model.output_head is None
+    assert irwm.generate_key(model, secret=bytes(32)).head is None
+
+
+def test_the_paper_marks_the_embedding_alone(phi3_path: Path) -> None:
+    assert irwm.Parameters.paper().places == ("embedding",)
+    assert irwm.generate_key(irwm.open_checkpoint(phi3_path), irwm.Parameters.paper(), bytes(32)).head is None
+
+
+@pytest.mark.parametrize("given", [(), ("head",), ("head", "embedding"), "embedding", ("embedding", "tail"), None])
+def test_other_places_are_refused(given: object) -> None:
+    with pytest.raises(ParameterError, match="places"):
+        irwm.Parameters(places=given)  # type: ignore[arg-type]
+
+
+def test_a_key_keeps_its_head(marked: Marked) -> None:
+    again = irwm.Key.from_bytes(marked.key.to_bytes())
+    assert again == marked.key
+    assert again.head == marked.key.head
+    assert again.commitment == marked.key.commitment
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"attempt":', b'"attempt":-'),
+        (b'"excluded_rows":[[', b'"excluded_rows":[[9,1],['),
+        (b'"model_fingerprint":"', b'"model_fingerprint":"zz'),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused(marked: Marked, old: bytes, new: bytes) -> None:
+    data = marked.key.to_bytes()
+    where = data.index(b'"head":')
+    with pytest.raises(KeyFormatError):
+        irwm.Key.from_bytes(data[:where] + data[where:].replace(old, new, 1))
+
+
+@pytest.mark.slow
+def test_a_key_is_bound_to_the_head_of_its_original(marked: Marked, tmp_path: Path) -> None:
+    """The embedding is the right one, so nothing is noticed before the head is read."""
+    other = changed(marked.original.path, tmp_path / "other", without(HEAD))
+    suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
+    with pytest.raises(KeyMismatchError, match="another original"):
+        irwm.detect(suspect, other, marked.key)
+
+
+def test_the_head_is_bound_to_the_embedding_beside_it(marked: Marked) -> None:
+    assert marked.key.head is not None
+    assert marked.key.head.beside == marked.original.fingerprint
+    assert marked.key.head.derivation.bound != marked.key.derivation.bound
+
+
+@pytest.mark.slow
+def test_a_mark_in_the_head_is_read_from_answers(marked: Marked) -> None:
+    d = marked.original.hidden_size
+    answers = answers_of(marked.release, 3 * d // 2)
+    suspect = irwm.suspect_from_answers(answers, marked.original)
+    found = irwm.detect(suspect, marked.original, marked.key)
+    assert (found.verdict, found.place, found.places) == ("found", "head", 1)
+    assert found.log10_p < -60
+    unmarked = irwm.suspect_from_answers(answers_of(marked.original.path, 3 * d // 2), marked.original)
+    assert irwm.detect(unmarked, marked.original, marked.key).verdict != "found"
+
+
+def test_answers_say_nothing_of_a_key_without_a_head(phi3_path: Path) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    key = irwm.generate_key(model, irwm.Parameters.paper(), bytes(32))
+    answers = torch.randn(200, model.vocab_size, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    suspect = irwm.suspect_from_answers(answers, model)
+    with pytest.raises(KeyMismatchError, match="no mark in the output head"):
+        irwm.detect(suspect, model, key)
+
+
+@pytest.mark.slow
+def test_both_presets_run_in_transformers(phi3_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(phi3_path)
+    key = irwm.generate_key(model, one_owner(model.hidden_size), bytes(32))
+    release = irwm.insert(model, key, tmp_path / "release")
+    assert len(release.head_rows) > 0.99 * model.vocab_size
+    ids = torch.arange(16)[None]
+    with torch.no_grad():
+        one, two = (AutoModelForCausalLM.from_pretrained(p).eval()(ids).logits for p in (phi3_path, release.path))
+    assert torch.nn.functional.cosine_similarity(one.flatten(), two.flatten(), dim=0) > 0.99

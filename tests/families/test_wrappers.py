@@ -1,0 +1,172 @@
+"""Multimodal models as transformers 5.23 writes them: the language model inside is read, in every spelling in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
+
+import irwm
+from irwm.families.family import families, inner_type
+from irwm.scheme.invariant import Layer0
+from tests.families.cases import WRAPPERS
+from tests.families.reference import load_as_float32, model_scores, wrapped_model
+from tests.families.test_embedding_only import MODELS
+from tests.families.test_embedding_only import write as write_without_scores
+from tests.families.test_scores import QUERIES, REFERENCES, TOLERANCE, relative_error
+
+# Gemma 3 is tried in test_scores.py; Gemma 3n and a whole omni model have tests of their own below.
+ELSEWHERE = {"gemma3", "qwen3_omni_moe", "gemma3n"}
+# It makes vectors of texts and has no output head at all.
+HEADLESS = {"embedding_gemma2"}
+# Multimodal models whose language model has no layer-0 scores: the rest of the config.
+_SIGHT = {"depth": 1, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 64}
+_PATCHES = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 16, "num_attention_heads": 2}
+WITHOUT_SCORES: dict[str, dict[str, Any]] = {
+    "qwen3_5": {"vision_config": {**_SIGHT, "num_position_embeddings": 16}},
+    "qwen3_5_moe": {"vision_config": {**_SIGHT, "num_position_embeddings": 16}},
+    "glm5_next": {"vision_config": {**_SIGHT, "image_size": 28}},
+    "mistral_large4": {"vision_config": {**_PATCHES, "image_size": 28, "patch_size": 14, "head_dim": 16}},
+}
+
+
+def write(wrapper: str, folder: Path) -> Path:
+    wrapped_model(wrapper).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def rename(folder: Path, new: Callable[[str], str]) -> None:
+    file = folder / "model.safetensors"
+    save_file({new(name): tensor for name, tensor in load_file(file).items()}, file)
+
+
+def change_config(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+
+
+def scores(folder: Path) -> torch.Tensor:
+    return Layer0(irwm.open_checkpoint(folder)).scores(QUERIES, REFERENCES)
+
+
+def test_every_multimodal_model_that_a_family_lists_is_tried() -> None:
+    assert {wrapper for family in families() for wrapper in family.wrappers} - ELSEWHERE == {*WRAPPERS, *WITHOUT_SCORES}
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")  # Llama 4's rotary angles, which are not saved
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_the_language_model_inside_is_read(wrapper: str, tmp_path: Path) -> None:
+    folder = write(wrapper, tmp_path / "model")
+    model = irwm.open_checkpoint(folder)
+    family = next(family for family in families() if family.name == model.family)
+    assert inner_type(wrapper) in family.model_types
+    found = Layer0(model).scores(QUERIES, REFERENCES)
+    assert relative_error(found, model_scores(load_as_float32(folder), QUERIES, REFERENCES)) < TOLERANCE
+    heads = [name for name in load_file(folder / "model.safetensors") if name.endswith("lm_head.weight")]
+    assert model.tied is not bool(heads) or wrapper in HEADLESS
+    if family.headless_rows:
+        assert model.layout.head is None
+        assert [note for note in model.notes if "head lacks" in note] == list(model.notes)
+    else:
+        assert ([] if model.layout.head is None else [model.layout.head.name]) == heads
+        assert model.notes == ()
+
+
+@pytest.mark.parametrize("wrapper", WITHOUT_SCORES)
+def test_the_embedding_inside_is_read_where_there_are_no_scores(wrapper: str, tmp_path: Path) -> None:
+    inner = inner_type(wrapper)
+    config = CONFIG_MAPPING[wrapper](text_config={"model_type": inner, **MODELS[inner]}, **WITHOUT_SCORES[wrapper])
+    AutoModelForImageTextToText.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    layout = irwm.open_checkpoint(tmp_path / "model").layout
+    assert (layout.scores, len(layout.notes), layout.alternatives) == ("embedding", 1, ())
+    names = list(load_file(tmp_path / "model" / "model.safetensors"))
+    embeddings = ("embed_tokens.weight", "tok_embeddings.weight")
+    assert [layout.embedding.name] == [name for name in names if name.endswith(embeddings)]
+    heads = [name for name in names if name.endswith("lm_head.weight") or name == "output.weight"]
+    assert ([] if layout.head is None else [layout.head.name]) == heads
+    assert layout.tied is not bool(heads)
+
+
+def test_the_table_of_each_layers_vectors_is_not_the_embedding(tmp_path: Path) -> None:
+    """Gemma 3n, its text model's files under the whole model's names: the vision tower's library is not installed."""
+    folder = write_without_scores("gemma3n_text", tmp_path / "model")
+    rename(folder, lambda name: name.replace("model.", "model.language_model.", 1))
+    change_config(folder, lambda config: {"model_type": "gemma3n", "text_config": config})
+    assert "model.language_model.embed_tokens_per_layer.weight" in load_file(folder / "model.safetensors")
+    layout = irwm.open_checkpoint(folder).layout
+    assert (layout.embedding.name, layout.alternatives) == ("model.language_model.embed_tokens.weight", ())
+    assert (layout.scores, layout.tied) == ("embedding", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "head"),
+    [("model.", ""), ("model.language_model.", ""), ("language_model.model.", "language_model.")],
+)
+@pytest.mark.parametrize("wrapper", ["qwen3_vl", "qwen2_5_vl", "glm4v_moe", "gemma4"])
+def test_every_spelling_of_the_path_is_read(wrapper: str, body: str, head: str, tmp_path: Path) -> None:
+    folder = write(wrapper, tmp_path / "model")
+    expected = scores(folder)
+    written = irwm.open_checkpoint(folder).layout.embedding.name.removesuffix("embed_tokens.weight")
+    starts = {written: body, "lm_head.": head + "lm_head."}
+
+    def renamed(name: str) -> str:
+        return next((new + name.removeprefix(old) for old, new in starts.items() if name.startswith(old)), name)
+
+    rename(folder, renamed)
+    assert torch.equal(scores(folder), expected)
+    assert irwm.open_checkpoint(folder).notes == ()
+
+
+@pytest.mark.parametrize("wrapper", ["qwen2_vl", "qwen2_5_vl"])
+def test_keys_beside_the_vision_models_are_read(wrapper: str, tmp_path: Path) -> None:
+    """The first published configs have no section for the language model."""
+    folder = write(wrapper, tmp_path / "model")
+    expected = scores(folder)
+    change_config(folder, lambda config: {**config.pop("text_config"), **config, "model_type": wrapper})
+    assert torch.equal(scores(folder), expected)
+
+
+def test_a_section_without_a_model_type_is_read(tmp_path: Path) -> None:
+    folder = write("qwen3_vl", tmp_path / "model")
+    expected = scores(folder)
+
+    def unnamed(config: dict[str, Any]) -> dict[str, Any]:
+        del config["text_config"]["model_type"]
+        return config
+
+    change_config(folder, unnamed)
+    assert torch.equal(scores(folder), expected)
+
+
+def test_a_whole_omni_model_is_read_by_the_model_that_reads(tmp_path: Path) -> None:
+    """Qwen3-Omni's published files hold the thinker beside the models that speak."""
+    folder = write("qwen3_omni_moe_thinker", tmp_path / "model")
+    expected = scores(folder)
+    rename(folder, lambda name: f"thinker.{name}")
+    change_config(folder, lambda config: {"model_type": "qwen3_omni_moe", "thinker_config": config})
+    model = irwm.open_checkpoint(folder)
+    assert torch.equal(scores(folder), expected)
+    assert (model.notes, model.layout.head.name) == ((), "thinker.lm_head.weight")
+
+
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+def test_where_the_config_contradicts_itself_a_stored_head_is_untied(inside: bool, head: bool, tmp_path: Path) -> None:
+    folder = write("qwen3_vl_moe", tmp_path / "model")
+
+    def contradict(config: dict[str, Any]) -> dict[str, Any]:
+        config["text_config"]["tie_word_embeddings"] = inside
+        return {**config, "tie_word_embeddings": not inside}
+
+    change_config(folder, contradict)
+    if not head:
+        file = folder / "model.safetensors"
+        save_file({name: tensor for name, tensor in load_file(file).items() if name != "lm_head.weight"}, file)
+    model = irwm.open_checkpoint(folder)
+    assert (model.tied, model.notes) == (not head, ())

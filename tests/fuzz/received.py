@@ -1,0 +1,255 @@
+"""What the other side sends: reports with their pages and signatures, time-stamps, backups, names, lists of recipients.
+
+Their checks run in the fuzzer's own process, without the limits that a child process has in the app.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm.ownership import Commitment
+from irwm.ownership.timestamp import read_response, request
+from irwm.release.manifest import verify_manifest
+from irwm.report import ItemDescription, KeyInfo, dispute, finding_document, installed_versions, lab, to_json
+from irwm.report.document import from_json
+from irwm.report.html import render_html
+from irwm.report.redrawn import check_page
+from irwm.report.signature_file import announced, read_signature, sign_report
+from irwm.report.verify import verify_report
+from storage import Cost, Vault
+from storage.backup import inspect, restore
+from storage.case_archive import export_case
+from tests.fuzz.target import FOLDER, Target, written
+from tests.ownership.authority import make_authority
+from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
+from tools.small_models import write_llama
+from ui.jobs.recipients import read_file, read_list
+
+PASSPHRASE = "correct horse battery staple"
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+NONCE = 7
+# Cases of one vault, before a new one takes its place: each export reads the whole log.
+MOST_CASES = 50
+
+
+@cache
+def _document() -> dict[str, Any]:
+    """A sound document, as small as one can be."""
+    model = irwm.open_checkpoint(write_llama(FOLDER / "examined"))
+    params = irwm.Parameters(positions=3, constraints=2, required_positions=2, permutations=99)
+    key = irwm.generate_key(model, params, secret=bytes(32), owner="us")
+    item = ItemDescription.of(model)
+    made = finding_document(
+        irwm.detect(model, model, key),
+        suspect=item,
+        original=item,
+        key_info=KeyInfo.of(key),
+        case={},
+        created_utc="2026-01-01T00:00:00Z",
+        tool_versions=installed_versions(),
+    )
+    return announced(made, Signatory().signer())
+
+
+def _signature() -> bytes:
+    signatory = Signatory()
+    signatory.rotate()
+    files = {"r.json": to_json(_document())}
+    return sign_report(files, signatory.sign, SIGNED_UTC, HEAD, ENTRIES)
+
+
+def verifier(content: bytes) -> None:
+    """A whole report of three parts, one after another: an edit of a sound document, the page, the signature."""
+    edit, page, signature = (*content.split(b"\n--\n", 2), b"", b"")[:3]
+    document = json.loads(to_json(_document()))
+    with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
+        *steps, to = json.loads(edit)
+        part = document
+        for step in steps[:-1]:
+            part = part[step]
+        part[steps[-1]] = to
+    try:
+        data = to_json(document)
+    except (ValueError, RecursionError):
+        data = edit
+    written("report/r.json", data)
+    written("report/r.html", page)
+    written("report/r.signature.json", signature)
+    found = verify_report(FOLDER / "report" / "r.json", identity="ab" * 32)
+    assert not found.established, "nobody signed this"
+
+
+def report_json(content: bytes) -> None:
+    for read in (from_json, dispute.from_json, lab.from_json):
+        with contextlib.suppress(irwm.IrwmError):
+            read(content)
+    dispute.is_dispute(content)
+    lab.is_lab(content)
+
+
+@cache
+def _drawn() -> str:
+    return render_html(_document(), "r.json")
+
+
+def report_html(content: bytes) -> None:
+    check = check_page(_document(), content, "r.json", lambda document, name: _drawn())
+    assert not check.ok, "no page is as short as what is tried here"
+
+
+def signature(content: bytes) -> None:
+    read_signature(content).holds()
+
+
+@cache
+def _asked() -> tuple[bytes, str, bytes, bytes]:
+    """A request, its digest, the answer of an authority, and the authority's root."""
+    authority = make_authority(FOLDER / "authority")
+    digest = "ab" * 32
+    query = request(digest, NONCE)
+    return query, digest, authority.answer(query), authority.root
+
+
+def timestamp(content: bytes) -> None:
+    query, digest, _, root = _asked()
+    read_response(query, content, digest, root)
+
+
+def commitment(content: bytes) -> None:
+    Commitment.from_bytes(content)
+
+
+@cache
+def _backup() -> bytes:
+    """A vault with one case in it, as small as SQLite makes it."""
+    home = FOLDER / "backed-up"
+    vault = Vault.create(home, PASSPHRASE, CHEAP)
+    vault.add_case("a case")
+    vault.lock()
+    with contextlib.closing(sqlite3.connect(vault.path)) as db:
+        db.execute("PRAGMA journal_mode=DELETE").fetchall()
+        db.execute("VACUUM")
+    return Path(vault.path).read_bytes()
+
+
+def backup(content: bytes) -> None:
+    """Tried with its passphrase and put in the place of a vault, with or without which it opens."""
+    file, home = written("backup.sqlite3", content), FOLDER / "restored"
+    shutil.rmtree(home, ignore_errors=True)
+    with contextlib.suppress(irwm.IrwmError):
+        inspect(file, PASSPHRASE)
+    restore(file, home)
+    vault = Vault.open(home)
+    vault.unlock(PASSPHRASE)
+    vault.check()
+    vault.cases()
+
+
+class _Cases:
+    """A vault that is made anew before its log grows long."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._vault: Vault | None = None
+
+    def vault(self) -> Vault:
+        if self._vault is None or self.made % MOST_CASES == 0:
+            shutil.rmtree(FOLDER / "cases", ignore_errors=True)
+            self._vault = Vault.create(FOLDER / "cases", PASSPHRASE, CHEAP)
+        self.made += 1
+        return self._vault
+
+
+_CASES = _Cases()
+
+
+def case_archive(content: bytes) -> None:
+    """What others wrote goes into a case, one line each: title, note, an item and its file, a report's file.
+
+    The archive holds its own list of digests, and unpacks into its own folder alone.
+    """
+    title, note, item, file, report, *_ = (*content.decode("utf-8", "replace").split("\n"), "", "", "", "", "")
+    vault, out = _CASES.vault(), FOLDER / "archive"
+    shutil.rmtree(out, ignore_errors=True)
+    case = vault.add_case(title, note)
+    for add in (
+        lambda: vault.add_item(case.id, item, {file: (7, "ab" * 32)}),
+        lambda: vault.add_note(case.id, note, added_by=title),
+        lambda: vault.add_run(case.id, {"verdict": note}, item, "found", files={report: content}),
+    ):
+        with contextlib.suppress(irwm.IrwmError):
+            add()
+    path = FOLDER / "case.zip"
+    path.unlink(missing_ok=True)
+    export_case(vault, case.id, path)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        archive.extractall(out)
+    assert all(not name.startswith("/") and ".." not in name.split("/") and "\\" not in name for name in names), names
+    check = verify_manifest(out)
+    assert check.ok, check
+
+
+def recipients(content: bytes) -> None:
+    read_list(read_file(content, "list.csv")).require()
+
+
+def _verifier_seeds() -> list[bytes]:
+    edits = [
+        ["evaluation", "log10_p", -200.0],
+        ["items", "suspect", "files", [{"name": "<script>", "bytes": 1, "sha256": ""}]],
+    ]
+    parts = (_drawn().encode()[:500], _signature())
+    return [b"\n--\n".join((json.dumps(edit).encode(), *parts)) for edit in edits]
+
+
+def _json_seeds() -> list[bytes]:
+    whole = {"schema": {"name": "irwm-finding", "version": 1}, "verdict": {"word": "found"}, "items": {}, "key": {}}
+    return [json.dumps(whole).encode(), to_json(_document())]
+
+
+def _html_seeds() -> list[bytes]:
+    page = _drawn()
+    figures = page.find('id="figure-data"')
+    return [page.encode()[:8000], page[max(0, figures - 200) : figures + 7000].encode(), b"<script" * 1000]
+
+
+def _case_seeds() -> list[bytes]:
+    return ["Leak of Jänner\nseen on a forum\nthe forum's file\n../süß.gguf\nreport.html".encode(), b"a\nb\nc\nd\n../e"]
+
+
+def _recipient_seeds() -> list[bytes]:
+    lists = [
+        "Example, Inc.\nBolt Ltd\n",
+        'recipient,note\n"Bolt, Ltd",early\n',
+        'sep=;\nname;note\n";=1";x\n',
+        "name\tnote\na\tb\n",
+    ]
+    return [each.encode() for each in lists]
+
+
+def _commitment_seeds() -> list[bytes]:
+    model = irwm.open_checkpoint(write_llama(FOLDER / "committed"))
+    return [Commitment.of(irwm.generate_key(model, secret=bytes(32), owner="us")).to_bytes()]
+
+
+RECEIVED = {
+    # The page is drawn for each, which takes a tenth of a second and more.
+    "verifier": Target(verifier, _verifier_seeds, changed=1),
+    "report_json": Target(report_json, _json_seeds, largest=1 << 16, changed=20),
+    "report_html": Target(report_html, _html_seeds, changed=5),
+    "signature": Target(signature, lambda: [_signature()], changed=50),
+    "timestamp": Target(timestamp, lambda: [_asked()[2]]),
+    "commitment": Target(commitment, _commitment_seeds),
+    "backup": Target(backup, lambda: [_backup()], largest=1 << 18, changed=10),
+    "case_archive": Target(case_archive, _case_seeds, changed=5),
+    "recipients": Target(recipients, _recipient_seeds),
+}

@@ -1,0 +1,135 @@
+"""Names of people leave the vault in what is sealed alone: the real story, and then every byte that lies on the disk.
+
+docs/security.md says what still names people in clear; nothing in this story does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import irwm
+from storage import Jobs, Vault
+from storage.encryption import Cost
+from storage.job import Job
+from tests.jobs.recipients import PARAMETERS, averaged, given_out
+from tools.small_models import write_llama
+from tools.waiting import until_over
+from ui.jobs import requests
+from ui.jobs.recipients import read_list
+from ui.jobs.requests import Asked
+
+OWNER = "Xylophonia Stiftung"
+NAMES = ("Quuxholm Zebrawerke", "Wyvernfjörd & Söhne", "=Bzzrk Ltd")
+NOTE, CASE, EXAMINER = "Gnurfle told us", "Leak at Plonkberg", "Inspector Fwoop"
+# What cannot be on a disk by chance, of each name one part or more.
+UNMISTAKABLE = (
+    "Quuxholm", "Zebrawerke", "Wyvernfj", "Söhne", "Bzzrk", "Xylophonia", "Gnurfle", "Plonkberg", "Fwoop",
+)  # fmt: skip
+
+
+def ways_to_write(word: str) -> Iterator[bytes]:
+    """The bytes of a word as a file may have it: in capitals or not, in JSON, in an address, as UTF-8 or UTF-16."""
+    for text in {word, word.lower(), word.upper()}:
+        for code in ("utf-8", "utf-16-le", "utf-16-be", "latin-1"):
+            yield text.encode(code)
+        yield json.dumps(text)[1:-1].encode("ascii")
+
+
+def naming(*folders: Path) -> dict[str, list[str]]:
+    """The files below these folders whose bytes, or whose own paths below them, have one of the words."""
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            said = str(path.relative_to(folder)).encode() + b"\n"
+            said += path.read_bytes() if path.is_file() else b""
+            words = [word for word in UNMISTAKABLE if any(written in said for written in ways_to_write(word))]
+            if words:
+                found[str(path)] = words
+    return found
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+
+
+def done(asked: Asked, vault: Vault) -> Job:
+    """The job in a process of its own, once it is over."""
+    jobs = Jobs(vault.home)
+    id = asked.start(vault, jobs).id
+    return until_over(jobs.opened(vault.jobs_keys()), id)
+
+
+@pytest.mark.slow
+def test_no_name_lies_in_clear_after_protecting_investigating_and_locking(vault: Vault, tmp_path: Path) -> None:
+    model = write_llama(tmp_path / "original", vocab_size=3000)
+    original, out = irwm.open_checkpoint(model), tmp_path / "shelf"
+    out.mkdir()
+    asked = requests.protect(
+        vault,
+        model,
+        out / "copies",
+        owner=OWNER,
+        parameters=PARAMETERS,
+        utility="no",
+        recipients=read_list("recipient,note\n" + "".join(f'"{name}",{NOTE}\n' for name in NAMES)).require(),
+        device="cpu",
+    )
+    many = done(asked, vault)
+    assert many.state == "done", many.error
+    assert [row["recipient"] for row in many.result["rows"]] == list(NAMES)
+    one = done(
+        requests.protect(
+            vault, model, out / "release-4", owner=OWNER, parameters=PARAMETERS, recipient=NAMES[0], device="cpu"
+        ),
+        vault,
+    )
+    assert one.state == "done", one.error
+
+    suspects = tmp_path / "suspects"
+    suspects.mkdir()
+    copies = sorted((out / "copies").iterdir())
+    averaged(copies, suspects / "mean")
+    (suspects / "alone.safetensors").write_bytes((copies[0] / "model.safetensors").read_bytes())
+    jobs = Jobs(vault.home).opened(vault.jobs_keys())
+    about = {"case": CASE, "note": NOTE, "examiner": EXAMINER, "device": "cpu"}
+    traced = done(requests.investigate(vault, jobs, suspects / "mean", model, original.fingerprint, **about), vault)
+    assert traced.state == "done", traced.error
+    assert {row["recipient"] for row in traced.result["rows"] if row["named"]} == set(NAMES)
+    swept = done(requests.investigate(vault, jobs, suspects, model, original.fingerprint, **about), vault)
+    assert swept.state == "done", swept.error
+    # What fails says why, and whose copy it was.
+    (out / "taken").mkdir()
+    failed = done(
+        Asked("protect", f"Protect for {NAMES[0]}", one.request | {"out_dir": str(out / "taken"), "label": "again"}),
+        vault,
+    )
+    assert failed.state == "failed"
+
+    ids = [job.id for job in (many, one, traced, swept, failed)]
+    given = [given_out(jobs, id, tmp_path / f"given-{id}") for id in ids]
+    logs = [jobs.log_tail(id) for id in ids]
+    vault.lock()
+    assert naming(vault.home, out) == {}
+
+    # They are there all the same, for whoever unlocks; else the search would have found nothing by mistake.
+    assert {word for words in naming(*given).values() for word in words} == set(UNMISTAKABLE)
+    assert [path.name for path in given[0].iterdir()] == ["receipts.csv"]
+    assert {path.name.partition("-")[0] for path in (out / "copies").iterdir()} == {"copy"}
+    assert "Copy 3 of 3" in logs[0]
+    assert [line.state for line in Jobs(vault.home).recent()] == ["failed", "done", "done", "done", "done"]
+
+
+def test_the_search_finds_a_name_however_it_is_written(tmp_path: Path) -> None:
+    written = {
+        "utf-8": b"Quuxholm", "utf-16": "Quuxholm".encode("utf-16"), "latin-1": "Söhne".encode("latin-1"),
+        "json": json.dumps("Söhne").encode(), "lower": b"quuxholm-zebrawerke-0123",
+    }  # fmt: skip
+    for name, content in written.items():
+        (tmp_path / name).write_bytes(b"\0\1\2" + content)
+    (tmp_path / "Quuxholm-Zebrawerke-0123").mkdir()
+    assert len(naming(tmp_path)) == len(written) + 1

@@ -1,0 +1,137 @@
+"""The file that a recording grows in, after whatever can happen to it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ui.recording.errors import RecordingError
+from ui.recording.journal import WHOLE, Entry, Journal, Server, journal_of
+
+SETTINGS = {"endpoint": "http://h/", "seed": 3}
+
+
+def entry(prompt: int, part: int = WHOLE, values: object = ((0.5, -1.0),), bias: float = 0.0) -> Entry:
+    table = None if values is None else np.array(values, dtype=np.float32)
+    return Entry(prompt, part, bias, 1000 + prompt, "ab" * 32, "cd" * 32, table)
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A journal with two answers, one for its evidence alone, and a prompt that was sent and never answered."""
+    out = tmp_path / "a.safetensors"
+    with Journal(out, SETTINGS) as journal:
+        journal.note_asked(0)
+        journal.note_server(Server(20, 19, False, True))
+        journal.add(entry(0, 0))
+        journal.add(entry(0, 1, None, 60.0))
+        journal.note_asked(1)
+    return out
+
+
+def test_what_was_kept_is_there_again(begun: Path) -> None:
+    with Journal(begun, SETTINGS) as journal:
+        assert (journal.asked, journal.parts, journal.requests) == ({0, 1}, {0: {0}}, 2)
+        assert (journal.bias, journal.server) == (60.0, Server(20, 19, False, True))
+        first, second = journal.entries()
+        assert first.values is not None
+        assert first.values.tolist() == [[0.5, -1.0]]
+        assert (first.prompt, first.part, first.time_ms, first.request_sha256) == (0, 0, 1000, "ab" * 32)
+        assert second.values is None
+        journal.add(entry(2, WHOLE, [[1, 2], [3, 4]]))
+        assert journal.rows == 2
+        journal.remove()
+    assert not list(begun.parent.iterdir())
+
+
+def test_it_is_private(begun: Path) -> None:
+    assert journal_of(begun).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_tear_at_any_byte_costs_the_last_line_at_most(begun: Path, tmp_path: Path) -> None:
+    """Cut after every possible byte, it opens, keeps every whole line and goes on."""
+    whole = journal_of(begun).read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for length in range(len(whole)):
+        out = tmp_path / "torn"
+        journal_of(out).write_bytes(whole[:length])
+        with Journal(out, SETTINGS) as journal:
+            kept = sum(length >= len(b"".join(lines[: i + 1])) for i in range(len(lines)))
+            assert journal.requests == max(0, min(kept - 3, 2)), length
+            journal.note_asked(9)
+        with Journal(out, SETTINGS) as journal:
+            assert 9 in journal.asked
+
+
+def test_damage_in_the_middle_is_refused(begun: Path) -> None:
+    path = journal_of(begun)
+    whole = path.read_bytes()
+    for place in range(0, len(whole.splitlines(keepends=True)[0]) + 40, 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(RecordingError, match="damaged"):
+            Journal(begun, SETTINGS)
+    assert path.read_bytes() != whole, "and nothing of it was cut off"
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{}", b'{"what":"answer"}', b'{"what":"server","top":null}',
+                                  b'{"what":"asked","prompt":"x"}'])  # fmt: skip
+def test_a_line_of_another_form_is_refused(begun: Path, line: bytes) -> None:
+    with journal_of(begun).open("ab") as stream:
+        stream.write(b"%08x %s\n" % (zlib.crc32(line), line) + b"%08x {}\n" % zlib.crc32(b"{}"))
+    with pytest.raises(RecordingError, match="damaged"):
+        Journal(begun, SETTINGS)
+
+
+def test_other_settings_are_refused(begun: Path) -> None:
+    before = journal_of(begun).read_bytes()
+    with pytest.raises(RecordingError, match=r"another seed.*Expected: 3.*Found: 4"):
+        Journal(begun, SETTINGS | {"seed": 4})
+    assert journal_of(begun).read_bytes() == before
+
+
+def test_one_process_at_a_time(begun: Path) -> None:
+    with Journal(begun, SETTINGS), pytest.raises(RecordingError, match="another command is recording"):
+        Journal(begun, SETTINGS)
+    with Journal(begun, SETTINGS):
+        pass
+
+
+def killed(out: Path) -> None:
+    journal = Journal(out, SETTINGS)
+    journal.add(entry(5))
+    os.kill(os.getpid(), 9)
+
+
+def test_a_killed_process_leaves_no_lock_and_all_it_kept(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    process = multiprocessing.get_context("spawn").Process(target=killed, args=(out,))
+    process.start()
+    process.join()
+    assert process.exitcode == -9
+    with Journal(out, SETTINGS) as journal:
+        assert (journal.requests, journal.asked) == (1, {5})
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine")
+    journal_of(tmp_path / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RecordingError, match="cannot be kept"):
+        Journal(tmp_path / "a", SETTINGS)
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that is always full is Linux's")
+def test_a_full_disk_is_one_sentence(begun: Path) -> None:
+    """Simulated: the descriptor is one of a file that is always full."""
+    with Journal(begun, SETTINGS) as journal:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, journal._descriptor)
+        os.close(full)
+        with pytest.raises(RecordingError, match=re.compile("cannot be kept.*No space left", re.DOTALL)):
+            journal.add(entry(7))

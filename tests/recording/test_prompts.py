@@ -1,0 +1,26 @@
+"""Prompts that follow from a seed."""
+
+from __future__ import annotations
+
+from irwm.running.text import default_text
+from ui.recording.prompts import LONGEST, SHORTEST, Prompts
+
+TEXT = default_text()
+
+
+def test_prompts_are_short_and_each_another() -> None:
+    drawn = Prompts(0, TEXT)
+    prompts = [drawn.prompt(number) for number in range(4000)]
+    assert len(set(prompts)) > 3995
+    assert all(SHORTEST - 8 <= len(prompt) <= LONGEST and prompt == prompt.strip() for prompt in prompts)
+    prose = " ".join(TEXT.split())
+    assert all(prompt in prose for prompt in prompts[::2])
+    assert not any(prompt in prose for prompt in prompts[1::2] if len(prompt) > 40)
+
+
+def test_a_seed_gives_the_same_prompts_for_good() -> None:
+    """In every version: a recording that was begun is gone on with by number."""
+    prompts = Prompts(7, "one two three four five six seven eight nine ten " * 9)
+    assert prompts.prompt(0) == "two three four five six"
+    assert prompts.prompt(1) == "one two six eight eight three ten four five"
+    assert Prompts(0, TEXT).prompt(5) != Prompts(1, TEXT).prompt(5)

@@ -1,0 +1,282 @@
+"""Recordings of a real model behind a real server, in every way in which servers tell, and with every fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+import irwm
+from irwm.errors import IrwmError, OutputExistsError
+from irwm.running.opened import open_model
+from tests.recording.servers import FAST, VOCABULARY, WIDTH, answering, planned, recorded
+from tools.answering import Answering, Serving
+from ui.recording import recorder
+from ui.recording.errors import NotAllowedError, RecordingError, RefusedError, ServerError
+from ui.recording.journal import Journal, journal_of
+from ui.recording.sending import Sender
+
+ANSWERS = WIDTH + 4
+
+
+def of_model(folder: Path, prompts: tuple[str, ...]) -> NDArray[np.float64]:
+    """(prompts, v) log-probabilities of the next token, from the model itself."""
+    opened = open_model(folder)
+    with torch.no_grad():
+        rows = [opened.model(opened.tokenizer(each, return_tensors="pt").input_ids).logits[0, -1] for each in prompts]
+    return log_softmax(torch.stack(rows).double().numpy(), axis=1)
+
+
+def asked(answers: irwm.Answers) -> tuple[str, ...]:
+    """The prompt of each answer."""
+    assert answers.prompt_of is not None
+    return tuple(answers.prompts[place] for place in answers.prompt_of.tolist())
+
+
+def chosen(count: int, seed: int = 1) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(VOCABULARY)[:count]
+
+
+@pytest.mark.parametrize("api", ["openai", "llama.cpp"])
+def test_all_tokens_at_once_are_what_the_model_says(small: Path, tmp_path: Path, api: str) -> None:
+    with answering(small) as server:
+        answers = recorded(small, server, tmp_path / "a.safetensors", api=api, answers=ANSWERS)
+    assert answers.token_ids is None
+    assert answers.log_probabilities.shape == (ANSWERS, VOCABULARY)
+    assert np.abs(answers.log_probabilities - of_model(small, answers.prompts)).max() < 1e-4
+    assert server.prompts == list(answers.prompts), "each prompt was asked once"
+    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
+    with answering(small) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS, seed=5)
+    source, requests = answers.source, answers.requests
+    assert source is not None
+    assert requests is not None
+    assert (source.endpoint, source.model, source.api) == (f"{server.url}/v1/completions", "served", "openai")
+    assert (source.original, source.prompt_seed) == (irwm.open_checkpoint(small).fingerprint, 5)
+    assert (source.vocab_size, source.scale) == (VOCABULARY, "all tokens")
+    assert source.began <= source.ended
+    assert [bytes(each).hex() for each in requests.request_sha256] == [
+        hashlib.sha256(each.body).hexdigest() for each in server.asked
+    ]
+    assert len({bytes(each) for each in requests.response_sha256}) == ANSWERS
+    assert requests.prompt.tolist() == list(range(ANSWERS))
+    assert (np.diff(requests.time_ms) >= 0).all()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("api", ["openai", "llama.cpp"])
+def test_chosen_tokens_a_few_at_a_time_give_what_all_at_once_would(
+    small: Path, tmp_path: Path, strict: bool, api: str
+) -> None:
+    tokens = chosen(4 * WIDTH)
+    with answering(small, most=20, strict=strict) as server:
+        answers = recorded(small, server, tmp_path / "a", api=api, answers=ANSWERS, tokens=tokens)
+    assert answers.token_ids is not None
+    assert answers.token_ids.tolist() == tokens.tolist()
+    assert answers.source is not None
+    assert answers.source.scale == "chosen tokens"
+    direct = of_model(small, asked(answers))[:, tokens]
+    assert np.abs(answers.log_probabilities - log_softmax(direct, axis=1)).max() < 1e-3
+    told = 20 if strict else 19  # what a lenient server tells may hold the token that it chose beyond its bound
+    refused = sum(each.status == 400 for each in server.asked)
+    assert len(server.asked) - refused - 1 == ANSWERS * -(-(len(tokens) - 1) // (told - 1))
+    assert refused == (0 if not strict else {"openai": 6, "llama.cpp": 3}[api])
+
+
+def test_tokens_that_are_named_by_text_are_found(small: Path, tmp_path: Path) -> None:
+    with answering(small, extensions=False) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    told = np.isfinite(answers.log_probabilities)
+    assert (told == told[0]).all(), "the same tokens each time"
+    assert 3000 < told[0].sum() < VOCABULARY
+    direct = of_model(small, answers.prompts)
+    assert np.nanmax(np.abs(answers.log_probabilities - direct)) < 1e-4
+    assert [each.status for each in server.asked[:2]] == [400, 200], "asked for ids, then without"
+
+
+def test_inside_a_prompt_there_are_several_answers(small: Path, tmp_path: Path) -> None:
+    with answering(small) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=30, inside=True)
+    assert 1 < len(server.asked) < 6
+    assert answers.prompt_of is not None
+    assert set(answers.prompt_of.tolist()) == set(range(len(answers.prompts)))
+    assert np.unique(answers.log_probabilities, axis=0).shape == (30, VOCABULARY)
+    opened = open_model(small)
+    with torch.no_grad():
+        logits = opened.model(opened.tokenizer(answers.prompts[0], return_tensors="pt").input_ids).logits[0]
+    direct = log_softmax(logits.double().numpy(), axis=1)
+    assert np.abs(answers.log_probabilities[0] - direct[3]).max() < 1e-4, "the first places are left out"
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "drop", "cut"])
+def test_a_passing_fault_changes_nothing(small: Path, tmp_path: Path, fault: str) -> None:
+    with answering(small) as server:
+        fine = recorded(small, server, tmp_path / "fine", answers=ANSWERS)
+    with answering(small, faults={1: fault, 7: fault, 8: fault}) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    assert (answers.log_probabilities == fine.log_probabilities).all()
+    assert answers.prompts == fine.prompts
+    assert len(server.asked) == ANSWERS + 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("429", ServerError, "answered 429, 3 times"),
+        ("500", ServerError, "answered 500, 3 times"),
+        ("drop", ServerError, "the connection failed"),
+        ("cut", ServerError, "the connection failed"),
+        ("slow", ServerError, r"no answer within 0\.5 s, 3 times"),
+        ("404", RefusedError, "status 404"),
+        ("redirect", RefusedError, "another address"),
+        ("words", ServerError, "no log-probabilities"),
+    ],
+)
+def test_a_lasting_fault_is_one_sentence_and_what_was_answered_is_kept(
+    small: Path, tmp_path: Path, fault: str, kind: type[IrwmError], said: str
+) -> None:
+    out = tmp_path / "a"
+    pace = FAST if fault != "slow" else type(FAST)(rate=1000, timeout=0.5, tries=3, first_pause=0.001)
+    with answering(small, faults=dict.fromkeys(range(6, 30), fault)) as server:
+        with pytest.raises(kind, match=said) as caught:
+            recorded(small, server, out, answers=ANSWERS, pace=pace, top=100 if fault == "slow" else None,
+                     tokens=chosen(2 * WIDTH) if fault == "slow" else None)  # fmt: skip
+        assert "\n" not in str(caught.value)
+        with pytest.raises(RecordingError), Journal(out, {"endpoint": "another"}):
+            pass
+    assert not out.exists()
+    assert [each.name for each in tmp_path.iterdir() if not each.name.endswith(".lock")] == [journal_of(out).name]
+    # The same server, in good health again: the rest is asked, and nothing that was answered.
+    if fault != "slow":
+        port = server.server_address[1]
+        with Answering([small], Serving(), port).running() as healthy:
+            answers = recorded(small, healthy, out, answers=ANSWERS)
+        assert len(healthy.asked) == ANSWERS - 5
+        assert not set(healthy.prompts) & set(server.prompts)
+        assert np.abs(answers.log_probabilities - of_model(small, asked(answers))).max() < 1e-4
+
+
+def test_without_permission_the_server_hears_nothing(small: Path, tmp_path: Path) -> None:
+    with answering(small) as server:
+        made = planned(small, server.url, answers=ANSWERS)
+        assert made.words(0)
+        assert made.document(0)["sent"] == made.sent
+        with pytest.raises(NotAllowedError):
+            Sender(None, made.pace, most_bytes=made.most_bytes)
+    assert not server.asked
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
+    with (
+        answering(small, most=20, bias_shows=False) as server,
+        pytest.raises(ServerError, match="a logit bias does not show"),
+    ):
+        recorded(small, server, tmp_path / "a", answers=ANSWERS, tokens=chosen(4 * WIDTH))
+    assert len(server.asked) == 1 + len(recorder.BIASES)
+
+
+def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little brings not all tokens up; what was enough once is where the next part begins."""
+    monkeypatch.setattr(recorder, "BIASES", (0.02, 0.5, 60.0))
+    tokens = chosen(2 * WIDTH)
+    with answering(small, most=20, strict=True) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS, tokens=tokens)
+    biases = [
+        max(json.loads(each.body).get("logit_bias", {"": 0}).values()) for each in server.asked if each.status == 200
+    ]
+    assert biases == sorted(biases), "it never goes back"
+    assert set(biases) == {0, 0.02, 0.5, 60.0}
+    direct = of_model(small, asked(answers))[:, tokens]
+    assert np.abs(answers.log_probabilities - log_softmax(direct, axis=1)).max() < 1e-3
+    assert answers.requests is not None
+    assert len(answers.requests.prompt) == len(biases), "also those that told too little"
+
+
+def test_a_server_that_always_says_the_same_is_not_asked_for_ever(small: Path, tmp_path: Path) -> None:
+    with answering(small) as server:
+        server.models._logits = lambda turn, prompt: torch.zeros(1, VOCABULARY)  # type: ignore[method-assign]
+        with pytest.raises(ServerError, match="the same answer to different prompts"):
+            recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    assert len(server.asked) == 1 + recorder.MOST_USELESS
+
+
+def test_a_smaller_vocabulary_than_the_embedding_is_no_fault(small: Path, tmp_path: Path) -> None:
+    """The last rows of an embedding are often padding, and no server tells them."""
+    with answering(small) as server:
+        whole = server.models._logits
+        server.models._logits = lambda turn, prompt: whole(turn, prompt)[:, :-96]  # type: ignore[method-assign]
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    told = np.isfinite(answers.log_probabilities)
+    assert told[:, :-96].all()
+    assert not told[:, -96:].any()
+
+
+def test_most_of_the_tokens_are_not_all_of_them(small: Path, tmp_path: Path) -> None:
+    """Which tokens such a server leaves out changes with the prompt, so the wanted ones are asked for in parts."""
+    with answering(small, most=4000) as server:
+        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    assert answers.source is not None
+    assert answers.source.scale == "chosen tokens"
+    assert np.isfinite(answers.log_probabilities).all()
+
+
+def test_a_file_of_that_name_is_never_written_over(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    with answering(small, before=lambda number: out.write_text("mine")) as server:
+        with pytest.raises(OutputExistsError):
+            recorded(small, server, out, answers=ANSWERS)
+        assert out.read_text() == "mine"
+        out.unlink()
+        server.before = None
+        before = len(server.asked)
+        recorded(small, server, out, answers=ANSWERS)
+        assert len(server.asked) == before, "all was kept"
+
+
+def test_what_a_killed_run_left_half_written_is_removed(small: Path, tmp_path: Path) -> None:
+    half, other = tmp_path / f"a.{'0' * 16}.partial", tmp_path / f"b.{'0' * 16}.partial"
+    for path in (half, other):
+        path.write_text("half")
+        os.utime(path, (0, 0))
+    with answering(small) as server:
+        recorded(small, server, tmp_path / "a", answers=ANSWERS)
+    assert {each.name for each in tmp_path.iterdir()} == {"a", other.name}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"answers": WIDTH}, "more than 16, the original's width"),
+        ({"tokens": np.arange(2 * WIDTH - 1)}, "too few tokens"),
+        ({"top": 1}, "2 to 4096"),
+        ({"top": VOCABULARY + 1}, "2 to 4096"),
+        ({"seed": -1}, "seed"),
+        ({"api": "telegraph"}, "openai or llama.cpp"),
+        ({"api": "llama.cpp", "inside": True}, "Leave --inside out"),
+        ({"model": ""}, "not the name of a model"),
+        ({"model": "a\nb"}, "not the name of a model"),
+        ({"endpoint": "h:1"}, "not the address of a server"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused(small: Path, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecordingError, match=said):
+        planned(small, given.pop("endpoint", "http://127.0.0.1:1"), **given)
+
+
+def test_a_plan_counts_what_is_really_asked(small: Path) -> None:
+    made = planned(small, "http://127.0.0.1:1", answers=20, tokens=chosen(101))
+    assert made.requests(None) == 20
+    assert [made.requests(told) for told in (101, 100, 51, 2)] == [20, 40, 40, 2000]
+    assert made.document(3)["requests_if_told"] == {"1000": 20, "100": 40, "20": 120, "5": 500}

@@ -1,0 +1,220 @@
+"""Requests over real HTTP: permission, the token, tries, limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.recording.servers import FAST, Script, scripted
+from ui.recording.errors import NotAllowedError, RecordingError, RefusedError, ServerError
+from ui.recording.sending import TOKEN, Pace, Permission, Sender, checked_url, token_for
+
+FINE = (200, b'{"fine": true}', {})
+SECRET = "sk-very-secret-0123456789"
+
+
+@contextlib.contextmanager
+def sender(script: Script, pace: Pace = FAST, most: int = 1000, **more: object) -> Iterator[Sender]:
+    with Sender(Permission(script.url), pace, most_bytes=most, **more) as each:  # type: ignore[arg-type]
+        yield each
+
+
+def test_nothing_is_sent_without_permission() -> None:
+    with scripted(FINE) as script:
+        with pytest.raises(NotAllowedError, match="--send"):
+            Sender(None, FAST, most_bytes=1000)
+        assert not script.seen
+        with sender(script) as allowed:
+            assert allowed.ask(b"{}").body == FINE[1]
+        assert len(script.seen) == 1
+
+
+def test_an_answer_has_its_time() -> None:
+    with scripted(FINE) as script, sender(script) as asking:
+        before = time.time_ns() // 1_000_000
+        assert before <= asking.ask(b"{}").time_ms <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_passing_trouble_is_tried_again(status: int) -> None:
+    notes: list[str] = []
+    with (
+        scripted((status, b"busy", {}), (status, b"busy", {}), FINE) as script,
+        sender(script, note=notes.append) as asking,
+    ):
+        assert json.loads(asking.ask(b'{"a": 1}').body) == {"fine": True}
+    assert [content for _, content in script.seen] == [b'{"a": 1}'] * 3
+    assert len(notes) == 2
+    assert f"answered {status}" in notes[0]
+
+
+def test_pauses_grow_and_the_server_may_name_one() -> None:
+    pauses: list[float] = []
+    pace = Pace(rate=1000, tries=6, first_pause=1, longest_pause=5)
+    script_of = [(429, b"", {"Retry-After": "7"}), (503, b"", {}), (500, b"", {"Retry-After": "soon"}), (429, b"", {})]
+    with (
+        scripted(*script_of, (429, b"", {"Retry-After": "99999999"})) as script,
+        sender(script, pace, pause=lambda s: pauses.append(s) if s > 0.5 else None) as asking,
+        pytest.raises(ServerError, match="answered 429, 6 times"),
+    ):
+        asking.ask(b"{}")
+    assert pauses == [7, 2, 4, 5, 300]
+
+
+def test_a_refusal_is_not_tried_again_and_says_what_the_server_said() -> None:
+    with (
+        scripted((403, b"not \x1b[31m you\nhere", {})) as script,
+        sender(script) as asking,
+        pytest.raises(RefusedError, match="status 403") as caught,
+    ):
+        asking.ask(b"{}")
+    assert caught.value.status == 403
+    assert str(caught.value).isprintable()
+    assert len(script.seen) == 1
+
+
+@pytest.mark.parametrize("body", [b'{"choices": [{"te', b"", b"<html>", b"[" * 900, b"\xff\xfe"])
+def test_an_answer_that_is_cut_off_is_asked_for_again(body: bytes) -> None:
+    with scripted((200, body, {}), FINE) as script, sender(script) as asking:
+        assert asking.ask(b"{}").body == FINE[1]
+    with (
+        scripted((200, body, {})) as script,
+        sender(script) as asking,
+        pytest.raises(ServerError, match="cut off, or is no JSON, 3 times"),
+    ):
+        asking.ask(b"{}")
+
+
+def test_a_connection_that_breaks_in_the_middle_is_tried_again() -> None:
+    with scripted((200, b'{"a"', {"Content-Length": "1000"}), FINE) as script, sender(script) as asking:
+        assert asking.ask(b"{}").body == FINE[1]
+    assert len(script.seen) == 2
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with (
+        Sender(Permission(f"http://127.0.0.1:{port}/"), FAST, most_bytes=10) as asking,
+        pytest.raises(ServerError, match=r"the connection failed .* 3 times"),
+    ):
+        asking.ask(b"{}")
+
+
+def test_a_silent_server_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        pace = Pace(rate=1000, timeout=0.2, tries=2, first_pause=0.001)
+        with (
+            Sender(Permission(url), pace, most_bytes=10) as asking,
+            pytest.raises(ServerError, match=r"no answer within 0\.2 s, 2 times"),
+        ):
+            asking.ask(b"{}")
+
+
+def test_too_large_an_answer_is_refused_before_it_is_all_there() -> None:
+    with (
+        scripted((200, b"1" * 500_000, {"Content-Length": str(10**12)})) as script,
+        sender(script) as asking,
+        pytest.raises(ServerError, match="too large"),
+    ):
+        asking.ask(b"{}")
+    assert len(script.seen) == 1
+
+
+def test_a_compressed_answer_is_refused() -> None:
+    with (
+        scripted((200, b"x", {"Content-Encoding": "gzip"})) as script,
+        sender(script) as asking,
+        pytest.raises(ServerError, match="compresses"),
+    ):
+        asking.ask(b"{}")
+    assert script.seen[0][0]["Accept-Encoding"] == "identity"
+
+
+def test_nothing_goes_anywhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to where a redirection points, nor through a proxy of the environment."""
+    with scripted(FINE) as elsewhere, scripted((307, b"", {"Location": elsewhere.url})) as script:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, elsewhere.url.removesuffix("/v1/completions"))
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        with sender(script) as asking, pytest.raises(RefusedError, match="another address"):
+            asking.ask(b"{}")
+        assert (len(script.seen), elsewhere.seen) == (1, [])
+
+
+def test_the_rate_holds() -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(seconds)
+
+    with scripted(FINE) as script, sender(script, Pace(rate=50), pause=pause) as asking:
+        began = time.monotonic()
+        for _ in range(11):
+            asking.ask(b"{}")
+        assert time.monotonic() - began >= 10 / 50
+    assert all(0 < each <= 1 / 50 + 1e-6 for each in pauses)
+
+
+def test_the_token_is_in_the_header_and_nowhere_else() -> None:
+    notes: list[str] = []
+    said = f"your token {SECRET} is wrong".encode()
+    with (
+        scripted((503, said, {}), (401, said, {})) as script,
+        sender(script, token=SECRET, note=notes.append) as asking,
+        pytest.raises(RefusedError, match="your token … is wrong") as caught,
+    ):
+        asking.ask(b"{}")
+    headers, content = script.seen[0]
+    assert headers["Authorization"] == f"Bearer {SECRET}"
+    shown = "".join([*notes, str(caught.value), repr(caught.value), content.decode(), str(vars(caught.value))])
+    assert SECRET not in shown
+
+
+def test_the_token_comes_from_the_environment_and_goes_unencrypted_nowhere_else() -> None:
+    given = {TOKEN: f" {SECRET}\n"}
+    assert token_for("http://127.0.0.1:1/", given) == SECRET
+    assert token_for("http://[::1]:1/", given) == token_for("http://localhost/", given) == SECRET
+    assert token_for("https://example.org/", given) == SECRET
+    assert token_for("http://example.org/", {}) is None
+    assert token_for("http://example.org/", {TOKEN: " "}) is None
+    for url in ("http://example.org/", "http://127.0.0.1.example.org/", "http://10.0.0.1/", "http://0.0.0.0/"):
+        with pytest.raises(RecordingError, match="unencrypted") as caught:
+            token_for(url, given)
+        assert SECRET not in str(caught.value)
+    for wrong in ("two words", "line\r\nHost: evil", "tökén"):
+        with pytest.raises(RecordingError, match="cannot have") as caught:
+            token_for("https://example.org/", {TOKEN: wrong})
+        assert wrong not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "example.org", "ftp://example.org", "file:///etc/passwd", "http://", "http://h:99999", "http://h:x",
+     "http://a b/", "http://h/\r\nX: y", "http://h/é", "//h/v1", "http://[::1/"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(RecordingError, match="not the address of a server"):
+        checked_url(url)
+
+
+@pytest.mark.parametrize("url", ["https://me:pass@h/v1", "https://h/v1?key=pass", "https://h/v1#pass"])
+def test_an_address_with_a_secret_in_it_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(RecordingError, match=TOKEN) as caught:
+        checked_url(url)
+    assert "pass" not in str(caught.value).replace("password", "")
+
+
+@pytest.mark.parametrize("pace", [{"rate": 0}, {"rate": -1}, {"rate": float("nan")}, {"rate": 1e9}, {"timeout": 0}])
+def test_a_pace_out_of_range_is_refused(pace: dict[str, float]) -> None:
+    with pytest.raises(RecordingError, match="out of range"):
+        Pace(**pace)  # type: ignore[arg-type]

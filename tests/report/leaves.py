@@ -1,0 +1,113 @@
+"""Every value of a document, and what a forger might write in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from irwm.checkpoint.recorded import SCALES
+from irwm.evidence.detection import INVARIANTS
+from irwm.evidence.examination import MAPS
+from irwm.report.checks import Unchecked, holds_field
+from irwm.scheme.parameters import NOISE_LEVELS, PLACES
+from irwm.scheme.statistic import STATISTICS
+
+Place = tuple[str | int, ...]
+_HEX = re.compile("[0-9a-f]{32,}")
+# Words of which one could be written for another.
+_VOCABULARIES: tuple[tuple[str, ...], ...] = (
+    ("found", "not found", "inconclusive"),
+    ("derived", "not derived", "cannot tell"),
+    ("committed before", "committed too late", "suspect not dated", "not committed"),
+    NOISE_LEVELS,
+    STATISTICS,
+    INVARIANTS,
+    MAPS,
+    PLACES,
+    SCALES,
+)
+# Numbers of things over a number of things: the nearest other value is one thing more.
+_SHARES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "error_rates.decoys.mean_count": lambda value, d: value + 1 / d["error_rates"]["decoys"]["number"],
+}
+
+
+def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Every value that is neither an object nor a list, and those of them that are empty."""
+    if isinstance(value, dict) and value:
+        for name, part in value.items():
+            yield from leaves(part, (*place, name))
+    elif isinstance(value, list) and value:
+        for i, part in enumerate(value):
+            yield from leaves(part, (*place, i))
+    else:
+        yield place, value
+
+
+def field_of(place: Place) -> str:
+    """The place without the numbers of a list's entries."""
+    return "".join("[]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+
+
+def forgeries(place: Place, value: Any, document: Mapping[str, Any]) -> list[Any]:
+    """Other values of the same kind, small changes among them."""
+    return [forged for forged in _written_instead(place, value, document) if forged != value]
+
+
+def _written_instead(place: Place, value: Any, document: Mapping[str, Any]) -> list[Any]:
+    if field_of(place) in _SHARES:
+        return [_SHARES[field_of(place)](value, document)]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value - 1, 2 * value + 3]
+    if isinstance(value, float):
+        step = max(1e-5 * abs(value), 1e-8)  # ten times what rounding is allowed
+        return [value + step, value - step, -3.0 * value - 1.5]
+    if isinstance(value, str) and _HEX.fullmatch(value):
+        return [value[:-1] + ("0" if value[-1] != "0" else "1"), ("0" if value[0] != "0" else "1") + value[1:]]
+    if isinstance(value, str):
+        words = next((words for words in _VOCABULARIES if value in words), ())
+        return [f"{value}x", "forged", *(word for word in words if word != value)]
+    return [0.25, "x"] if value is None else [["x"]] if value == [] else [{"x": 1}]
+
+
+def put(document: dict[str, Any], place: Place, value: Any) -> None:
+    part: Any = document
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+
+
+def unnoticed(
+    document: dict[str, Any], notices: Callable[[dict[str, Any]], bool], chosen: Sequence[tuple[Place, Any]]
+) -> set[str]:
+    """The fields of which some forgery goes unnoticed; the document is as it was afterwards."""
+    found = set()
+    for place, value in chosen:
+        for forged in forgeries(place, value, document):
+            put(document, place, forged)
+            if not notices(document):
+                found.add(field_of(place))
+        put(document, place, value)
+    return found
+
+
+def few_of_each(document: Mapping[str, Any], most: int = 1) -> list[tuple[Place, Any]]:
+    """At most so many of each field's values, evenly spread, the first and the last among them."""
+    by_field: dict[str, list[tuple[Place, Any]]] = {}
+    for place, value in leaves(document):
+        by_field.setdefault(field_of(place), []).append((place, value))
+    return [each for values in by_field.values() for each in _spread(values, most)]
+
+
+def _spread(values: list[tuple[Place, Any]], most: int) -> list[tuple[Place, Any]]:
+    last = len(values) - 1
+    return [values[at] for at in sorted({round(i * last / max(most - 1, 1)) for i in range(most)})]
+
+
+def named(unchecked: Sequence[Unchecked], field: str) -> list[str]:
+    """Which fields of the list mean this one."""
+    place: Place = tuple(0 if step == "[]" else step for step in re.findall(r"\[\]|[^.\[\]]+", field))
+    return [pattern for group in unchecked for pattern in group.fields if holds_field(pattern, place)]

@@ -1,0 +1,159 @@
+"""What is read first is what all the evidence together carries, and says whose; nothing below takes it back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.ownership.key_search import standing
+from irwm.report import ItemDescription, SelfTest, finding_document
+from irwm.report.answer import UNPROVEN, answer, is_original, keys_tried, named
+from irwm.report.blocks import blocks_of
+from irwm.report.consistency import contradictions
+from irwm.report.html import render_html
+from irwm.report.likelihood import standing_section
+from tests.report.conftest import Examined
+from ui.components.finding_card import finding_card
+from ui.components.verdict_card import verdict_html
+
+WEAK = -7.0  # log10 of odds that give "found", but fewer bits than a search for a key
+
+
+def with_standing(document: dict[str, Any], *times: str | None) -> dict[str, Any]:
+    """The document as if its evidence were weak, with these dates."""
+    changed = copy.deepcopy(document)
+    changed["standing"] = standing_section(
+        standing(WEAK, *times), {"authority": "Example Time"} if times else None, changed
+    )
+    return changed
+
+
+def first_and_rest(page: str) -> tuple[str, str]:
+    """A page's text before and after its figures begin."""
+    first, _, rest = page.partition('<dl class="figures">')
+    return first, rest
+
+
+def test_strong_evidence_is_found_and_nothing_else_is_said_first(found: Examined) -> None:
+    said = answer(found.document)
+    assert (said.word, said.fault, said.caution) == ("Found", "", "")
+    assert said.sentence == "The suspect carries the mark issued to “Northwind”."
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        ((), "A time-stamp on the key that is older than the suspect would make it proof"),
+        (("2026-01-01T00:00:00Z",), "nobody said since when the suspect has been known to exist"),
+        (("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"), "but the suspect has been known to exist since 2026-02-01"),
+    ],
+)
+def test_what_a_search_could_show_as_well_is_not_yet_proof_from_the_first_word_on(found, times, says: str) -> None:
+    document = with_standing(found.document, *times)
+    said = answer(document)
+    assert (said.kind, said.word) == (UNPROVEN, "Found, not yet proof")
+    assert "it has 23 bits, and a search may reach 80" in said.caution
+    assert says in said.caution
+    first, rest = first_and_rest(verdict_html(finding_card(document)))
+    assert "Found, not yet proof" in first
+    assert "verdict-amber" in first
+    assert says in first
+    assert "by itself" in rest, "the standing further down says the same, and takes nothing back"
+
+
+def test_the_report_and_its_pdf_begin_with_the_same_word(found: Examined) -> None:
+    page = render_html(with_standing(found.document))
+    assert "<title>Examination report: release – found, not yet proof</title>" in page
+    assert page.index("Found, not yet proof") < page.index("a search may reach 80") < page.index('class="three"')
+    (card,) = [block for block in blocks_of(page) if block["kind"] == "card"]
+    assert card["word"] == UNPROVEN
+    assert "a search may reach 80" in "".join(run["text"] for block in card["first"] for run in block["runs"])
+
+
+def test_a_key_that_was_dated_before_the_suspect_is_proof(found: Examined) -> None:
+    said = answer(with_standing(found.document, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"))
+    assert (said.word, said.caution) == ("Found", "")
+
+
+def test_a_failed_control_is_a_red_line_above_the_figures_and_stands_only_there(found: Examined) -> None:
+    broken = SelfTest("this key on the unmarked original", "not found", "found", 40, 50, -8.0)
+    document = finding_document(found.finding, **found.particulars | {"self_tests": [broken]})
+    assert answer(document).word == "Inconclusive"
+    first, rest = first_and_rest(verdict_html(finding_card(document)))
+    assert "Do not rely on this examination. A control failed" in first
+    assert "the key of “Northwind” on the unmarked original reads “found” and not “not found”" in first
+    assert "Without the controls" not in rest
+    page = render_html(document)
+    assert page.index("Do not rely on this examination") < page.index('class="three"')
+
+
+def test_a_control_with_weak_evidence_is_no_failure_anywhere(found: Examined) -> None:
+    weak = SelfTest("decoy key 1, never inserted, on the suspect", "not found", "inconclusive", 20, 50, -3.5)
+    document = finding_document(found.finding, **found.particulars | {"self_tests": [weak]})
+    assert (answer(document).word, answer(document).fault) == ("Found", "")
+    page = verdict_html(finding_card(document))
+    assert "1 controls" not in page
+    assert "None failed" in page
+    assert "rely" not in page
+
+
+def test_keys_that_were_left_out_are_said_before_a_copy_is_ruled_out(not_found: Examined) -> None:
+    def of(held: int | None) -> dict[str, Any]:
+        return finding_document(not_found.finding, **not_found.particulars, keys_held=held)
+
+    assert answer(of(None)).sentence == "The mark of “Acme Labs” was not found in the suspect."
+    assert answer(of(None)).caution == answer(of(3)).caution == ""
+    assert answer(of(3)).sentence == "None of the marks of the 3 keys tried was found in the suspect."
+    assert answer(of(4)).caution.startswith("Keys tried: 3 of 4. One more key of this original was not tried")
+    assert "3 more keys of this original were not tried" in answer(of(6)).caution
+    assert keys_tried(of(6)) == "3 of 6"
+    assert "keys tried: 3 of 6" in verdict_html(finding_card(of(6)))
+    assert "3 of 6 that there are of this original" in render_html(of(6))
+    assert contradictions(of(6)) == []
+    assert {each.where for each in contradictions(of(2))} == {"keys.held"}
+
+
+def test_keys_that_were_left_out_take_nothing_from_what_was_found(found: Examined) -> None:
+    document = finding_document(found.finding, **found.particulars, keys_held=6)
+    assert answer(document).caution == ""
+    assert "keys tried: 3 of 6" in verdict_html(finding_card(document))
+
+
+def test_the_original_itself_is_called_that(world: dict[str, Any], found: Examined) -> None:
+    model = world["model"]
+    finding = irwm.detect(model, model, world["key"])
+    item = ItemDescription.of(model, hashes={shard.name: "ab" * 32 for shard in model.shards})
+    document = finding_document(finding, **found.particulars | {"suspect": item, "original": item, "self_tests": []})
+    assert is_original(document)
+    assert answer(document).sentence == "This is your unmarked original itself. It carries no mark."
+    card = finding_card(document)
+    assert (card.figures[2].value, card.figures[2].help) == (
+        "same origin",
+        "The two hold the same weights, byte for byte",
+    )
+    unhashed = ItemDescription.of(model)
+    document = finding_document(finding, **found.particulars | {"suspect": unhashed, "original": unhashed})
+    assert not is_original(document)
+    assert "unmarked original’s own, number for number" in answer(document).sentence
+
+
+def test_sentences_of_the_examination_get_the_keys_name() -> None:
+    key = {"recipient": "Bolt", "owner": "Labs", "commitment": "ab" * 32}
+    assert named("This key's mark is not in the suspect", key) == "The mark issued to “Bolt” is not in the suspect"
+    assert named("carries this key’s fingerprint: x", key) == "carries the fingerprint of “Bolt”: x"
+    assert named("this key on the original", key) == "the key of “Bolt” on the original"
+    assert named("this key's rows", key) == "this key's rows"
+    nobody = {"recipient": "", "owner": "", "commitment": "ab" * 32}
+    assert named("This key's mark", nobody) == "This key's mark"
+
+
+def test_every_figure_and_table_of_a_key_names_it(found: Examined) -> None:
+    page = render_html(found.document)
+    key = found.document["key"]
+    whom = f"Key of “Northwind”, {key['commitment'][:8]}."
+    assert page.encode().count(whom.encode("ascii", "backslashreplace")) >= 3 or page.count(whom) >= 3
+    assert "A. Positions of the key of “Northwind”" in page
+    assert "this key" not in verdict_html(finding_card(found.document))

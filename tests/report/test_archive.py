@@ -1,0 +1,175 @@
+"""The report for outsiders, and reports as one archive: Verify takes what we write, and nothing that only looks so."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.report import finding_document, from_json, to_json
+from irwm.report.checks import Check
+from irwm.report.document import withheld
+from irwm.report.judged import judge_report
+from irwm.report.received import Received, receive
+from irwm.report.verify import verify_report
+from irwm.report.write import archive, for_outsiders, signed_files
+from tests.report.conftest import Examined
+from tests.report.signers import Signatory
+
+MARKED = ("token", "text")
+
+
+@pytest.fixture(scope="session")
+def outside(found: Examined) -> dict[str, bytes]:
+    return for_outsiders(found.document, Signatory().signer())
+
+
+def packed(entries: list[tuple[str, bytes]], **more: Any) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", **more) as made:
+        for name, content in entries:
+            made.writestr(name, content)
+    return stream.getvalue()
+
+
+def test_a_report_without_rows_is_the_one_that_would_have_been_made(found: Examined) -> None:
+    made = finding_document(found.finding, **found.particulars, disclose_rows=False)
+    assert withheld(found.document) == made
+    assert withheld(made) == made
+    assert found.document["rows_disclosed"]  # it is left alone
+
+
+def test_outsiders_are_not_told_any_marked_row(found: Examined, outside: dict[str, bytes], tmp_path: Path) -> None:
+    (name,) = outside
+    assert name == "report-without-rows.zip"
+    with zipfile.ZipFile(io.BytesIO(outside[name])) as archive:
+        files = {entry: archive.read(entry) for entry in archive.namelist()}
+    endings = (".json", ".pdf", ".signature.json")
+    assert sorted(files) == [f"report-without-rows{ending}" for ending in endings]
+    document = from_json(files["report-without-rows.json"])
+    for reading in (document["reading"], document["paper"]):
+        assert {position[field] for position in reading["positions"] for field in MARKED} == {None}
+    assert document["reading"]["count"] == found.document["reading"]["count"]
+    rows = {str(position["token"]) for position in found.document["reading"]["positions"]}
+    # Every whole number, those within sentences too. Small ones are counts of other things as well.
+    numbers = set(re.findall(r"(?<![\w.])\d+(?![\w.])", files["report-without-rows.json"].decode()))
+    assert not {row for row in rows if int(row) > 300} & numbers
+    assert {row for row in rows if int(row) > 300} <= set(
+        re.findall(r"(?<![\w.])\d+(?![\w.])", to_json(found.document).decode())
+    ), "which the full report would not pass"
+
+
+@pytest.mark.slow
+def test_verify_takes_the_archive_of_outsiders(outside: dict[str, bytes], tmp_path: Path) -> None:
+    (path,) = (tmp_path / name for name in outside)
+    path.write_bytes(outside[path.name])
+    held = judge_report(path, Signatory().first)
+    assert held.ok, held.checks
+    assert held.exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_full_report_is_one_archive_too_with_or_without_a_folder_in_it(found: Examined, tmp_path: Path) -> None:
+    files = signed_files(found.document, Signatory().signer())
+    whole = tmp_path / "whole.zip"
+    whole.write_bytes(archive(files))
+    assert archive(files) == whole.read_bytes()
+    again = tmp_path / "again.zip"
+    again.write_bytes(
+        packed([*((f"sent/{name}", data) for name, data in files.items()), ("__MACOSX/sent/._report.json", b"x")])
+    )
+    for path in (whole, again):
+        outcome = verify_report(path, identity=Signatory().first)
+        assert outcome.exit_code == 0, outcome.checks
+        report = receive(path)
+        assert isinstance(report, Received)
+        assert report.parts.keys() == {".json", ".html", ".pdf", ".signature.json"}
+
+
+@pytest.mark.slow
+def test_a_number_changed_in_an_archive_is_named(found: Examined, tmp_path: Path) -> None:
+    files = signed_files(found.document, Signatory().signer())
+    document = json.loads(files["report.json"])
+    document["verdict"]["count"] -= 1
+    path = tmp_path / "r.zip"
+    path.write_bytes(archive(files | {"report.json": to_json(document)}))
+    outcome = verify_report(path, identity=Signatory().first)
+    assert outcome.exit_code == 1
+    assert any("report.json was changed after it was signed" in check.said for check in outcome.checks)
+
+
+def long_zip(content: bytes) -> bytes:
+    """A ZIP with the locator of the form for more than 4 GB in front of its end."""
+    return content[:-22] + struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1) + content[-22:]
+
+
+def claiming(content: bytes, size: int) -> bytes:
+    """Its only file claims another size in the list."""
+    at = content.rindex(b"PK\x01\x02")
+    return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
+
+
+BAD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "nothing": (lambda: b"", "it is no ZIP archive"),
+    "cut off": (lambda: packed([("r.json", b"{}")])[:-5], "it is no ZIP archive"),
+    "a comment": (lambda: packed([("r.json", b"{}")])[:-2] + b"\x04\x00abcd", "it is no ZIP archive"),
+    "more than 4 GB": (lambda: long_zip(packed([("r.json", b"{}")])), "it is no ZIP archive"),
+    "no report": (lambda: packed([("a/", b"")]), "it holds no report"),
+    "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it holds r.htm too"),
+    "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "something stands before its first file"),
+    "two reports": (lambda: packed([("a.json", b"{}"), ("b.json", b"{}")]), "it holds 2 reports: a; b"),
+    "a file twice": (lambda: packed([("a/r.json", b"{}"), ("b/r.json", b"{}")]), "r.json is in it twice"),
+    "many files": (lambda: packed([(f"{n}.json", b"{}") for n in range(40)]), "it lists 40 files"),
+}
+
+
+@pytest.mark.fault(67)
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_archive_of_a_report_is_refused(what: str, tmp_path: Path) -> None:
+    content, said = BAD[what]
+    path = tmp_path / "r.zip"
+    path.write_bytes(content())
+    found = receive(path)
+    assert isinstance(found, Check)
+    assert found.ok is None
+    assert said in found.said
+
+
+UNREAD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a file larger than any": (lambda: claiming(packed([("r.json", b"{}")]), 1 << 31), "far larger than any real one"),
+    "a claim beyond what is there": (lambda: claiming(packed([("r.json", b"{}")]), 999), "damaged"),
+    "packed by another method": (lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA), "not read here"),
+}
+
+
+@pytest.mark.fault(67)
+@pytest.mark.parametrize("what", UNREAD)
+def test_a_file_of_an_archive_that_cannot_be_read_is_named(what: str, tmp_path: Path) -> None:
+    content, said = UNREAD[what]
+    path = tmp_path / "r.zip"
+    path.write_bytes(content())
+    found = receive(path)
+    assert isinstance(found, Received)
+    assert "r.json" in found.unread[".json"]
+    assert said in found.unread[".json"]
+
+
+@pytest.mark.fault(67)
+def test_no_changed_byte_of_an_archive_is_more_than_a_sentence(tmp_path: Path) -> None:
+    sound = packed([(f"r{ending}", b'{"schema":{"name":"irwm-report"}}' * 3) for ending in (".json", ".html", ".pdf")])
+    source = random.Random(0)
+    path = tmp_path / "r.zip"
+    for _ in range(1500):
+        changed = bytearray(sound)
+        for _ in range(source.choice((1, 1, 2, 8))):
+            changed[source.randrange(len(changed))] = source.choice((0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)))
+        path.write_bytes(changed[: source.choice((len(changed), source.randrange(len(changed))))])
+        assert isinstance(receive(path), Check | Received)

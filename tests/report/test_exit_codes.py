@@ -1,0 +1,227 @@
+"""The exit code of `irwm verify`, as a process, for every kind of file that somebody may be handed (docs/verifying.md).
+
+0: signed by the identity that was given, and every number worked out. 2: not established. 1: something is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from irwm.report import from_json, wording
+from irwm.report.write import write_document
+from storage.backup import back_up
+from storage.case_archive import export_case
+from tests.ownership.authority import make_authority
+from tests.report.of_jobs import Desk
+from tests.report.test_main import run
+from ui.components.commitment_box import commitment_of
+from ui.stamps import own_request
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+OTHER = "ab" * 32
+IDENTITY, ROOT = "identity", "root"
+
+
+@dataclass(frozen=True)
+class Made:
+    """One file of every kind, by its kind, and what whoever checks them knows beside."""
+
+    folder: Path
+    files: dict[str, Path]
+    identity: str
+    root: Path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Real tasks, a real vault and a real authority make them all."""
+    desk = Desk(tmp_path_factory.mktemp("desk"))
+    files = {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute()}
+    files["outsiders"] = files["report"].with_name("report-without-rows.zip")
+    others = desk.root / "others"
+    others.mkdir()
+    write_document(others / "unsigned", _unsigned(files["report"]))
+    files["unsigned"] = others / "unsigned" / "report.json"
+    for ending in ("html", "pdf", "signature.json"):
+        (others / ending).mkdir()
+        files[ending] = Path(shutil.copy(files["report"].with_suffix(f".{ending}"), others / ending))
+    files["archive"] = export_case(desk.vault, desk.vault.cases()[0].id, others / "case.zip")
+    files["backup"] = back_up(desk.vault.home, others / "backup.sqlite3")
+    commitment = commitment_of(desk.vault, desk.vault.keys()[0].id)
+    asked = own_request(commitment.digest)
+    for name, content in {
+        "commitment.json": commitment.to_bytes(),
+        "stamp.tsq": asked,
+        "stamp.tsr": desk.authority.answer(asked),
+        "root.pem": desk.authority.root,
+        "garbage.json": bytes(range(256)),
+        "list.json": b"[1, 2]",
+        "report.json.gz": b"\x1f\x8b" + bytes(100),
+    }.items():
+        files[name] = others / name
+        files[name].write_bytes(content)
+    files["empty folder"] = others / "empty"
+    files["empty folder"].mkdir()
+    files["no file"] = others / "none.json"
+    return Made(desk.root, files, desk.identity, files["root.pem"])
+
+
+def _unsigned(path: Path) -> dict:
+    document = from_json(path.read_bytes())
+    status = {name: value for name, value in document["status"].items() if name != "custody"}
+    return document | {"status": status | {"signed": False, "note": wording.STATUS}}
+
+
+def flip(path: Path) -> None:
+    """Changes one byte in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+# Kind, what is given beside it, and the exit code.
+AS_MADE = [
+    ("report", (IDENTITY, ROOT), 0),
+    ("report", (IDENTITY,), 2),  # nobody said who is trusted to have dated the key
+    ("report", (ROOT,), 2),  # nor whose signature is expected
+    ("report", (OTHER, ROOT), 1),
+    ("outsiders", (IDENTITY, ROOT), 0),
+    ("outsiders", (IDENTITY,), 2),
+    ("outsiders", (OTHER, ROOT), 1),
+    ("lab", (IDENTITY,), 0),
+    ("lab", (), 2),
+    ("lab", (OTHER,), 1),
+    ("sweep", (IDENTITY, ROOT), 0),
+    ("sweep", (IDENTITY,), 2),
+    ("sweep", (ROOT,), 2),
+    ("sweep", (OTHER,), 1),
+    ("dispute", (IDENTITY, ROOT), 0),
+    ("dispute", (IDENTITY,), 2),
+    ("dispute", (OTHER, ROOT), 1),
+    ("unsigned", (), 2),
+    ("unsigned", (IDENTITY,), 1),  # a signature was expected and is not there
+    ("html", (IDENTITY,), 2),
+    ("pdf", (IDENTITY,), 2),
+    ("signature.json", (IDENTITY,), 2),
+    ("archive", (IDENTITY,), 2),
+    ("backup", (), 2),
+    ("commitment.json", (), 2),
+    ("stamp.tsq", (), 2),
+    ("stamp.tsr", (), 2),
+    ("root.pem", (), 2),
+    ("report.json.gz", (), 2),
+    ("empty folder", (), 2),
+    ("no file", (), 2),
+    ("garbage.json", (), 1),
+    ("list.json", (), 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "code"), AS_MADE, ids=lambda value: str(value))
+def test_every_kind_of_file_ends_with_its_code(made: Made, kind: str, given: tuple[str, ...], code: int) -> None:
+    options: list[object] = []
+    for each in given:
+        options += {IDENTITY: ["--identity", made.identity], ROOT: ["--tsa-root", made.root]}.get(
+            each, ["--identity", each]
+        )
+    said = run("verify", made.files[kind], *options)
+    assert said.returncode == code, said.stdout + said.stderr
+    assert said.stderr == ""
+    assert said.stdout.rstrip().endswith(".")
+
+
+CHANGED = [
+    ("report", ".json"),
+    ("report", ".html"),
+    ("report", ".pdf"),
+    ("report", ".signature.json"),
+    ("lab", ".json"),
+    ("lab", ".signature.json"),
+    ("sweep", ".json"),
+    ("sweep", ".html"),
+    ("dispute", ".json"),
+    ("dispute", ".signature.json"),
+]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("kind", "ending"), CHANGED)
+def test_one_changed_byte_ends_with_1(made: Made, tmp_path: Path, kind: str, ending: str) -> None:
+    folder = shutil.copytree(made.files[kind].parent, tmp_path / "copy")
+    path = folder / made.files[kind].name
+    flip(path.with_suffix(ending))
+    said = run("verify", path, "--identity", made.identity, "--tsa-root", made.root)
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert said.stdout.splitlines()[-1] == "This report does not hold: something was changed, or differs."
+
+
+def test_a_report_of_a_sweep_that_is_changed_ends_with_1_and_one_that_is_missing_with_2(made: Made, tmp_path) -> None:
+    folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
+    row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
+    flip(folder / row["json"])
+    changed = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
+    assert changed.returncode == 1, changed.stdout
+    (folder / row["json"]).unlink()
+    missing = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
+    assert missing.returncode == 2, missing.stdout
+    assert "numbers could not be checked" in missing.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("ending", [".pdf", ".html", ".signature.json"])
+def test_what_lies_beside_a_sweeps_report_and_is_not_what_was_signed_ends_with_1(
+    made: Made, tmp_path: Path, ending: str
+) -> None:
+    folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
+    row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
+    beside = folder / row["json"].replace(".json", ending)
+    (folder / beside).write_bytes(b"%PDF-1.7 acquitted")
+    said = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
+    assert said.returncode == 1, said.stdout
+
+
+def test_a_page_of_another_name_in_a_reports_folder_is_not_passed_over(made: Made, tmp_path: Path) -> None:
+    folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
+    for path in folder.iterdir():
+        if not path.name.startswith("report."):
+            path.unlink()
+    (folder / "report 2.pdf").write_bytes(b"%PDF-1.7 acquitted")
+    said = run("verify", folder, "--identity", made.identity, "--tsa-root", made.root)
+    assert said.returncode == 2, said.stdout
+    assert "report 2" in said.stdout
+
+
+def test_nothing_is_loaded_from_the_folder_that_a_report_lies_in(made: Made, tmp_path: Path) -> None:
+    """The command as it is installed, run beside files that call themselves our modules and torch."""
+    folder = shutil.copytree(made.files["report"].parent, tmp_path / "received")
+    ran = tmp_path / "ran"
+    (folder / "irwm" / "report").mkdir(parents=True)
+    for module in ("torch", "numpy", "json", "irwm/__init__", "irwm/report/__init__", "irwm/report/judged"):
+        (folder / f"{module}.py").write_text(f"open({str(ran)!r}, 'w').close()\n", encoding="utf-8")
+    command = [sys.executable, "-P", "-c", "import sys; from irwm.__main__ import main; sys.exit(main())"]
+    words = ["verify", "report.json", "--identity", made.identity, "--tsa-root", str(made.root)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([*command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not ran.exists()
+
+
+def test_a_signature_that_was_taken_away_ends_with_1_and_a_root_of_somebody_else_too(made: Made, tmp_path) -> None:
+    folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
+    signature = folder / "report.signature.json"
+    kept = signature.read_bytes()
+    signature.unlink()
+    assert run("verify", folder / "report.json").returncode == 1
+    signature.write_bytes(kept)
+    (tmp_path / "other.pem").write_bytes(make_authority(tmp_path / "authority").root)
+    said = run("verify", folder / "report.json", "--identity", made.identity, "--tsa-root", tmp_path / "other.pem")
+    assert said.returncode == 1, said.stdout

@@ -1,0 +1,92 @@
+"""64 MiB of garbage, given to `irwm verify`, ends with a sentence and never passes; `benchmarks.garbage` times it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import irwm
+from benchmarks.garbage import BESIDE, SHAPES, verified
+from irwm.report.canonical import MOST_JSON_BYTES, MOST_NAMES, MOST_TEXT, MOST_VALUES, strict_json
+from irwm.report.checks import Check
+from irwm.report.received import Received, receive
+from irwm.report.verify import _Beside as Beside
+
+
+@pytest.mark.slow
+@pytest.mark.fault(67)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_garbage_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
+    took = verified(SHAPES[shape](tmp_path))
+    assert took.said_well, (took.code, took.printed, took.errors)
+    lines = took.printed.splitlines()
+    if shape in BESIDE:  # which is a report, so that each check says what it found
+        assert lines[-1] == "This report does not hold: something was changed, or differs."
+    else:
+        assert len(lines) == 1, took.printed
+
+
+def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """Files of holes: reading one would take its size in memory."""
+    for ending in (".json", ".html", ".pdf", ".signature.json"):
+        with (tmp_path / f"r{ending}").open("wb") as file:
+            file.truncate(1 << 40)
+    found = receive(tmp_path)
+    assert isinstance(found, Received)
+    assert found.parts == {}
+    assert sorted(found.unread) == [".html", ".json", ".pdf", ".signature.json"]
+    hopeless = found.hopeless()
+    assert hopeless is not None
+    assert hopeless.ok is False
+
+
+def test_a_page_may_be_as_much_longer_than_the_numbers_as_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_bytes(b"{}")
+    (tmp_path / "r.html").write_bytes(bytes(13 << 20))
+    found = receive(tmp_path)
+    assert isinstance(found, Received)
+    assert ".html" in found.unread
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b" " * (MOST_JSON_BYTES + 1), "bytes, where a report has at most"),
+        (b"[" + b"0," * MOST_VALUES + b"0]", "values, where a report has at most"),
+        (b'["' + b"a" * (MOST_TEXT + 1) + b'"]', "characters, where a report’s have at most"),
+        (b'{"' + b"a" * (MOST_TEXT + 1) + b'":0}', "characters, where a report’s have at most"),
+        (b"{" + b",".join(b'"%d":0' % i for i in range(MOST_NAMES + 1)) + b"}", "names, where a report’s have at most"),
+        (b'{"a":1,"a":1}', "a name stands twice"),
+        (b"[NaN]", "not JSON"),
+    ],
+    ids=["bytes", "values", "text", "name", "names", "twice", "NaN"],
+)
+def test_what_no_report_holds_is_no_report(data: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        strict_json(data)
+
+
+def test_a_folder_of_very_many_files_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("irwm.report.received._MOST_FILES", 10)
+    for number in range(30):
+        (tmp_path / f"{number}.json").touch()
+    found = receive(tmp_path)
+    assert isinstance(found, Check)
+    assert "holds files of 10 reports" in found.said
+
+
+def test_the_reports_beside_an_overview_are_read_one_by_one_and_in_their_folder_alone(tmp_path: Path) -> None:
+    """An overview of a hundred rows may name a hundred files of the largest size."""
+    for name in ("a.json", "b.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    (tmp_path / "folder").mkdir()
+    beside = Beside(tmp_path / "folder", ["../a.json", "a.json"])
+    assert list(beside) == []
+    beside = Beside(tmp_path, ["a.json", "b.json", "none.json", "folder"])
+    assert sorted(beside) == ["a.json", "b.json"]
+    assert "a.json" in beside
+    assert len(beside) == 2
+    with pytest.raises(irwm.IrwmError, match="larger than any real one"):
+        beside["a.json"]

@@ -1,0 +1,254 @@
+"""The time-stamp inside a report: what it proves with and without a root, and that nothing of it can be altered."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+import irwm
+from irwm.__main__ import main
+from irwm.ownership import Commitment
+from irwm.ownership.key_search import standing
+from irwm.ownership.timestamp import request
+from irwm.report import ReportError, from_json, to_json
+from irwm.report.signature_file import announced, sign_report
+from irwm.report.stamps import StampedCommitment, contradictions
+from irwm.report.verify import Verification, verify_report
+from tests.ownership.authority import Authority, make_authority
+from tests.report.conftest import SEEN, Examined, dated, examine, stamped
+from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
+
+FILES = ("commitment", "request", "response")
+
+
+@pytest.fixture(scope="module")
+def document(world: dict[str, Any], found: Examined, authority: Authority) -> dict[str, Any]:
+    risk = found.document["evaluation"]["log10_risk"]
+    return from_json(to_json(examine(world, "copy", **dated(authority, found.key, risk)).document))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Another authority, of the same name."""
+    return make_authority(tmp_path_factory.mktemp("stranger") / "tsa")
+
+
+def signed(folder: Path, document: dict[str, Any]) -> Path:
+    """The document by itself, as its maker, or a forger who has the maker's key, would sign it."""
+    folder.mkdir()
+    files = {"report.json": to_json(announced(document, Signatory().signer()))}
+    files["report.signature.json"] = sign_report(files, Signatory().sign, SIGNED_UTC, HEAD, ENTRIES)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def verified(folder: Path, *roots: bytes) -> Verification:
+    return verify_report(folder, identity=Signatory().first, roots_pem=b"\n".join(roots) or None)
+
+
+def answer(outcome: Verification) -> tuple[bool | None, str]:
+    return next((check.ok, check.said) for check in outcome.checks if check.name == "time-stamp")
+
+
+def with_stamp(document: dict[str, Any], section: dict[str, Any], at: str | None = None) -> dict[str, Any]:
+    """The document with another stamp, and all that follows from it, as a careful forger leaves it."""
+    from irwm.report import wording
+
+    forged = copy.deepcopy(document)
+    forged["time_stamp"] = section
+    time = at or section["time_utc"]
+    stands = standing(forged["evaluation"]["log10_risk"], time, SEEN)
+    sentence = wording.standing_sentence(stands, section["authority"], forged["verdict"]["word"])
+    forged["standing"] |= {"committed_utc": time, "authority": section["authority"], "sentence": sentence}
+    return forged
+
+
+def test_a_date_proven_under_a_root_that_the_reader_trusts_holds(
+    document: dict[str, Any], authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    outcome = verified(signed(tmp_path / "r", document), stranger.root, authority.root)
+    assert outcome.exit_code == 0
+    ok, said = answer(outcome)
+    assert ok
+    for shown in (document["standing"]["committed_utc"], "CN=Test Time-stamps", "policy 1.2.3.4.1"):
+        assert shown in said
+
+
+def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    outcome = verified(signed(tmp_path / "r", document))
+    ok, said = answer(outcome)
+    assert ok is None
+    assert "anybody can run one" in said
+    assert document["standing"]["committed_utc"] in said
+    assert (outcome.ok, outcome.exit_code) == (True, 2)
+    assert outcome.open == ("nobody said which authority is trusted to have dated the key’s commitment",)
+
+
+def test_an_authority_of_the_same_name_is_another(
+    document: dict[str, Any], stranger: Authority, tmp_path: Path
+) -> None:
+    outcome = verified(signed(tmp_path / "r", document), stranger.root)
+    assert outcome.exit_code == 1
+    assert answer(outcome) == (False, "no certificate leads from CN=Test Time-stamps to a root that was given")
+
+
+def test_a_root_for_a_report_without_a_time_stamp_proves_nothing(
+    found: Examined, authority: Authority, tmp_path: Path
+) -> None:
+    outcome = verified(signed(tmp_path / "r", found.document), authority.root)
+    assert outcome.exit_code == 2
+    assert answer(outcome)[0] is None
+    assert all(check.name != "time-stamp" for check in verified(tmp_path / "r").checks)
+    assert verified(tmp_path / "r").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "line"),
+    [
+        (("time_stamp", "time_utc"), "2020-01-01T00:00:00Z", "time-stamp"),
+        (("time_stamp", "authority"), "CN=Somebody", "time-stamp"),
+        (("time_stamp", "policy"), "1.2.3", "time-stamp"),
+        (("time_stamp", "serial"), "ff", "time-stamp"),
+        (("time_stamp", "accuracy_s"), 0.5, "time-stamp"),
+        (("time_stamp", "sha256"), "ab" * 32, "time-stamp"),
+        (("standing", "committed_utc"), "2020-01-01T00:00:00Z", "numbers"),
+        (("standing", "authority"), "CN=Somebody", "numbers"),
+        (("time_stamp",), None, "numbers"),
+        (("key", "owner"), "Somebody", "time-stamp"),
+        (("parameters", "condition_limit"), 31.0, "time-stamp"),
+    ],
+)
+def test_what_a_report_says_of_its_stamp_is_what_the_stamp_says(
+    document: dict[str, Any], authority: Authority, tmp_path: Path, place: tuple[str, ...], value: Any, line: str
+) -> None:
+    forged = copy.deepcopy(document)
+    part = forged
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    outcome = verified(signed(tmp_path / "r", forged), authority.root)
+    assert outcome.exit_code == 1
+    assert next(check.ok for check in outcome.checks if check.name == line) is False
+
+
+def test_a_stamp_of_another_key_dates_nothing(
+    document: dict[str, Any], world: dict[str, Any], authority: Authority
+) -> None:
+    wrong = contradictions(with_stamp(document, stamped(authority, world["other"]).section()))
+    assert "key.commitment" in {each.where for each in wrong}
+
+
+def test_a_stamp_that_answers_another_request_is_refused(document: dict[str, Any]) -> None:
+    files = StampedCommitment.of(document["time_stamp"])
+    digest = Commitment.from_bytes(files.commitment).digest
+    other = StampedCommitment(files.commitment, request(digest, nonce=1), files.response)
+    forged = copy.deepcopy(document)
+    forged["time_stamp"]["request"] = _lines_of(other, "request")
+    with pytest.raises(ReportError, match="answers another request"):
+        contradictions(forged)
+
+
+def _lines_of(files: StampedCommitment, name: str) -> list[str]:
+    from irwm.report.stamps import _lines
+
+    return _lines(getattr(files, name))
+
+
+def altered(document: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+    """The document with one bit of one byte of a stamp's file altered."""
+    files = StampedCommitment.of(document["time_stamp"])
+    parts = {each: getattr(files, each) for each in FILES}
+    data = bytearray(parts[name])
+    data[at] ^= 1 << at % 8
+    forged = {**document, "time_stamp": dict(document["time_stamp"])}
+    forged["time_stamp"][name] = _lines_of(StampedCommitment(**parts | {name: bytes(data)}), name)
+    return forged
+
+
+def noticed(document: dict[str, Any]) -> bool:
+    try:
+        return bool(contradictions(document))
+    except ReportError:
+        return True
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_byte_in_fifty_altered_is_noticed(document: dict[str, Any], name: str) -> None:
+    size = len(getattr(StampedCommitment.of(document["time_stamp"]), name))
+    assert all(noticed(altered(document, name, at)) for at in range(0, size, 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_every_byte_altered_is_noticed(document: dict[str, Any], name: str) -> None:
+    size = len(getattr(StampedCommitment.of(document["time_stamp"]), name))
+    assert [at for at in range(size) if not noticed(altered(document, name, at))] == []
+
+
+@pytest.mark.parametrize(
+    "respell",
+    [
+        lambda lines: ["".join(lines)],
+        lambda lines: [*lines, ""],
+        lambda lines: [line + "\n" for line in lines],
+        lambda lines: ["A" * 76] * 1_000_000,
+        lambda lines: "".join(lines),
+        lambda lines: [1, 2],
+        lambda lines: None,
+    ],
+)
+def test_another_spelling_of_the_same_bytes_is_refused(
+    document: dict[str, Any], respell: Callable[[list[str]], Any]
+) -> None:
+    forged = {**document, "time_stamp": dict(document["time_stamp"])}
+    forged["time_stamp"]["response"] = respell(forged["time_stamp"]["response"])
+    with pytest.raises(ReportError):
+        contradictions(forged)
+
+
+def test_a_report_is_not_made_with_a_date_that_no_stamp_gives(world: dict[str, Any]) -> None:
+    with pytest.raises(ReportError, match="by its time-stamp alone"):
+        examine(world, "copy", standing=standing(-7.0, "2026-01-01T00:00:00Z", SEEN))
+
+
+@pytest.mark.quick("the command as a person runs it, and the child that it starts")
+def test_the_command_takes_roots_as_pem_and_as_der(
+    document: dict[str, Any], authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    folder = signed(tmp_path / "r", document)
+    (tmp_path / "one.pem").write_bytes(stranger.root)
+    (tmp_path / "two.cer").write_bytes(x509.load_pem_x509_certificate(authority.root).public_bytes(Encoding.DER))
+    roots = ["--tsa-root", tmp_path / "one.pem", "--tsa-root", tmp_path / "two.cer"]
+    command = [sys.executable, "-m", "irwm", "verify", folder, "--identity", Signatory().first, *roots]
+    said = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "holds        time-stamp:" in said.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"not a certificate", b"-----BEGIN CERTIFICATE-----\n"])
+def test_a_file_without_certificates_is_an_error_and_no_root(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "root.pem").write_bytes(content)
+    assert main(["verify", str(tmp_path), "--tsa-root", str(tmp_path / "root.pem")]) == 2
+    assert "no certificates to trust" in capsys.readouterr().err
+
+
+def test_a_key_of_the_vault_is_dated_by_what_the_authority_sent(found: Examined, authority: Authority) -> None:
+    section = stamped(authority, found.key).section()
+    files = StampedCommitment.of(section)
+    assert Commitment.from_bytes(files.commitment).opens(found.key)
+    assert irwm.ownership.read_response(
+        files.request, files.response, Commitment.from_bytes(files.commitment).digest, authority.root
+    ).trusted

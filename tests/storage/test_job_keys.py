@@ -1,0 +1,185 @@
+"""What jobs say is sealed in the list, in their logs and in their folders, with keys that the vault keeps."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import DamagedRecordError, Jobs, RecordNotFoundError, RecordValueError, Vault, VaultLockedError
+from storage.errors import JobSealedError
+from storage.job import Job, JobLine
+from storage.job_keys import JobKey
+
+Sql = Callable[..., list[Any]]
+NAME = "Quuxholm Zebrawerke"
+
+
+@pytest.fixture
+def jobs(vault: Vault) -> Jobs:
+    return Jobs(vault.home).opened(vault.jobs_keys_to_seal())
+
+
+def whole_story(jobs: Jobs) -> str:
+    """A job whose every word has the name in it; its identifier."""
+    job = jobs.create("protect", f"Protect for {NAME}", {"recipient": NAME}, "cpu")
+    jobs.start(job.id, os.getpid())
+    jobs.progress(job.id, 1, 2, f"Copy for {NAME}")
+    jobs.log(job.id, f"Writing the copy of {NAME}")
+    files = jobs.files(job.id)
+    files.write("report.json", NAME.encode())
+    for line in ("one", NAME):
+        files.append("receipts.csv", f'"{line}"\r\n')
+    jobs.finish(job.id, "done", {"whose": NAME}, {"problem": NAME})
+    return job.id
+
+
+def holding(home: Path, text: str) -> list[str]:
+    """The files that have a text in them."""
+    return [p.name for p in home.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
+
+
+def test_whoever_has_the_keys_reads_all_and_whoever_has_not_kind_state_and_times(jobs: Jobs, home: Path) -> None:
+    id = whole_story(jobs)
+    job, files = jobs.get(id), jobs.files(id)
+    assert (job.title, job.request, job.what) == (f"Protect for {NAME}", {"recipient": NAME}, f"Copy for {NAME}")
+    assert (job.result, job.error) == ({"whose": NAME}, {"problem": NAME})
+    assert jobs.log_tail(id) == f"Writing the copy of {NAME}\n"
+    assert (files.read("report.json"), files.read("receipts.csv")) == (NAME.encode(), f'"one"\r\n"{NAME}"\r\n'.encode())
+    assert holding(home, "Quuxholm") == []
+
+    locked = Jobs(home)
+    line = locked.line(id)
+    assert type(line) is JobLine
+    assert (line.kind, line.state, line.done, line.total, line.created) == ("protect", "done", 1, 2, job.created)
+    assert locked.recent() == [line]
+    assert locked.log_tail(id) == ""
+    for read in (
+        lambda: locked.get(id),
+        lambda: locked.files(id).read("report.json"),
+        lambda: locked.files(id).write("report.json", b""),
+        lambda: locked.files(id).append("receipts.csv", ""),
+        lambda: locked.log(id, "x"),
+        lambda: locked.create("protect", "t", {}),
+        lambda: locked.key_of(id),
+    ):
+        with pytest.raises(JobSealedError):
+            read()
+    assert len(list((home / "jobs").iterdir())) == 1
+
+
+def test_a_jobs_own_key_opens_no_other_job_and_starts_none(jobs: Jobs, home: Path) -> None:
+    mine, other = whole_story(jobs), whole_story(jobs)
+    own = Jobs(home).opened(jobs.key_of(mine))
+    assert own.get(mine).title == f"Protect for {NAME}"
+    assert [isinstance(job, Job) for job in own.recent()] == [False, True]
+    with pytest.raises(JobSealedError):
+        own.get(other)
+    with pytest.raises(JobSealedError):
+        own.create("protect", "t", {})
+    assert NAME not in repr(own.get(mine).key)
+    assert jobs.key_of(mine).secret.hex() not in repr(jobs.key_of(mine))
+
+
+def test_a_locked_app_ends_what_died_and_whoever_unlocks_sweeps_up(jobs: Jobs, home: Path) -> None:
+    job = jobs.create("protect", "t", {"out_dir": "/releases"})
+    jobs.start(job.id, 2**22 + 7)  # beyond every process number
+    locked = Jobs(home)
+    assert [line.state for line in locked.interrupt_dead()] == ["interrupted"]
+    assert locked.unswept() == []
+    assert [left.request["out_dir"] for left in jobs.unswept()] == ["/releases"]
+    assert "start it again" in (jobs.get(job.id).error or {})["advice"]
+    jobs.swept(job.id)
+    assert jobs.unswept() == []
+
+
+@pytest.mark.parametrize("column", ["title", "request", "what", "result", "error"])
+def test_words_that_were_changed_or_moved_are_not_believed(jobs: Jobs, sql: Sql, column: str) -> None:
+    first, second = whole_story(jobs), whole_story(jobs)
+    statement = f"UPDATE jobs SET {column} = (SELECT {column} FROM jobs WHERE id = ?) WHERE id = ?"
+    sql(statement, first, second, name="jobs.sqlite3")
+    with pytest.raises(JobSealedError):
+        jobs.get(second)
+    assert jobs.get(first).title
+
+
+def test_what_was_asked_of_one_kind_of_job_is_not_asked_of_another(jobs: Jobs, sql: Sql) -> None:
+    id = whole_story(jobs)
+    sql("UPDATE jobs SET kind = 'lab'", name="jobs.sqlite3")
+    with pytest.raises(JobSealedError):
+        jobs.get(id)
+
+
+def test_a_file_that_was_changed_exchanged_or_is_not_there_is_said(jobs: Jobs) -> None:
+    id = whole_story(jobs)
+    files = jobs.files(id)
+    files.write("report.html", b"page")
+    folder = files.folder
+    (folder / "report.json.sealed").write_bytes((folder / "report.html.sealed").read_bytes())
+    with pytest.raises(DamagedRecordError):
+        files.read("report.json")
+    grown = folder / "receipts.csv.sealed"
+    grown.write_bytes(grown.read_bytes() + b"~AAAA\n")
+    with pytest.raises(DamagedRecordError):
+        files.read("receipts.csv")
+    with pytest.raises(RecordNotFoundError):
+        files.read("report.pdf")
+    assert ("report.html" in files, "report.pdf" in files) == (True, False)
+    for name in ("", "../vault.sqlite3", ".hidden", "a/b", "line\nend"):
+        with pytest.raises(RecordValueError):
+            files.read(name)
+
+
+def test_what_a_library_printed_stands_between_the_sealed_lines(jobs: Jobs) -> None:
+    id = jobs.create("lab", "t", {}).id
+    jobs.log(id, "first")
+    with jobs.log_path(id).open("ab") as stream:
+        stream.write(b"Segmentation fault\n~not sealed at all\n")
+    jobs.log(id, "last")
+    lines = jobs.log_tail(id).splitlines()
+    assert (lines[0], lines[1], lines[3]) == ("first", "Segmentation fault", "last")
+    assert "changed after it was written" in lines[2]
+
+
+def test_the_keys_are_the_vaults_and_go_with_its_lock(vault: Vault, reopened: Callable[[], Vault]) -> None:
+    assert vault.jobs_keys().newest is None
+    keys = vault.jobs_keys_to_seal()
+    assert vault.jobs_keys_to_seal() == keys == reopened().jobs_keys() == vault.jobs_keys()
+    assert vault.check().ok
+    assert next(iter(keys.secrets.values())).hex() not in repr(keys)
+    assert [entry.event for entry in vault.audit_log()].count("key of the job list made") == 1
+    vault.lock()
+    for ask in (vault.jobs_keys, vault.jobs_keys_to_seal):
+        with pytest.raises(VaultLockedError):
+            ask()
+
+
+def test_another_data_key_makes_a_new_key_for_later_jobs_and_opens_the_earlier_ones(vault: Vault) -> None:
+    """As after a change of the passphrase that seals every record anew: here by a note of another data key."""
+    jobs = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
+    before = jobs.create("lab", NAME, {})
+    old = vault.jobs_keys()
+    vault._add("job_keys", "of another data key", {"made_under": "00" * 32}, b"\x01" * 32)
+    assert vault.jobs_keys().newest == old.newest, "one that was made elsewhere is never the one to seal with"
+    with closing(sqlite3.connect(vault.path)) as db, db:
+        db.execute("DELETE FROM job_keys WHERE id = ?", [old.newest])
+    assert vault.jobs_keys().newest is None
+    later = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
+    assert vault.jobs_keys().newest not in (None, old.newest)
+    assert later.create("lab", "later", {}).key == vault.jobs_keys().newest
+    assert isinstance(later.line(before.id), JobLine)
+    assert not isinstance(later.line(before.id), Job), "its key is gone: this vault does not open it"
+    assert not vault.check().ok
+
+
+def test_a_vault_that_another_one_took_the_place_of_keeps_its_jobs_sealed(jobs: Jobs, home: Path) -> None:
+    id = whole_story(jobs)
+    stranger = JobKey(id, jobs.line(id).key, b"\x02" * 32)
+    assert type(Jobs(home).opened(stranger).line(id)) is JobLine
+    with pytest.raises(JobSealedError, match="sealed"):
+        Jobs(home).opened(stranger).get(id)

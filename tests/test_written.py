@@ -1,0 +1,127 @@
+"""The tables of docs/ say which command wrote them, and whether they are older than the code."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks import sources, written
+
+PAGE = """\
+# Figures
+
+<!-- one -->
+<!-- python -m benchmarks.calibration --write, from sources {sources} -->
+
+| a |
+|---|
+| 1 |
+
+<!-- /one -->
+"""
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(written, "DOCS", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of three modules: a command, what it imports, and what it does not."""
+    (tmp_path / "irwm").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "irwm" / "__init__.py").write_text('_HOMES = {"rank": "scheme"}\n')
+    (tmp_path / "irwm" / "scheme.py").write_text('"""Ranks."""\n\nrank = 1\n')
+    (tmp_path / "irwm" / "page.py").write_text("title = 1\n")
+    (tmp_path / "benchmarks" / "one.py").write_text("import irwm\n\nprint(irwm.rank)\n")
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    for kept in (sources.digest, sources._tree, sources._text):
+        kept.cache_clear()
+
+
+def after(file: Path, text: str) -> str:
+    """The digest of the command after a module was changed."""
+    file.write_text(text)
+    for kept in (sources.digest, sources._tree, sources._text):
+        kept.cache_clear()
+    return sources.digest("benchmarks.one")
+
+
+def test_a_name_of_the_package_leads_to_where_it_lives(tree: Path) -> None:
+    assert sources.needed("benchmarks.one") == {"benchmarks.one", "irwm", "irwm.scheme"}
+
+
+def test_words_change_nothing_and_code_does(tree: Path) -> None:
+    before = sources.digest("benchmarks.one")
+    scheme = tree / "irwm" / "scheme.py"
+    assert after(scheme, '"""Ranks, from 0 to 1."""\n\n# One.\nrank = (\n    1)\n') == before
+    assert after(tree / "irwm" / "page.py", "title = 2\n") == before
+    assert after(scheme, "rank = 2\n") != before
+
+
+def test_no_module_is_an_error(tree: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"benchmarks\.two"):
+        sources.digest("benchmarks.two")
+
+
+def test_a_table_older_than_the_code_says_so_until_it_is_written_again(docs: Path) -> None:
+    page = docs / "page.md"
+    page.write_text(PAGE.format(sources="0" * 12))
+    written.mark(page)
+    written.mark(page)
+    assert page.read_text().count(written.OLDER) == 1
+    page.write_text(page.read_text().replace("0" * 12, sources.digest("benchmarks.calibration")))
+    written.mark(page)
+    assert page.read_text() == PAGE.format(sources=sources.digest("benchmarks.calibration"))
+
+
+def test_what_is_printed_goes_between_the_markers(
+    docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = docs / "page.md"
+    page.write_text(PAGE.format(sources="0" * 12))
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", "benchmarks.calibration", "--write"])
+    monkeypatch.setattr("sys.argv", ["calibration.py", "--write"])
+    with written.printed_table("page.md", "one", write=True):
+        print("| b |\n|---|\n| 2 |")
+    assert page.read_text() == PAGE.format(sources=sources.digest("benchmarks.calibration")).replace(
+        "| a |\n|---|\n| 1 |", "| b |\n|---|\n| 2 |"
+    )
+    assert "| 2 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no place for two"):
+        written.write_table("page.md", "two", "")
+
+
+def test_every_command_is_there() -> None:
+    stamps = written.stamps()
+    assert {stamp.page.name for stamp in stamps} >= {"method.md", "collusion.md", "adaptive.md", "peers.md"}
+    assert [stamp.command for stamp in stamps if find_spec(stamp.module) is None] == []
+
+
+def test_every_table_between_markers_says_what_wrote_it() -> None:
+    lacking = [
+        (page.name, found[1])
+        for page in sorted(written.DOCS.rglob("*.md"))
+        for found in re.finditer(r"^<!-- ([\w ]+) -->\n(?!<!-- python -m)", page.read_text(encoding="utf-8"), re.M)
+    ]
+    assert lacking == []
+
+
+@pytest.mark.slow
+def test_every_table_says_whether_it_is_older(tmp_path: Path) -> None:
+    """`python -m benchmarks.written --mark` writes these lines."""
+    for page in {stamp.page for stamp in written.stamps()}:
+        copy = tmp_path / page.name
+        copy.write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
+        written.mark(copy)
+        assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8"), page.name

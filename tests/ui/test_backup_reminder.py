@@ -1,0 +1,46 @@
+"""Keys that no backup holds are reminded of, where they are made and where they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import irwm
+from tests.jobs.recipients import put_in_vault
+from tests.ui.handlers import Pages, pages, value
+from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
+
+__all__ = ["pages"]
+
+
+@pytest.mark.parametrize("page", ["protect", "vault"])
+def test_a_key_is_reminded_of_until_a_backup_holds_it(pages: Pages, tiny_path: Path, page: str) -> None:
+    box = pages.find(f"{page}-reminder")
+    (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and box in each.outputs]
+
+    def reminded() -> str | None:
+        row, said = look.fn(pages.request)
+        return str(said) if row.visible else None
+
+    def add(*names: str) -> None:
+        put_in_vault(pages.vault, [irwm.generate_key(model, owner="Labs", recipient=name) for name in names])
+
+    model = irwm.open_checkpoint(tiny_path)
+    assert reminded() is None
+    add("Ada")
+    assert unsaved_keys(pages.vault) == (1, "")
+    assert "One key is not backed up" in str(reminded())
+    out = pages.call(f"{page}-backup", "click")
+    assert "Sealed copy written to" in value(out[f"{page}-backed-up"])
+    assert reminded() is None
+    add("Ben", "Cleo")
+    count, day = unsaved_keys(pages.vault)
+    assert (count, len(day)) == (2, 10)
+    assert f"2 keys are newer than the last backup of the vault, of {day}" in str(reminded())
+    pages.lock()
+    assert reminded() is None
+
+
+def test_very_many_keys_are_not_counted_one_by_one() -> None:
+    assert reminder_text(LOOKED_AT, "").startswith("50 or more keys are not backed up")

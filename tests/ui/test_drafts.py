@@ -1,0 +1,115 @@
+"""What was filled into the wizard survives a reload: in memory, for its own browser, until it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+
+from tests.ui.handlers import SESSION, Pages, pages, value
+from tools.officer import place
+from ui.drafts import KEPT, Draft, Drafts
+from ui.pages.protect import ONE, SEVERAL
+from ui.preset_names import MANY
+
+__all__ = ["pages"]
+
+EMPTY = ("", "", "", "", ONE)
+TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)
+
+
+def handler(pages: Pages, name: str) -> Any:
+    """The function of this name, which several events may call."""
+    return next(each for each in pages.blocks.fns.values() if each.name == name)
+
+
+def keep(
+    pages: Pages, *texts: str, source: str | None = None, step: int = 1, name: str = "keep_draft", **set_to: Any
+) -> None:
+    """Calls the handler with the values that the fields have when the page is drawn, but for those that are given."""
+    function = handler(pages, name)
+    _, _, filled_for, *fields = function.inputs
+    known = {"path-target": "", "release-name": ""} | set_to
+    settings = [known.get(field.elem_id, field.value) for field in fields[len(EMPTY) :]]
+    function.fn(pages.request, source, step, filled_for.value, *texts, *settings)
+
+
+def after_reload(pages: Pages, *texts: str, source: str | None = None, session: str = "tests") -> dict[str, Any] | None:
+    """What the fields are given back, by their ids; None for nothing."""
+    function = handler(pages, "give_back")
+    found = function.fn(SimpleNamespace(session_hash=session, request=None), source, *texts)
+    assert len(found) == len(function.outputs)
+    if all(part == gr.skip() for part in found):
+        return None
+    named = {part.elem_id: each for part, each in zip(function.outputs, found, strict=True) if part.elem_id}
+    return named | {"texts": tuple(map(value, found[: len(EMPTY)]))}
+
+
+def test_a_reload_gives_back_what_was_typed(pages: Pages) -> None:
+    keep(pages, *TEXTS)
+    back = after_reload(pages, *EMPTY)
+    assert back is not None
+    assert back["texts"] == TEXTS
+    assert back["recipient"].visible is False, "several recipients have a list in its place"
+    assert value(back["start-protect"]) == "Write the copies"
+    assert after_reload(pages, "Other", "", "", "", ONE) is None, "what was typed since stays"
+    assert after_reload(pages, *EMPTY, source="/models/other") is None, "and so does what was chosen since"
+    assert after_reload(pages, *EMPTY, session="another browser") is None
+
+
+def test_a_reload_gives_back_the_original_the_step_and_the_settings(pages: Pages, tiny_path: Path) -> None:
+    model = str(place(tiny_path, pages.root, "tiny"))
+    chosen = {"preset": MANY, "noise-coordinates": 17, "path-target": str(pages.root), "release-name": "spring"}
+    keep(pages, *TEXTS, source=model, step=4, name="keep_filled", **chosen)
+    back = after_reload(pages, *EMPTY)
+    assert back is not None
+    assert back["protect-steps"].selected == 4
+    assert back["path-original"] == model
+    assert {name: value(back[name]) for name in chosen} == chosen
+    # The card is drawn anew, and offers no other folder than the one that was given back.
+    card = pages.find("protect-model")
+    (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and card in each.outputs]
+    for part in look.fn(model, pages.request):
+        assert part[2:4] == (gr.skip(), gr.skip())
+
+
+def test_a_page_that_is_being_drawn_replaces_no_draft(pages: Pages) -> None:
+    keep(pages, *TEXTS)
+    keep(pages, *EMPTY, name="keep_filled")
+    back = after_reload(pages, *EMPTY)
+    assert back is not None
+    assert back["texts"] == TEXTS
+
+
+def test_an_original_that_is_gone_has_to_be_chosen_again(pages: Pages) -> None:
+    keep(pages, *TEXTS, source=str(pages.root / "gone"), step=3)
+    back = after_reload(pages, *EMPTY)
+    assert back is not None
+    assert back["protect-steps"].selected == 1
+    assert back["path-original"] == ""
+    assert back["texts"] == TEXTS
+
+
+def test_a_locked_browser_gets_nothing_and_nothing_lies_on_the_disk(pages: Pages) -> None:
+    keep(pages, "Example Labs", "A secret customer", "", "", ONE)
+    home = pages.context.settings.home
+    assert not any(b"A secret customer" in path.read_bytes() for path in home.rglob("*") if path.is_file())
+    pages.lock()
+    assert after_reload(pages, *EMPTY) is None
+    keep(pages, "Other Labs", "", "", "", ONE)
+    kept = pages.context.drafts.of(SESSION)
+    assert kept is not None
+    assert kept.texts[0] == "Example Labs", "nor is anything taken from it"
+
+
+def test_drafts_are_of_their_browser_and_bounded() -> None:
+    drafts = Drafts()
+    for n in range(KEPT + 1):
+        drafts.keep(f"browser {n}", Draft((f"text {n}",)))
+    assert drafts.of("browser 0") is None
+    assert drafts.of(f"browser {KEPT}") == Draft((f"text {KEPT}",))
+    drafts.drop(f"browser {KEPT}")
+    assert drafts.of(f"browser {KEPT}") is None
+    assert drafts.of(None) is None

@@ -1,0 +1,78 @@
+"""What was found is shown in seconds, and marked as not yet controlled; the report comes when the controls are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.report import from_json
+from tests.jobs.recipients import put_in_vault, request, run_here
+from tests.ui.handlers import Pages, pages, value
+from tools.officer import place
+from ui.components.finding_view import STILL_RUNNING
+from ui.jobs.examining import Examiner
+from ui.jobs.filing import report_names
+from ui.jobs.kept import FIRST
+
+__all__ = ["pages"]
+
+
+def handler(pages: Pages, name: str, output: str) -> Any:
+    """The function of this name that gives a value to the element."""
+    component = pages.find(output)
+    (found,) = [each for each in pages.blocks.fns.values() if each.name == name and component in each.outputs]
+    return found.fn
+
+
+@pytest.mark.slow
+def test_the_finding_is_shown_before_the_controls_are_run_and_the_report_takes_its_place(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = place(tiny_path, pages.root, "original")
+    model = irwm.open_checkpoint(original)
+    key = irwm.generate_key(model, owner="Example Labs", recipient="Ada")
+    put_in_vault(pages.vault, [key])
+    leaked = irwm.insert(model, key, pages.root / "leaked").path
+    jobs, seen = pages.jobs, []
+    show_first, show = (handler(pages, name, "first-verdict") for name in ("show_first", "show"))
+    run_controls = Examiner._self_tests
+
+    def look_first(self: Examiner, *args: Any) -> Any:
+        job = jobs.recent(1)[0]
+        seen.append(show_first(job.id, "Running the self-tests", pages.request))
+        assert job.state == "running"
+        return run_controls(self, *args)
+
+    monkeypatch.setattr(Examiner, "_self_tests", look_first)
+    job = run_here("investigate", request(original, None, suspect=str(leaked)), pages.vault, jobs)
+    assert job.state == "done", job.error
+    (first,) = seen
+    assert first.visible
+    assert STILL_RUNNING in value(first)
+    assert "The suspect carries the mark" in value(first) or "“Ada”" in value(first)
+    files = jobs.files(job.id)
+    before, after = (from_json(files.read(name)) for name in (FIRST, job.result["json"]))
+    assert before["verdict"] == after["verdict"]
+    assert before["evaluation"] == after["evaluation"]
+    assert before["self_tests"] == []
+    assert after["self_tests"] != []
+    assert not before["status"]["signed"]
+    assert FIRST not in report_names(files, job.result["json"])
+    assert FIRST not in pages.vault.run_files(job.result["run_id"])
+    taken_away, *_ = show(job.id, False, pages.request)
+    assert not taken_away.visible
+    assert STILL_RUNNING not in files.read(job.result["html"]).decode()
+
+
+def test_nothing_is_shown_before_anything_was_found_nor_to_a_locked_browser(pages: Pages) -> None:
+    jobs = pages.jobs
+    job = jobs.create("investigate", "Investigate", {})
+    show_first = handler(pages, "show_first", "first-verdict")
+    assert not show_first(job.id, "Opening suspect and original", pages.request).visible
+    jobs.files(job.id).write(FIRST, b"not a document")
+    assert not show_first(job.id, "Running the self-tests", pages.request).visible
+    pages.lock()
+    assert show_first(job.id, "Running the self-tests", pages.request) == {"__type__": "update"}

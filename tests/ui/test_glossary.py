@@ -1,0 +1,63 @@
+"""The words that an officer needs: plain language first, the paper's symbol after it; and the gate's one line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.ui.handlers import Pages, pages
+from ui import server
+from ui.components.glossary import TERMS, glossary_html
+from ui.components.lock_gate import ABOUT
+from ui.settings import Settings
+
+__all__ = ["pages"]
+
+
+def test_the_glossary_explains_what_pages_cannot_do_without() -> None:
+    assert {"Rank", "Null", "Origin (lineage)"} <= {term.word for term in TERMS}
+    assert {"A", "ρ", "β"} <= {term.symbol for term in TERMS}
+    page = glossary_html()
+    for term in TERMS:
+        assert page.index(term.word) < page.index(term.meaning)
+        assert term.meaning.endswith(".")
+        if term.symbol:
+            assert f"{term.word} <span>({term.symbol})</span>" in page
+
+
+def test_it_stands_where_figures_are_read(pages: Pages) -> None:
+    parts = (pages.find(name) for name in ("glossary", "explore-glossary"))
+    texts = [child.value for part in parts for child in part.children]
+    assert texts == [glossary_html()] * 2
+    assert pages.find("about-glossary").value == glossary_html()
+
+
+def test_the_gate_says_what_this_is_and_waits_for_the_passphrase(pages: Pages) -> None:
+    assert ABOUT in pages.find("gate-about").value
+    assert pages.find("passphrase").autofocus
+    assert pages.find("first-passphrase").autofocus
+
+
+def test_a_tab_that_was_told_of_a_lock_follows_at_once(pages: Pages) -> None:
+    pages.lock()
+    out = pages.call("follow-lock", "click", 1)
+    assert (out["gate-about"].visible, out["gate-again"].visible, out["desk"].visible) == (True, True, False)
+
+
+@pytest.mark.parametrize(("value", "opens"), [("1", True), ("yes", True), ("0", False), ("", False)])
+def test_the_browser_is_opened_where_the_environment_says_so(tmp_path, value: str, opens: bool) -> None:
+    assert Settings.from_environment({"IRWM_HOME": str(tmp_path / "home"), "IRWM_BROWSER": value}).open_browser is opens
+
+
+def test_no_browser_is_opened_where_there_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(server.webbrowser, "open", lambda url: not opened.append(url))
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not server.open_in_browser("http://127.0.0.1:7860/")
+    assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert server.open_in_browser("http://127.0.0.1:7860/")
+    assert opened == ["http://127.0.0.1:7860/"]

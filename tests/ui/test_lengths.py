@@ -1,0 +1,37 @@
+"""No function of the app or the library is so long that a reader loses the thread."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("ui", "storage", "irwm")
+MOST_LINES = 80
+# Path and name of each function that may be longer.
+EXCEPTIONS = {
+    ("ui/theme.py", "__init__"),  # one call, with a colour a line
+    ("irwm/attacks/catalogue.py", "_catalogue"),  # a list of attacks, one statement each
+}
+
+
+def long_functions() -> dict[tuple[str, str], int]:
+    """The functions of more than `MOST_LINES` lines, by path and name, with their lengths."""
+    found = {}
+    for file in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MOST_LINES:
+                    found[file.relative_to(ROOT).as_posix(), node.name] = lines
+    return found
+
+
+def test_no_function_is_longer_than_can_be_read_at_once() -> None:
+    too_long = {place: lines for place, lines in long_functions().items() if place not in EXCEPTIONS}
+    assert not too_long, f"more than {MOST_LINES} lines: split layout, handlers and wiring"
+
+
+def test_every_exception_is_still_needed() -> None:
+    assert long_functions().keys() >= EXCEPTIONS

@@ -1,0 +1,75 @@
+"""What Protect offers once a release is written, and where it leads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from tests.ui.handlers import Pages, pages
+from ui.components.next_steps import NextSteps
+
+__all__ = ["pages"]
+
+DONE: dict[str, Any] = {
+    "path": "/models/demo-marked",
+    "model": "/models/demo",
+    "commitment": "ab" * 32,
+    "key_id": "none",
+    "recipient": "Zoë",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+
+
+def test_the_receipt_is_a_file_named_by_its_key() -> None:
+    box, file, done = NextSteps.shown(DONE)
+    assert box.visible
+    assert done == DONE
+    assert Path(file.value["path"] if isinstance(file.value, dict) else file.value).name == f"receipt-{'ab' * 8}.json"
+    name = file._constructor_args[0]["value"]
+    assert json.loads(Path(name).read_text(encoding="utf-8")) == DONE
+
+
+def test_without_a_release_nothing_is_offered_and_many_have_a_table_of_their_own() -> None:
+    box, _, done = NextSteps.shown(None)
+    assert not box.visible
+    assert done is None
+    box, file, done = NextSteps.shown({**DONE, "many": True})
+    assert box.visible
+    assert not file.visible
+    assert done["many"]
+
+
+def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
+    click = pages.find("next-investigate")
+    (fill,) = [each for each in pages.blocks.fns.values() if each.name == "take_release"]
+    assert (click._id, "click") in fill.targets
+    assert fill.fn(DONE, pages.request) == ("weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2)
+    assert fill.fn(None, pages.request) == (gr.skip(),) * 5
+
+
+def test_a_receipt_has_one_button_that_backs_up(pages: Pages) -> None:
+    """The reminder's, which goes away once a backup holds the key (`test_backup_reminder.py`)."""
+    on_protect = {id for each in pages.blocks.blocks.values() if (id := getattr(each, "elem_id", None) or "")}
+    assert "protect-backup" in on_protect
+    assert not any(id.startswith("next-") and "back" in id for id in on_protect)
+
+
+def test_the_key_is_chosen_where_it_is_time_stamped(pages: Pages) -> None:
+    vault = pages.vault
+    record = vault.add_key(
+        b"key", owner="Example Labs", recipient="Early access 7", model_name="demo", model_fingerprint="c" * 64,
+        family="llama", commitment="a" * 64, parameters={}, label="",
+    )  # fmt: skip
+    (choose,) = [each for each in pages.blocks.fns.values() if each.name == "choose_key"]
+    chosen = choose.fn({**DONE, "key_id": record.id}, pages.request)
+    assert chosen.value == record.id
+    assert "Early access 7" in chosen.choices[0][0]
+    assert choose.fn(None, pages.request) == gr.skip()

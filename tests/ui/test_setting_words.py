@@ -1,0 +1,43 @@
+"""Errors about settings: named as their fields are, without names and values of Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from irwm import Parameters
+from irwm.errors import IrwmError, ParameterError
+from ui.components import notices
+from ui.components.setting_words import LABELS, in_words, setting_of
+
+
+@pytest.mark.parametrize("name", sorted(set(LABELS) & set(Parameters.__dataclass_fields__)))
+def test_every_parameter_out_of_range_is_named_by_its_label(name: str) -> None:
+    with pytest.raises(ParameterError) as refused:
+        Parameters(**{"noise_coordinates": 4, "hidden": True, name: -5})
+    assert setting_of(refused.value.problem) == name
+    page = notices.error_html(refused.value)
+    assert f"{LABELS[name]} is out of range" in page
+    assert name not in page or "_" not in name
+
+
+def test_every_number_of_the_scheme_has_a_label() -> None:
+    assert set(Parameters.__dataclass_fields__) - set(LABELS) == {"hidden", "noise_level", "places"}
+
+
+def test_values_are_as_they_were_typed() -> None:
+    assert in_words({"problem": "risk is out of range", "found": "'much'"})["found"] == "“much”"
+    assert in_words({"problem": "positions is out of range", "found": "None"})["found"] == "nothing"
+
+
+def test_noise_without_secret_coordinates_is_said_in_the_words_of_the_box() -> None:
+    with pytest.raises(ParameterError) as refused:
+        Parameters(noise_coordinates=4, hidden=False)
+    page = notices.error_html(refused.value)
+    assert "secret coordinates (B_i), or no noise" in page
+    assert "hidden=True" not in page
+    assert "hidden=False" not in page
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    error = IrwmError("the shard is out of range", found="None")
+    assert notices.parts_of(error) == {"problem": "the shard is out of range", "found": "None"}

@@ -1,0 +1,336 @@
+"""A server of a real model that tells log-probabilities, in two dialects and with faults on demand.
+
+It listens on this machine only.
+
+    python -m tools.answering MODEL [MODEL ...] --port 8000 --most 20 --decimals 4 --fault 429@5 --fault drop@9
+
+    POST /v1/completions    as OpenAI and vLLM: logprobs, logit_bias, prompt_logprobs, return_tokens_as_token_ids
+    POST /completion        as llama.cpp: n_probs, logit_bias, post_sampling_probs
+
+Several models answer by turns, as behind one door. A fault is `WHAT@N`, for the request of this number from 1 on: a
+status such as 429 or 500, `drop` (the connection is closed), `cut` (half of the JSON), `slow` (it drips), `redirect`,
+`words` (JSON of another kind), or `echo` (401, with the request's token repeated). `WHAT@*` does it each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from irwm.running import serving
+from irwm.running.opened import open_model
+from irwm.running.serving import DTYPES
+
+HOST = "127.0.0.1"
+READY = "Answering at"
+EVERY = 0  # the number of a fault that happens each time
+_SLOWLY = 0.05
+
+
+@dataclass(frozen=True)
+class Serving(serving.Serving):
+    """How a model is served: what answers tell, and what the server says of requests.
+
+    Attributes:
+        most: log-probabilities that an answer tells at most; None for all.
+        strict: who asks for more gets status 400, as of vLLM; else fewer, as of others.
+        extensions: fields that OpenAI does not know are taken; else they are status 400.
+        bias_shows: whether a logit bias shows in the log-probabilities.
+        token: that the API asks for.
+        faults: what goes wrong, by the request's number from 1 on, or `EVERY`.
+    """
+
+    most: int | None = None
+    strict: bool = False
+    extensions: bool = True
+    bias_shows: bool = True
+    token: str | None = None
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+
+class Refused(Exception):
+    """A request that gets status 400."""
+
+
+class Models:
+    """Models that answer, by turns.
+
+    Args:
+        folders: model folders, each with its tokenizer.
+    """
+
+    def __init__(self, folders: Sequence[Path], serving: Serving) -> None:
+        opened = [open_model(folder) for folder in folders]
+        # nn.Module's own method; transformers declares another one over it.
+        self._models = [torch.nn.Module.to(each.model, DTYPES[serving.dtype]) for each in opened]
+        self._tokenizer = opened[0].tokenizer
+        self._serving, self._turn = serving, 0
+        self._generator = torch.Generator().manual_seed(0)
+        self._logits: Callable[[int, str], torch.Tensor] = lru_cache(maxsize=4)(self._computed)
+        self.text: Callable[[int], str] = lru_cache(maxsize=None)(self._text)
+
+    def log_probabilities(self, prompt: str, bias: Mapping[int, float]) -> torch.Tensor:
+        """(places, v) at each token of the prompt, as this server tells them."""
+        self._turn = (self._turn + 1) % len(self._models)
+        logits = self._logits(self._turn, prompt).clone()
+        for token, amount in bias.items():
+            if not 0 <= token < logits.shape[1]:
+                raise Refused(f"there is no token {token}")
+            logits[:, token] += max(-100.0, min(100.0, amount))
+        return self._serving.told(logits, self._generator)
+
+    def ids(self, prompt: str) -> list[int]:
+        """The prompt's tokens."""
+        return [int(each) for each in self._tokenizer(prompt).input_ids]
+
+    def _computed(self, turn: int, prompt: str) -> torch.Tensor:
+        with torch.no_grad():
+            logits: torch.Tensor = self._models[turn](torch.tensor([self.ids(prompt)])).logits
+        return logits[0].float()
+
+    def _text(self, token: int) -> str:
+        return str(self._tokenizer.decode([token]))
+
+
+@dataclass
+class Asked:
+    """One request that arrived.
+
+    Attributes:
+        number: from 1 on.
+        prompt: its prompt.
+        status: what it was answered with; 0 where the connection was dropped.
+        at: seconds of a clock that never runs backwards.
+        body: the request's bytes.
+    """
+
+    number: int
+    prompt: str
+    status: int
+    at: float
+    body: bytes = field(repr=False)
+
+
+class Answering(ThreadingHTTPServer):
+    """The server; `asked` are its requests so far.
+
+    Args:
+        folders: of the models.
+        serving: how they are served.
+        port: 0 for any.
+        before: called with a request's number before it is answered.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self, folders: Sequence[Path], serving: Serving, port: int = 0, before: Callable[[int], None] | None = None
+    ) -> None:
+        self.models, self.serving, self.before = Models(folders, serving), serving, before
+        self.asked: list[Asked] = []
+        self.lock = threading.Lock()
+        super().__init__((HOST, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_address[1]}"
+
+    @property
+    def prompts(self) -> list[str]:
+        """Of the requests that were answered."""
+        return [each.prompt for each in self.asked if each.status == 200]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or was killed, is nothing to report."""
+
+    @contextmanager
+    def running(self) -> Any:
+        """Answers in a thread until the block ends."""
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.shutdown()
+            self.server_close()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Answering
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server = self.server
+        with server.lock:
+            number = len(server.asked) + 1
+            asked = Asked(number, "", 0, time.monotonic(), content)
+            server.asked.append(asked)
+        if server.before is not None:
+            server.before(number)
+        fault = server.serving.faults.get(number, server.serving.faults.get(EVERY, ""))
+        if fault == "drop":
+            self.close_connection = True
+            return
+        status, value = self._answer(content, asked)
+        headers: dict[str, str] = {}
+        if fault.isdigit():
+            status, value, headers = int(fault), {"error": "on demand"}, {"Retry-After": "0"}
+        elif fault == "redirect":
+            status, value, headers = 307, {}, {"Location": f"{server.url}/elsewhere"}
+        elif fault == "words":
+            value = {"choices": [{"text": "no log-probabilities here"}]}
+        elif fault == "echo":
+            status, value = 401, {"error": f"what you sent: {self.headers.get('Authorization')}"}
+        asked.status = status
+        self._send(status, json.dumps(value).encode(), fault, headers)
+
+    def _answer(self, content: bytes, asked: Asked) -> tuple[int, dict[str, Any]]:
+        server = self.server
+        if server.serving.token is not None and self.headers.get("Authorization") != f"Bearer {server.serving.token}":
+            return 401, {"error": "a token is needed"}
+        respond = {"/v1/completions": _openai, "/completion": _llama_cpp}.get(self.path)
+        if respond is None:
+            return 404, {"error": "there is nothing at this path"}
+        try:
+            value = json.loads(content)
+            asked.prompt = str(value["prompt"])
+            with server.lock:  # one model, one thread
+                return 200, respond(server.models, server.serving, value)
+        except (Refused, KeyError, ValueError) as error:
+            return 400, {"error": str(error)}
+
+    def _send(self, status: int, body: bytes, fault: str, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        for name, value in (usual | dict(headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if fault == "cut":
+            self.close_connection = True
+            self.wfile.write(body[: len(body) // 2])
+        elif fault == "slow":
+            for i in range(len(body)):
+                self.wfile.write(body[i : i + 1])
+                self.wfile.flush()
+                time.sleep(_SLOWLY)
+        else:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is written: the list `asked` says all."""
+
+
+def _count(serving: Serving, asked: int, vocabulary: int) -> int:
+    most = vocabulary if serving.most is None else min(serving.most, vocabulary)
+    if asked > most and serving.strict:
+        raise Refused(f"at most {most} log-probabilities are told")
+    return min(asked, most)
+
+
+def _openai(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = asked.keys() - {"model", "prompt", "max_tokens", "temperature", "logprobs", "logit_bias"}
+    if unknown and not serving.extensions:
+        raise Refused(f"unrecognized request argument: {sorted(unknown)[0]}")
+    bias = {int(token): float(amount) for token, amount in asked.get("logit_bias", {}).items()}
+    values = models.log_probabilities(asked["prompt"], bias if serving.bias_shows else {})
+    count = _count(serving, int(asked["logprobs"]), values.shape[1])
+    by_id = asked.get("return_tokens_as_token_ids")
+    top = values[-1].topk(count)
+    pairs = list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+    names = [f"token_id:{token}" if by_id else models.text(token) for token, _ in pairs]
+    chosen = models.text(pairs[0][0])
+    choice: dict[str, Any] = {
+        "text": chosen, "index": 0, "finish_reason": "length",
+        "logprobs": {
+            "tokens": [names[0]], "token_logprobs": [pairs[0][1]], "text_offset": [0],
+            "top_logprobs": [dict(zip(names, (value for _, value in pairs), strict=True))],
+        },
+    }  # fmt: skip
+    if "prompt_logprobs" in asked:
+        inside = _count(serving, int(asked["prompt_logprobs"]), values.shape[1])
+        choice["prompt_logprobs"] = [None, *(_place(row, inside, models) for row in values[:-1])]
+    return {"object": "text_completion", "model": asked["model"], "choices": [choice]}
+
+
+def _place(row: torch.Tensor, count: int, models: Models) -> dict[str, Any]:
+    top = row.topk(count)
+    return {
+        str(token): {"logprob": value, "rank": rank + 1, "decoded_token": models.text(token)}
+        for rank, (token, value) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+    }
+
+
+def _llama_cpp(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    after = bool(asked.get("post_sampling_probs")) and serving.bias_shows
+    bias = {int(token): float(amount) for token, amount in asked.get("logit_bias", [])} if after else {}
+    values = models.log_probabilities(asked["prompt"], bias)[-1]
+    top = values.topk(_count(serving, int(asked["n_probs"]), len(values)))
+    entries = [
+        {"id": token, "token": models.text(token), "bytes": list(models.text(token).encode())}
+        | ({"prob": math.exp(value)} if after else {"logprob": value})
+        for token, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
+    return {
+        "content": entries[0]["token"],
+        "completion_probabilities": [entries[0] | {"top_probs" if after else "top_logprobs": entries}],
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until it is interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m tools.answering", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--most", type=int, metavar="K", help="log-probabilities of an answer (default: all)")
+    parser.add_argument("--strict", action="store_true", help="status 400 for more than that")
+    parser.add_argument("--plain", action="store_true", help="status 400 for fields that OpenAI does not know")
+    parser.add_argument("--hide-bias", action="store_true", help="a bias does not show in the log-probabilities")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--decimals", type=int, metavar="N")
+    parser.add_argument("--noise", type=float, default=0.0, metavar="NATS")
+    parser.add_argument("--token", help="that the API asks for")
+    parser.add_argument("--fault", action="append", default=[], metavar="WHAT@N")
+    given = parser.parse_args(arguments)
+    faults = {}
+    for each in given.fault:
+        what, _, number = each.partition("@")
+        faults[EVERY if number == "*" else int(number)] = what
+    serving = Serving(
+        dtype=given.dtype,
+        temperature=given.temperature,
+        decimals=given.decimals,
+        noise=given.noise,
+        most=given.most,
+        strict=given.strict,
+        extensions=not given.plain,
+        bias_shows=not given.hide_bias,
+        token=given.token,
+        faults=faults,
+    )
+    with Answering(given.models, serving, given.port) as server:
+        print(f"{READY} {server.url}", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

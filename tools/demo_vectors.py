@@ -1,0 +1,193 @@
+"""End-to-end vectors on the bundled demo model, written to docs/demo-vectors.json: what docs/reading.md computes.
+
+    python -m tools.demo_vectors
+
+Two recipients' keys with a public secret; what is written for the first; what either key reads of that copy, of two
+disguised ones and of a mixture of both copies. docs/reading.md (*Test vectors*) says how a reader makes each suspect.
+`tests/keys/test_demo_vectors.py` follows the pages without this package and compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from irwm import Checkpoint, Examination, Key, generate_key, open_checkpoint
+from irwm.evidence.detection import reading_of
+from irwm.evidence.examination import MAPS, Aligned
+from irwm.evidence.fingerprint import differences_of, task_of
+from irwm.evidence.sign_sums import score
+from irwm.keys.check_original import placed
+from irwm.release.insertion import marked_rows
+from irwm.release.patches import NoisyRows
+from irwm.scheme import statistic as stat
+from irwm.scheme.basis import Basis
+from irwm.scheme.condition import permute_rows
+from irwm.scheme.invariant import Layer0
+from irwm.scheme.keystream import public_key
+from irwm.scheme.parameters import many_recipients
+from irwm.scheme.permutations import NullOrders, permutations
+from tools.small_models import DEMO
+
+VECTORS = Path(__file__).resolve().parents[1] / "docs" / "demo-vectors.json"
+RECIPIENTS = ("Ada", "Ben")
+TENSORS = {"embedding": "model.embed_tokens.weight", "head": "lm_head.weight"}
+SHOWN = 10
+# A is compared in millionths: the last digits of a sum depend on the order of its terms.
+UNIT = 1e-6
+
+
+def keys(model: Checkpoint) -> list[Key]:
+    """The keys of both recipients; their secret is public."""
+    params = many_recipients(model.hidden_size)
+    return [generate_key(model, params, bytes(range(32)), "Demo", name) for name in RECIPIENTS]
+
+
+def copy_of(model: Checkpoint, key: Key) -> dict[str, torch.Tensor]:
+    """What a recipient gets in each place, (s, d) in bfloat16."""
+    rows = {}
+    for place, (where, part) in placed(key, model).items():
+        choices = part.choices()
+        noise = part.noise(where, choices)
+        noisy = NoisyRows(where, noise, choices.marked_rows, marked_rows(where, part, choices))
+        rows[place] = noisy.values(0, where.vocab_size)
+    return rows
+
+
+def reordered(rows: torch.Tensor) -> torch.Tensor:
+    """Columns in a public order, every third of them with its sign flipped."""
+    order = permutations(public_key(1, "irwm/demo/columns"), 1, rows.shape[1])[0]
+    signs = torch.ones(rows.shape[1], dtype=rows.dtype)
+    signs[::3] = -1
+    return rows[:, torch.from_numpy(order)] * signs
+
+
+def turned(rows: torch.Tensor) -> torch.Tensor:
+    """Every row times the basis of row 0 under a public stream key."""
+    basis = Basis.derive(public_key(1, "irwm/demo/turn"), rows.shape[1])
+    made = basis.into(rows.double().numpy(), np.zeros(len(rows), dtype=np.int64))
+    return torch.from_numpy(made).to(rows.dtype)
+
+
+def mixed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return ((one.double() + other.double()) / 2).to(one.dtype)
+
+
+def folder(where: Path, rows: dict[str, torch.Tensor]) -> Checkpoint:
+    """The demo model with these rows."""
+    where.mkdir()
+    tensors = load_file(DEMO / "model.safetensors")
+    tensors |= {TENSORS[place]: values.contiguous() for place, values in rows.items()}
+    save_file(tensors, where / "model.safetensors")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (where / name).write_bytes((DEMO / name).read_bytes())
+    return open_checkpoint(where)
+
+
+def written(model: Checkpoint, key: Key, rows: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """What a key derives and writes, by place."""
+    found = {}
+    for place, (where, part) in placed(key, model).items():
+        choices = part.choices()
+        noise = part.noise(where, choices)
+        a = Layer0(model).invariant(choices.query_tokens, choices.reference_tokens, noise.added(where)).numpy()
+        found[place] = {
+            "query_tokens": choices.query_tokens.tolist(),
+            "marked_rows": choices.marked_rows[:SHOWN].tolist(),
+            "invariant": a[0, :SHOWN].tolist(),
+            "invariant_sha256": in_units(a),
+            "marked_bytes_sha256": sha256(rows[place][torch.from_numpy(choices.marked_rows)]),
+            "tensor_sha256": sha256(rows[place]),
+        }
+    return found
+
+
+def in_units(values: NDArray[np.float64]) -> str:
+    """SHA-256 of whole multiples of `UNIT`, little-endian int64, row by row."""
+    scaled = values / UNIT
+    assert (np.abs(np.abs(scaled % 1.0) - 0.5) > UNIT).all(), "a number lies between two units: choose another secret"
+    return hashlib.sha256(np.rint(scaled).astype("<i8").tobytes()).hexdigest()
+
+
+def sha256(rows: torch.Tensor) -> str:
+    return hashlib.sha256(rows.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def read(key: Key, examination: Examination) -> dict[str, Any]:
+    """The mark and the fingerprint of a key, by place and map."""
+    found: dict[str, Any] = {}
+    for place in examination.places:
+        part, suspect = key.at(place), examination.at(place).aligned[0]
+        assert part is not None
+        found[place] = {by: ranked(part, suspect, by) | of_noise(part, suspect, by) for by in MAPS}
+    return found
+
+
+def ranked(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
+    """What the verdict's own statistic reads under one map, with seed 0."""
+    choices, p = key.choices(), key.parameters
+    noise = key.noise(suspect.model, choices)
+    tokens = choices.query_tokens, choices.reference_tokens
+    a = Layer0(suspect.model.body).invariant(*tokens, noise.added(suspect.model)).numpy()
+    weights = stat.joint_map(permute_rows(a, choices.constraint_permutations), key.scale)
+    rows, _ = suspect.rows(choices.marked_rows, by, key.derivation.sample_key())
+    inside = noise.basis.into(rows, choices.marked_rows)
+    shuffled = stat.normalised(np.take_along_axis(inside, choices.row_permutations, axis=1))
+    null = stat.null_lengths(weights, shuffled, NullOrders.of(0, p.permutations, p.positions, key.hidden_size))
+    reading = reading_of("joint", "original", stat.lengths(weights, shuffled), null, p, by)
+    return {
+        "observed": reading.observed[:SHOWN].tolist(),
+        "ranks": [round(rank * (1 + p.permutations)) for rank in reading.ranks[:SHOWN].tolist()],
+        "count": reading.count,
+        "log10_p": reading.log10_p,
+        "log10_p_count": reading.log10_p_count,
+    }
+
+
+def of_noise(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
+    """z and share of a key's noise under one map."""
+    differences = differences_of(suspect.borne_out, by, key.derivation)
+    sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
+    return {"z": float(sums.z[0]), "share": float(sums.share[0])}
+
+
+def vectors() -> dict[str, Any]:
+    model = open_checkpoint(DEMO)
+    ada, ben = keys(model)
+    first, second = copy_of(model, ada), copy_of(model, ben)
+    suspects = {
+        "released": first,
+        "reordered": first | {"embedding": reordered(first["embedding"])},
+        "turned": first | {"embedding": turned(first["embedding"])},
+        "mixed": {place: mixed(first[place], second[place]) for place in first},
+    }
+    found: dict[str, Any] = {
+        "keys": [key.to_bytes().decode("utf-8") for key in (ada, ben)],
+        "written": written(model, ada, first),
+        "suspects": {},
+    }
+    with tempfile.TemporaryDirectory() as parent:
+        for name, rows in suspects.items():
+            examination = Examination(folder(Path(parent) / name, rows), model)
+            found["suspects"][name] = {
+                "sha256": {place: sha256(values) for place, values in rows.items()},
+                "row_scale": {place: examination.at(place).aligned[0].alignment.scale for place in rows},
+                **{key.recipient: read(key, examination) for key in (ada, ben)},
+            }
+    return found
+
+
+def main() -> None:
+    VECTORS.write_text(json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

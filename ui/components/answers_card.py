@@ -1,0 +1,69 @@
+"""A suspect that is only reachable through an API: how its answers are recorded, and what a recording holds."""
+
+from __future__ import annotations
+
+import shlex
+
+from markupsafe import Markup
+
+from irwm.checkpoint.recorded import Header
+from irwm.errors import IrwmError, printable
+from irwm.report import wording
+from irwm.report.numbers import number
+from ui.amounts import size_text
+from ui.components import notices
+
+# What stands in a command where nothing was chosen yet.
+_ORIGINAL = "PATH-TO-THE-ORIGINAL"
+OUT = "answers.safetensors"
+
+
+def command(original: str | None) -> list[str]:
+    """The command that says what a recording for this original would take, and sends nothing, as pieces that are
+    easier to read where they stay in one line."""
+    where = _ORIGINAL if original is None else shlex.quote(printable(original))
+    options = {"endpoint": "https://SERVER", "model": "NAME", "original": where, "out": OUT}
+    return ["python app.py collect", *(f"--{name} {value}" for name, value in options.items()), "--plan"]
+
+
+def how_html(original: str | None) -> str:
+    """How a recording is made of this original's suspected copy."""
+    parts = command(original)
+    shown = Markup(" ").join(Markup("<span>{}</span>").format(part) for part in parts)
+    return str(
+        Markup(
+            '<section class="how-to"><p>{}</p><p>Record them with this command, with the server’s address and the '
+            "model’s name there. It says how many requests that takes, and sends nothing; with <code>--send</code> in "
+            "place of <code>--plan</code> it records. The server gets short prompts, never keys or weights.</p>"
+            '<p class="command"><code>{}</code><button type="button" class="copy" data-copy="{}" '
+            'aria-label="Copy the command">Copy</button></p></section>'
+        ).format(wording.BY_ANSWERS, shown, " ".join(parts))
+    )
+
+
+def answers_html(name: str, header: Header, problem: IrwmError | None = None) -> str:
+    """The card of a recording.
+
+    Args:
+        problem: why it cannot be examined beside the original.
+    """
+    source = header.source
+    facts: tuple[tuple[str, str], ...] = (
+        ("Model", printable(source.model, 120)),
+        ("Asked at", printable(source.endpoint, 300)),
+        ("Answers", f"{number(header.answers)}, of {number(header.requests)} requests"),
+        ("Tokens told", f"{number(header.tokens)} of {number(source.vocab_size)}"),
+        ("Recorded", f"{_minute(source.began)} to {_minute(source.ended)}, UTC"),
+        ("Size", size_text(header.bytes)),
+    )
+    rows = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in facts)
+    card = Markup(
+        '<section class="model-card" aria-label="Recorded answers {0}"><details class="model-fold" open><summary>'
+        '<h2>{0}</h2><span class="model-brief">answers of {1}</span></summary><div class="model-facts">'
+        '<dl class="facts">{2}</dl></div></details></section>'
+    ).format(printable(name, 200), printable(source.model, 120), rows)
+    return f"{card}{notices.error_html(problem)}" if problem is not None else str(card)
+
+
+def _minute(time: str) -> str:
+    return printable(time, 40)[:16].replace("T", " ")

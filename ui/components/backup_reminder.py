@@ -1,0 +1,80 @@
+"""Says when keys were made that no backup holds, and makes one on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from irwm.report.numbers import number
+from storage.backup import latest_backup
+from storage.vault import Vault
+from ui.components import notices
+from ui.components.events import PRIVATE
+from ui.components.guarded import guarded
+from ui.context import Context
+
+# So many of the newest keys are looked through; more than these are "50 or more".
+LOOKED_AT = 50
+BACKED_UP = (
+    "Sealed copy written to {}. Keep it on another disk. To restore one, lock the vault: it is offered where the "
+    "passphrase is asked for."
+)
+
+
+def unsaved_keys(vault: Vault) -> tuple[int, str]:
+    """How many of the newest keys the last backup does not hold, up to `LOOKED_AT`, and the day of that backup; "" for
+    the day where there is none."""
+    last = latest_backup(vault.home)
+    page = vault.find_keys(limit=LOOKED_AT)
+    if last is None:
+        return min(page.total, LOOKED_AT), ""
+    moment = moment_of(last)
+    newer = sum(_digits(record.created)[: len(moment)] > moment for record in page.records)
+    return newer, f"{moment[:4]}-{moment[4:6]}-{moment[6:8]}"
+
+
+def moment_of(backup: Path) -> str:
+    """When a backup in the home's folder was made, as the digits of its name: year to second and further."""
+    return _digits(backup.stem.rpartition("-")[2])
+
+
+def reminder_text(count: int, last: str) -> str:
+    """What is not backed up, in a sentence or two."""
+    some = "One key" if count == 1 else f"{number(count)} {'or more ' if count >= LOOKED_AT else ''}keys"
+    verb = "is" if count == 1 else "are"
+    since = f"newer than the last backup of the vault, of {last}" if last else "not backed up"
+    return f"{some} {verb} {since}. A key that is lost cannot be made again, and its mark proves nothing without it."
+
+
+def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: str) -> None:
+    """Builds the reminder at this place of the page; nothing of it is shown while a backup holds every key.
+
+    Args:
+        triggers: the events after which it looks again.
+        name: part of the elements' ids.
+    """
+    with gr.Row(visible=False, elem_classes="reminder", elem_id=f"{name}-reminder", equal_height=True) as box:
+        said = gr.HTML(elem_classes="reminder-text")
+        now = gr.Button("Back up now", elem_id=f"{name}-backup", scale=0, min_width=140)
+    done = gr.HTML(visible=False, elem_id=f"{name}-backed-up")
+
+    def look(request: gr.Request) -> Any:
+        if not context.is_open(request):
+            return gr.Row(visible=False), gr.skip()
+        count, last = unsaved_keys(context.require(request))
+        return gr.Row(visible=bool(count)), notices.note_html(reminder_text(count, last)) if count else ""
+
+    @guarded
+    def back_up(request: gr.Request) -> Any:
+        path = context.require(request).backup()
+        return gr.Row(visible=False), gr.HTML(notices.note_html(BACKED_UP.format(path), good=True), visible=True)
+
+    gr.on(triggers, look, None, [box, said], trigger_mode="always_last", **PRIVATE)
+    now.click(back_up, None, [box, done], **PRIVATE)
+
+
+def _digits(text: str) -> str:
+    return "".join(character for character in text if character.isdigit())

@@ -1,0 +1,104 @@
+"""The words that figures and verdicts cannot do without, each in plain language, the paper's symbol after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+TITLE = "What the words mean"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One word.
+
+    Attributes:
+        word: as pages write it.
+        symbol: the paper's, "" where it has none.
+        meaning: one or two sentences that need no other word of this list, or only such as stand before it.
+    """
+
+    word: str
+    symbol: str
+    meaning: str
+
+
+TERMS = (
+    Term(
+        "Position",
+        "l of them",
+        "One row of the model’s embedding, the table with one row of numbers for each token. A key says which rows "
+        "carry the mark, and only the key knows them.",
+    ),
+    Term(
+        "Rank",
+        "",
+        "How rare it is that a row fits the key’s equations as well as it does, when its numbers are put in "
+        "random orders: 0.001 means that one order in a thousand fits as well. A marked row ranks low; any other "
+        "row has a rank anywhere between 0 and 1.",
+    ),
+    Term(
+        "Null",
+        "",
+        "What is seen where there is no mark: the same row in random orders. It is grey in every figure, and what was "
+        "observed stands beside it in colour.",
+    ),
+    Term(
+        "Attention scores",
+        "A",
+        "Numbers that the model’s first layer computes for pairs of tokens. A thief cannot change them without "
+        "changing what the model does, so the key’s equations are made from them.",
+    ),
+    Term(
+        "Rank threshold",
+        "β",
+        "A position counts when its rank is below this number. With β = 0.2 one unmarked row in five counts by chance.",
+    ),
+    Term(
+        "Required positions",
+        "ρ",
+        "How many positions must count before the paper’s own rule says that the mark is there. The verdict here does "
+        "not rest on that rule but on all ranks together.",
+    ),
+    Term(
+        "Odds",
+        "p",
+        "How often a model without the mark would look the same by chance. It is not the chance that somebody is "
+        "innocent.",
+    ),
+    Term(
+        "z of a recipient",
+        "z",
+        "How strongly the faint noise of one recipient’s copy shows in the suspect. Without that copy it stays near 0; "
+        "a recipient is named only far beyond what chance gives to anybody.",
+    ),
+    Term(
+        "Origin (lineage)",
+        "",
+        "Whether two models come from the same training at all, with or without a mark. “Same origin” does not say "
+        "which of them came first.",
+    ),
+    Term(
+        "Decoy",
+        "",
+        "A key or a recipient that was made up for the comparison. It was never used, so whatever it shows is chance.",
+    ),
+    Term(
+        "Commitment",
+        "",
+        "A key’s public fingerprint. A time-stamp on it shows that the key existed before a suspect did, without "
+        "giving the key away.",
+    ),
+)
+
+
+def glossary_html() -> str:
+    """The list as HTML; the classes are in style.css."""
+    lines = Markup("").join(
+        Markup("<dt>{}{}</dt><dd>{}</dd>").format(
+            term.word, Markup(" <span>({})</span>").format(term.symbol) if term.symbol else "", term.meaning
+        )
+        for term in TERMS
+    )
+    return str(Markup('<dl class="glossary">{}</dl>').format(lines))

@@ -1,0 +1,59 @@
+"""What a setting is called where it is typed, for errors that the library names by its own names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# As the fields of Protect and Explore have it.
+LABELS: Mapping[str, str] = {
+    "positions": "Positions (l)",
+    "constraints": "Constraints (t)",
+    "required_positions": "Required positions (ρ)",
+    "rank_threshold": "Rank threshold (β)",
+    "scale": "Scale (scale_wm)",
+    "condition_limit": "Condition limit (τ)",
+    "permutations": "Permutations (numit)",
+    "noise_coordinates": "Noise coordinates (num_noise)",
+    "spread": "Size of the fingerprint (β)",
+    "survival": "Survival (p)",
+    "recipients": "Recipients (num_u)",
+    "risk": "Risk accepted",
+    "success": "Success wanted",
+    "noise": "Attack (noise, σ)",
+    "colluders": "Colluders (c)",
+}
+_OUT_OF_RANGE = re.compile(r"(?P<name>\w+) is out of range")
+_QUOTED = re.compile(r"'(?P<text>[^']*)'")
+_HIDDEN = re.compile(r"hidden=(?P<value>True|False)")
+
+
+def setting_of(problem: str) -> str:
+    """The setting that an error is about, by the library's name; "" for none of `LABELS`."""
+    found = _OUT_OF_RANGE.fullmatch(problem)
+    if found and found["name"] in LABELS:
+        return found["name"]
+    return "noise_coordinates" if problem == "noise needs the secret bases" else ""
+
+
+def in_words(parts: Mapping[str, str]) -> dict[str, str]:
+    """An error's parts, with a setting by its label and a value as it was typed, and no name or value of Python."""
+    said = dict(parts)
+    name = setting_of(said.get("problem", ""))
+    if not name:
+        return said
+    found = said.get("found", "")
+    if name != "noise_coordinates" or _OUT_OF_RANGE.fullmatch(said["problem"]):
+        said["problem"] = f"{LABELS[name]} is out of range"
+    if found == "None":
+        said["found"] = "nothing"
+    elif quoted := _QUOTED.fullmatch(found):
+        said["found"] = f"“{quoted['text']}”"
+    for part in ("expected", "found"):
+        if part in said:
+            said[part] = _HIDDEN.sub(_secret, said[part])
+    return said
+
+
+def _secret(hidden: re.Match[str]) -> str:
+    return "secret coordinates (B_i)" if hidden["value"] == "True" else "no secret coordinates (B_i)"

@@ -1,0 +1,42 @@
+"""What a job keeps in its folder before it is finished, and how it is read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from irwm.report import lab, sweep
+from irwm.report.document import ReportError
+from storage.errors import RecordNotFoundError, StorageError
+from storage.job_files import JobFiles
+
+# What an investigation found before its controls were run, for the page alone: no report, and never signed or filed.
+FIRST = "first.json"
+
+
+def overview_of(files: JobFiles) -> dict[str, Any]:
+    """The overview of a sweep.
+
+    Raises:
+        ReportError: there is none, or it is damaged, of another version or sealed.
+    """
+    return sweep.from_json(
+        _content(files, sweep.OVERVIEW_JSON, "the overview of this sweep is gone", "the overview of this sweep")
+    )
+
+
+def lab_of(files: JobFiles) -> dict[str, Any]:
+    """The document of a lab.
+
+    Raises:
+        ReportError: see `overview_of`.
+    """
+    return lab.from_json(_content(files, lab.LAB_JSON, "this lab has no results", "the results of this lab"))
+
+
+def _content(files: JobFiles, name: str, gone: str, what: str) -> bytes:
+    try:
+        return files.read(name)
+    except RecordNotFoundError as error:
+        raise ReportError(gone, found=f"no {name}", advice="Run it again") from error
+    except StorageError as error:
+        raise ReportError(f"{what} cannot be read", found=error.problem, advice=error.advice) from error

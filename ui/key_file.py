@@ -1,0 +1,36 @@
+"""A key's own file, for one who examines again or for the other side of a dispute: an expert, a court."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from irwm.errors import IrwmError, OutputExistsError
+from storage.files import new_private_file, sync_folder
+from storage.vault import Vault
+
+
+def write_key(vault: Vault, id: str, folder: Path) -> Path:
+    """Write a key of the vault into `folder`, for its owner only; what the log says of it stands there first.
+
+    Raises:
+        OutputExistsError: it was opened there before.
+        IrwmError: the folder cannot be written.
+        RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
+    """
+    (record,) = vault.key_records([id])
+    data = vault.key_bytes(id)
+    file = folder / f"key-{record.commitment[:16]}.irwm-key"
+    vault.log("key opened", {"commitment": record.commitment, "file": str(file)})
+    try:
+        with os.fdopen(new_private_file(file), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(folder)
+    except FileExistsError:
+        raise OutputExistsError("a file of this name is there already; nothing was overwritten", file=file) from None
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise IrwmError("the key file cannot be written", file=file, found=error.strerror) from error
+    return file

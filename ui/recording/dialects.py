@@ -1,0 +1,229 @@
+"""How a server is asked for log-probabilities, and where in its answer they stand.
+
+    openai      POST /v1/completions with `logprobs`; as OpenAI, vLLM, llama.cpp and llama-cpp-python answer it.
+                With `prompt_logprobs` (vLLM) it tells them at every token of the prompt
+    llama.cpp   POST /completion with `n_probs`
+
+The answer comes from a stranger: everything in it is checked, and what has another form is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.errors import printable
+from ui.recording.errors import ServerError
+from ui.recording.names import Names
+
+OPENAI, LLAMA_CPP = "openai", "llama.cpp"
+APIS = (OPENAI, LLAMA_CPP)
+# Where servers have a name for "no probability at all" it is -9999 (vLLM) or the least 32-bit number (llama.cpp), which
+# also has the smallest probabilities from numbers of 32 bits: below e^-87 they are not exact any more.
+LEAST = {OPENAI: -1000.0, LLAMA_CPP: -87.0}
+# What rounding may add to the logarithm of 1.
+_ABOVE_ZERO = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request.
+
+    Attributes:
+        prompt: the text.
+        top: how many log-probabilities are asked for.
+        biased: tokens that the bias is added to.
+        bias: in nats; 0 for none.
+        extensions: whether fields that only some servers know may be used: tokens by their ids, and `everywhere`.
+        everywhere: the log-probabilities at every token of the prompt.
+    """
+
+    prompt: str
+    top: int
+    biased: tuple[int, ...] = ()
+    bias: float = 0.0
+    extensions: bool = True
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """What one answer tells.
+
+    Attributes:
+        tokens: (k,) int64, each once.
+        values: (k,) float32, natural logarithms.
+    """
+
+    tokens: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+    def row(self, wanted: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+        """The values of the wanted tokens, NaN where one was not told.
+
+        Args:
+            wanted: token ids below `size`.
+            size: of the vocabulary; tokens from there on are left out.
+        """
+        whole = np.full(size, np.nan, dtype=np.float32)
+        known = self.tokens < size
+        whole[self.tokens[known]] = self.values[known]
+        return whole[wanted]
+
+
+def address(api: str, endpoint: str) -> str:
+    """The address that requests go to, of an endpoint as a person types it: with its path, or without."""
+    base = endpoint.rstrip("/")
+    if api == LLAMA_CPP:
+        return base if base.endswith("/completion") else f"{base}/completion"
+    if base.endswith("/completions"):
+        return base
+    return f"{base}/completions" if base.endswith("/v1") else f"{base}/v1/completions"
+
+
+def body(api: str, model: str, question: Question) -> bytes:
+    """The request as it is sent: the same question gives the same bytes."""
+    asked = _llama_cpp(model, question) if api == LLAMA_CPP else _openai(model, question)
+    return json.dumps(asked, separators=(",", ":")).encode("ascii")
+
+
+def _openai(model: str, question: Question) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "model": model, "prompt": question.prompt, "max_tokens": 1, "temperature": 1.0, "logprobs": question.top,
+    }  # fmt: skip
+    if question.extensions:
+        asked["return_tokens_as_token_ids"] = True
+    if question.everywhere:
+        asked["prompt_logprobs"] = question.top
+    if question.biased:
+        asked["logit_bias"] = {str(token): question.bias for token in question.biased}
+    return asked
+
+
+def _llama_cpp(model: str, question: Question) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "model": model, "prompt": question.prompt, "n_predict": 1, "temperature": 1.0, "n_probs": question.top,
+        "stream": False,
+    }  # fmt: skip
+    if question.biased:
+        # Only behind the samplers does a bias show, and all that cut tokens off are left out.
+        asked |= {
+            "logit_bias": [[token, question.bias] for token in question.biased],
+            "post_sampling_probs": True, "samplers": ["temperature"],
+        }  # fmt: skip
+    return asked
+
+
+def told(api: str, answer: bytes, names: Names, *, everywhere: bool = False) -> list[Told]:
+    """The log-probabilities in an answer: of the token behind the prompt, or at every token of the prompt.
+
+    Args:
+        answer: JSON; whether it is, was checked when it arrived.
+        names: finds the tokens where the server writes them as text.
+        everywhere: read `prompt_logprobs`.
+
+    Raises:
+        ServerError: there are none, or they are no log-probabilities.
+    """
+    value = json.loads(answer)
+    least = LEAST[api]
+    if everywhere:
+        found = [_told(_by_id(each), least) for each in _prompt_places(value)]
+    elif api == LLAMA_CPP:
+        found = [_told(_pairs(_top(_first(value, "completion_probabilities")), names), least)]
+    else:
+        found = [_told(_pairs(_openai_top(value), names), least)]
+    if not any(len(each.tokens) for each in found):
+        raise _none()
+    return found
+
+
+def _openai_top(value: Any) -> Any:
+    logprobs = _field(_first(value, "choices"), "logprobs")
+    if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):  # as llama.cpp has it
+        return _top(_first(logprobs, "content"))
+    return _first(logprobs, "top_logprobs")
+
+
+def _top(place: Any) -> Any:
+    return place["top_probs"] if isinstance(place, Mapping) and "top_probs" in place else _field(place, "top_logprobs")
+
+
+def _prompt_places(value: Any) -> Iterator[Mapping[str, Any]]:
+    choice = _first(value, "choices")
+    places = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
+    if not isinstance(places, list):
+        raise ServerError(
+            "this server does not tell log-probabilities inside a prompt", expected="prompt_logprobs in its answer",
+            advice="Leave --inside out",
+        )  # fmt: skip
+    yield from (each for each in places if isinstance(each, Mapping))  # the first token has none
+
+
+def _by_id(place: Mapping[str, Any]) -> Iterator[tuple[int | None, Any]]:
+    for token, value in place.items():
+        known = token.isascii() and token.isdigit() and len(token) < 10
+        yield int(token) if known else None, value.get("logprob") if isinstance(value, Mapping) else value
+
+
+def _pairs(top: Any, names: Names) -> Iterator[tuple[int | None, Any]]:
+    """Token and logarithm: of a mapping from texts, or of a list of entries that name the token's id."""
+    if isinstance(top, Mapping):
+        yield from ((names.token(name), value) for name, value in top.items())
+        return
+    if not isinstance(top, list):
+        raise _none()
+    for entry in top:
+        if not isinstance(entry, Mapping):
+            raise _none()
+        token = entry["id"] if type(entry.get("id")) is int else names.token(str(entry.get("token")))
+        yield token, entry.get("logprob") if "logprob" in entry else _logarithm(entry.get("prob"))
+
+
+def _told(pairs: Iterable[tuple[int | None, Any]], least: float) -> Told:
+    found: dict[int, float] = {}
+    for token, value in pairs:
+        if token is None or value is None:
+            continue
+        if type(value) not in (int, float):
+            raise _none()
+        number = float(value)
+        if number > _ABOVE_ZERO:
+            raise ServerError(
+                "the server's numbers are not log-probabilities", expected="numbers of at most 0", found=f"{number:g}"
+            )
+        if token >= 0 and number > least:  # which NaN is not
+            found[token] = number
+    return Told(np.array(list(found), dtype=np.int64), np.array(list(found.values()), dtype=np.float32))
+
+
+def _logarithm(value: Any) -> float | None:
+    return math.log(value) if type(value) in (int, float) and value > 0 else None
+
+
+def _first(value: Any, name: str) -> Any:
+    entries = _field(value, name)
+    if not isinstance(entries, list) or not entries:
+        raise _none()
+    return entries[0]
+
+
+def _field(value: Any, name: str) -> Any:
+    if not isinstance(value, Mapping) or name not in value:
+        raise _none(value)
+    return value[name]
+
+
+def _none(value: Any = None) -> ServerError:
+    fields = ", ".join(map(str, value)) if isinstance(value, Mapping) else ""
+    return ServerError(
+        "the server's answer has no log-probabilities",
+        found=printable(f"the fields {fields}", 200) if fields else None,
+        advice="Check --api and --endpoint; many servers tell log-probabilities only where that is switched on",
+    )

@@ -1,0 +1,280 @@
+"""The file that a recording grows in: one line for each thing that happened, on the disk before the next one begins.
+
+A line is a checksum (CRC-32 in hex), a space, and JSON. A process that is killed leaves at most a torn last line, which
+is cut off when the recording is gone on with. A line that was written before a prompt is sent says so: a prompt whose
+answer never arrived is not asked a second time, another one takes its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from storage.files import open_to_append, sync_folder
+from ui.recording.errors import RecordingError
+
+ENDING = ".recording"
+VERSION = 1
+WHOLE = -1  # the part of an answer that tells all tokens at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One answered request.
+
+    Attributes:
+        prompt: number of the prompt.
+        part: which of the parts of the chosen tokens it asked for; `WHOLE` for all at once.
+        bias: that the request added.
+        time_ms: when the answer was complete.
+        request_sha256, response_sha256: hex.
+        values: (rows, columns) float32; None where the answer is kept for its evidence alone.
+    """
+
+    prompt: int
+    part: int
+    bias: float
+    time_ms: int
+    request_sha256: str
+    response_sha256: str
+    values: NDArray[np.float32] | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server turned out to tell.
+
+    Attributes:
+        top: how many log-probabilities it is asked for.
+        told: how many it tells.
+        whole: whether these are all that are wanted.
+        extensions: whether it takes fields that only some servers know.
+    """
+
+    top: int
+    told: int
+    whole: bool
+    extensions: bool
+
+
+class Journal:
+    """A recording under way; to be used in a with block, by one process at a time.
+
+    Args:
+        out: the file that the recording becomes; the journal lies beside it.
+        settings: what may not change in the middle, as JSON values.
+
+    Raises:
+        RecordingError: another process records into it, it was begun with other settings, it is damaged, or the disk
+            does not take it.
+    """
+
+    def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
+        self.path = journal_of(out)
+        self._descriptor = -1
+        self._lock = FileLock(str(self.path) + ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RecordingError(
+                "another command is recording into this file", file=out, advice="Wait for it, or take another --out"
+            ) from error
+        except OSError as error:
+            raise _disk(self.path, error) from error
+        self.server: Server | None = None
+        self.asked: set[int] = set()  # prompts
+        self.parts: dict[int, set[int]] = {}  # of each prompt that was answered: the parts that are known
+        self.rows = self.requests = 0
+        self.bias = 0.0  # the largest so far
+        try:
+            self._begin(dict(settings))
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def note_asked(self, prompt: int) -> None:
+        """That a prompt is about to be sent for the first time."""
+        # A kill leaves what the system has been given; only answers need to outlive a power cut as well.
+        self._append({"what": "asked", "prompt": prompt}, durable=False)
+        self.asked.add(prompt)
+
+    def note_server(self, server: Server) -> None:
+        """What the server tells."""
+        self._append(
+            {"what": "server", "top": server.top, "told": server.told, "whole": server.whole,
+             "extensions": server.extensions}, durable=True,
+        )  # fmt: skip
+        self.server = server
+
+    def add(self, entry: Entry) -> None:
+        """Keeps an answer: when this returns, the disk has it."""
+        line: dict[str, Any] = {
+            "what": "answer", "prompt": entry.prompt, "part": entry.part, "bias": entry.bias, "time": entry.time_ms,
+            "request": entry.request_sha256, "response": entry.response_sha256,
+        }  # fmt: skip
+        if entry.values is not None:
+            packed = np.ascontiguousarray(entry.values, dtype="<f4")
+            line |= {"shape": list(packed.shape), "values": base64.b64encode(packed.tobytes()).decode("ascii")}
+        self._append(line, durable=True)
+        self._count(entry.prompt, entry.part, entry.bias, None if entry.values is None else len(entry.values))
+
+    def entries(self) -> Iterator[Entry]:
+        """All answers, in the order in which they came."""
+        for line in self._lines():
+            if line["what"] == "answer":
+                yield _entry(line, self.path)
+
+    def remove(self) -> None:
+        """Takes the journal away, once the recording is published."""
+        self._close()  # Windows removes no open file
+        self.path.unlink(missing_ok=True)
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._lock.release()
+
+    def _begin(self, settings: dict[str, Any]) -> None:
+        new = not os.path.lexists(self.path)
+        try:
+            self._descriptor = open_to_append(self.path)
+        except OSError as error:
+            raise _disk(self.path, error) from error
+        try:
+            lines = self._lines(cut=True)
+            first = next(lines, None)
+            if first is None:
+                self._append({"what": "recording", "version": VERSION, "settings": settings}, durable=True)
+                if new:
+                    sync_folder(self.path.parent)
+                return
+            self._require_same(first, settings)
+            for line in lines:
+                self._take(line)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _require_same(self, first: dict[str, Any], settings: dict[str, Any]) -> None:
+        known = first.get("settings")
+        if first.get("what") != "recording" or first.get("version") != VERSION or not isinstance(known, dict):
+            raise _damaged(self.path)
+        for name, value in settings.items():
+            if known.get(name) != value:
+                raise RecordingError(
+                    f"this recording was begun with another {name.replace('_', ' ')}", file=self.path,
+                    expected=str(known.get(name))[:200], found=str(value)[:200],
+                    advice="Give the same command again, take another --out, or remove this file to begin anew",
+                )  # fmt: skip
+
+    def _take(self, line: dict[str, Any]) -> None:
+        try:
+            if line["what"] == "asked":
+                self.asked.add(int(line["prompt"]))
+            elif line["what"] == "server":
+                self.server = Server(int(line["top"]), int(line["told"]), bool(line["whole"]), bool(line["extensions"]))
+            elif line["what"] == "answer":
+                rows = int(line["shape"][0]) if "shape" in line else None
+                self._count(int(line["prompt"]), int(line["part"]), float(line["bias"]), rows)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise _damaged(self.path) from error
+
+    def _count(self, prompt: int, part: int, bias: float, rows: int | None) -> None:
+        self.requests += 1
+        self.asked.add(prompt)
+        self.bias = max(self.bias, bias)
+        done = self.parts.setdefault(prompt, set())
+        if rows is not None:
+            done.add(part)
+            self.rows += rows if part == WHOLE else 0
+
+    def _append(self, line: dict[str, Any], *, durable: bool) -> None:
+        text = json.dumps(line, separators=(",", ":")).encode("ascii")
+        data = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            if durable:
+                os.fsync(self._descriptor)
+        except OSError as error:
+            raise _disk(self.path, error) from error
+
+    def _lines(self, *, cut: bool = False) -> Iterator[dict[str, Any]]:
+        """Every whole line; a torn last one is cut off where that is asked for."""
+        good = 0
+        try:
+            with self.path.open("rb") as stream:
+                for raw in stream:
+                    line = _whole(raw)
+                    if line is None:
+                        if stream.read(1):
+                            raise _damaged(self.path)
+                        if cut:
+                            os.truncate(self.path, good)
+                        return
+                    good += len(raw)
+                    yield line
+        except OSError as error:
+            raise _disk(self.path, error) from error
+
+
+def journal_of(out: Path) -> Path:
+    """Where the recording of a file grows."""
+    return out.with_name(out.name + ENDING)
+
+
+def _whole(raw: bytes) -> dict[str, Any] | None:
+    """The values of a line; None of a torn one."""
+    if not raw.endswith(b"\n") or raw[8:9] != b" ":
+        return None
+    try:
+        fits = int(raw[:8], 16) == zlib.crc32(raw[9:-1])
+        line = json.loads(raw[9:-1]) if fits else None
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and "what" in line else None
+
+
+def _entry(line: dict[str, Any], path: Path) -> Entry:
+    try:
+        values = None
+        if "values" in line:
+            values = np.frombuffer(base64.b64decode(line["values"]), dtype="<f4").reshape(line["shape"])
+        return Entry(int(line["prompt"]), int(line["part"]), float(line["bias"]), int(line["time"]), line["request"],
+                     line["response"], values)  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> RecordingError:
+    return RecordingError(
+        "this unfinished recording is damaged", file=path, advice="Remove it to begin anew, or take another --out"
+    )
+
+
+def _disk(path: Path, error: OSError) -> RecordingError:
+    return RecordingError(
+        "the recording cannot be kept", file=path, found=error.strerror or type(error).__name__,
+        advice="Make room, or let this account write there; then give the same command again",
+    )  # fmt: skip

@@ -1,0 +1,202 @@
+"""What is asked of whom, and how many requests that takes. Nothing here sends anything."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.checkpoint import Checkpoint
+from irwm.report.numbers import number
+from ui.recording.dialects import APIS, OPENAI, address
+from ui.recording.errors import RecordingError
+from ui.recording.prompts import LONGEST, Prompts
+from ui.recording.scale import parts_of
+from ui.recording.sending import Pace, checked_url, host_of
+
+# What is asked for in turn until the server agrees: all of the vocabulary, else what servers usually allow.
+TOPS = (1000, 100, 20, 5)
+MOST_ANSWERS = 1_000_000
+# From so large a share on an answer counts as telling all of the tokens that a server has: of some the probability may
+# be too small for its numbers.
+NEARLY_ALL = 0.99
+# Of a prompt's tokens the first ones stand behind too little text: many prompts begin alike.
+FIRST_PLACES = 3
+# An answer with all of a large vocabulary and the bytes of each token.
+_BYTES_PER_TOKEN, _MOST_RESPONSE = 512, 256 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A recording before it begins.
+
+    Attributes:
+        url: the address that is asked.
+        model: its name there.
+        api: one of `dialects.APIS`.
+        original: the original's folder or file.
+        fingerprint, vocab_size, hidden_size: the original's.
+        answers: n, how many answers are wanted.
+        tokens: (v,) the chosen tokens, the first of them the reference; None for the whole vocabulary.
+        prompts: what is asked.
+        top: how many log-probabilities the server is asked for; None to try.
+        inside: take an answer at every token of a prompt, not only behind it.
+        pace: how fast.
+    """
+
+    url: str
+    model: str
+    api: str
+    original: Path
+    fingerprint: str
+    vocab_size: int
+    hidden_size: int
+    answers: int
+    tokens: NDArray[np.int64] | None
+    prompts: Prompts
+    top: int | None
+    inside: bool
+    pace: Pace
+
+    @property
+    def wanted(self) -> NDArray[np.int64]:
+        """(v,) the tokens of the columns."""
+        return np.arange(self.vocab_size) if self.tokens is None else self.tokens
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """What is asked for in turn."""
+        if self.top is not None:
+            return (self.top,)
+        return (self.vocab_size, *(top for top in TOPS if top < self.vocab_size))
+
+    @property
+    def most_bytes(self) -> int:
+        """Of an answer."""
+        places = LONGEST if self.inside else 1
+        return min((1 << 20) + _BYTES_PER_TOKEN * self.vocab_size * places, _MOST_RESPONSE)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What stays the same when a recording is gone on with."""
+        return {
+            "endpoint": self.url,
+            "model": self.model,
+            "api": self.api,
+            "original": self.fingerprint,
+            "vocabulary": self.vocab_size,
+            "choice_of_tokens": hashlib.sha256(self.wanted.astype("<i8").tobytes()).hexdigest(),
+            "seed": self.prompts.seed,
+            "top": self.top,
+            "inside": self.inside,
+        }
+
+    def requests(self, told: int | None) -> int:
+        """How many requests are answered in all, where the server tells so many tokens at a time; None for all."""
+        if told is None or told >= len(self.wanted):
+            return self.answers
+        return self.answers * len(parts_of(len(self.wanted), told))
+
+    def document(self, kept: int) -> dict[str, Any]:
+        """The plan as JSON values.
+
+        Args:
+            kept: answers that an earlier run recorded already.
+        """
+        tops = {str(top): self.requests(top) for top in self.tops[1:]} if self.top is None else {}
+        if self.top is not None and self.top < len(self.wanted):
+            tops = {str(self.top): self.requests(self.top)}
+        return {
+            "host": host_of(self.url),
+            "url": self.url,
+            "model": self.model,
+            "answers": self.answers,
+            "answers_kept": kept,
+            "tokens": len(self.wanted),
+            "prompt_seed": self.prompts.seed,
+            "prompt_characters": LONGEST,
+            "requests": self.requests(None),
+            "requests_if_told": tops,
+            "requests_a_second": self.pace.rate,
+            "sent": self.sent,
+        }
+
+    @property
+    def sent(self) -> str:
+        """What leaves the machine, in one sentence."""
+        return (
+            f"It sends the model's name, short prompts in English (at most {LONGEST} characters each), and the numbers "
+            "of tokens where it asks for a few at a time; it never sends keys or weights."
+        )
+
+    def words(self, kept: int) -> str:
+        """The plan as a person reads it."""
+        planned = self.document(kept)
+        told = [f"{number(count)} if it tells {number(int(most))} at a time"
+                for most, count in planned["requests_if_told"].items()]  # fmt: skip
+        if self.top is None or self.top >= len(self.wanted):
+            every = f"all {number(len(self.wanted))} tokens"
+            told.insert(0, f"{number(planned['requests'])} if the server tells {every} at once")
+        fewer = ", or fewer, since each prompt gives several answers" if self.inside else ""
+        there = f"; {number(kept)} are recorded already" if kept else ""
+        return (
+            f"This asks {planned['host']} for {number(self.answers)} answers{there}. Requests that it needs: "
+            f"{', '.join(told)}{fewer}; at most {self.pace.rate:g} a second. {self.sent}"
+        )
+
+
+def plan(
+    original: Checkpoint, *, endpoint: str, model: str, api: str = OPENAI, answers: int | None = None,
+    tokens: NDArray[np.int64] | None = None, text: str, seed: int = 0, top: int | None = None, inside: bool = False,
+    pace: Pace | None = None,
+) -> Plan:  # fmt: skip
+    """A checked plan.
+
+    Args:
+        original: the unmarked original that the served model is compared with later.
+        endpoint: the server's address as a person types it.
+        answers: None for one and a half times the original's width.
+        tokens: (v,) chosen tokens, None for the whole vocabulary.
+        text: prose that prompts are made from.
+
+    Raises:
+        RecordingError: a value cannot be used.
+    """
+    url = address(_one_of("api", api, APIS), checked_url(endpoint))
+    width = original.hidden_size
+    wanted = -(-3 * width // 2) if answers is None else answers
+    if not width < wanted <= MOST_ANSWERS:
+        useful = f"more than {width}, the original's width, and at most {MOST_ANSWERS}"
+        raise RecordingError(
+            "this number of answers cannot be used", expected=useful,
+            found=str(wanted), advice="One and a half times the width is a good number",
+        )  # fmt: skip
+    if tokens is not None and not 2 * width <= tokens.size:
+        raise RecordingError(
+            "these are too few tokens", expected=f"at least {2 * width}, better {4 * width}", found=str(tokens.size)
+        )
+    if top is not None and not 2 <= top <= original.vocab_size:
+        raise RecordingError(
+            "so many log-probabilities cannot be asked for", expected=f"2 to {original.vocab_size}", found=str(top)
+        )
+    if not 0 <= seed < 2**63:
+        raise RecordingError("this seed cannot be used", expected="0 to 2^63 - 1", found=str(seed))
+    if not model or not model.isprintable() or len(model) > 500:
+        raise RecordingError("this is not the name of a model", found=model)
+    if inside and api != OPENAI:
+        raise RecordingError("this API tells log-probabilities only after a prompt", advice="Leave --inside out")
+    return Plan(
+        url=url, model=model, api=api, original=original.path, fingerprint=original.fingerprint,
+        vocab_size=original.vocab_size, hidden_size=width, answers=wanted, tokens=tokens,
+        prompts=Prompts(seed, text), top=top, inside=inside, pace=pace or Pace(),
+    )  # fmt: skip
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise RecordingError(f"unknown {what}", expected=" or ".join(known), found=value)
+    return value

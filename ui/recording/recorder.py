@@ -1,0 +1,323 @@
+"""Answers of a served model, asked for one by one and kept as they come, until there are enough for a file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.checkpoint.heard import utc_text
+from irwm.checkpoint.recorded import SCALES, Answers, Requests, Source, write_answers
+from irwm.errors import OutputExistsError
+from storage.files import partial_name, publish_new, sweep
+from ui.recording import dialects
+from ui.recording.dialects import Question, Told
+from ui.recording.errors import RecordingError, RefusedError, ServerError
+from ui.recording.journal import WHOLE, Entry, Journal, Server
+from ui.recording.names import Names
+from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
+from ui.recording.scale import on_one_scale, parts_of
+from ui.recording.sending import Response, Sender
+
+# Added to the logits of the tokens that are asked for: as little as lifts them over all others, since a server may
+# compute in few digits. 100 is the most that servers take.
+BIASES = (30.0, 60.0, 100.0)
+# A server that gives so many answers in a row that tell nothing new is not asked on.
+MOST_USELESS = 20
+# Statuses that mean: not with these fields, or not so many.
+_ASK_OTHERWISE = frozenset({400, 413, 422})
+Report = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A finished recording.
+
+    Attributes:
+        file: where it lies.
+        answers, tokens: n and v.
+        requests: how many were answered in all, of earlier runs too.
+        whole: whether the server told all the tokens at once.
+    """
+
+    file: Path
+    answers: int
+    tokens: int
+    requests: int
+    whole: bool
+
+
+def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Report = lambda *_: None) -> Recorded:
+    """Asks what is missing and writes the file.
+
+    Args:
+        plan: what to ask.
+        sender: for the plan's address.
+        journal: of `out`, begun with the plan's settings; what it holds is not asked again. It is removed at the end.
+        out: the recording; nothing may have this name.
+        report: told how many answers there are, of how many, and what is being done.
+
+    Raises:
+        ServerError: the server cannot be reached, refuses, or tells something else.
+        RecordingError: the disk does not take the answers.
+        OutputExistsError: there is a file of this name.
+    """
+    run = _Run(plan, sender, journal, report)
+    server = journal.server or run.try_out()
+    if server.whole:
+        run.whole(server)
+    else:
+        run.in_parts(server)
+    report(plan.answers, plan.answers, "Writing the file")
+    answers = _assembled(plan, journal, server)
+    _publish(out, answers)
+    requests = journal.requests
+    journal.remove()
+    n, v = answers.log_probabilities.shape
+    return Recorded(out, n, v, requests, server.whole)
+
+
+def answers_in(journal: Journal, plan: Plan) -> int:
+    """How many whole answers a journal holds."""
+    server = journal.server
+    if server is None or server.whole:
+        return journal.rows
+    return len(_complete(journal, len(parts_of(len(plan.wanted), server.told))))
+
+
+class _Run:
+    """Asks until the journal has enough."""
+
+    def __init__(self, plan: Plan, sender: Sender, journal: Journal, report: Report) -> None:
+        self._plan, self._sender, self._journal, self._report = plan, sender, journal, report
+        self._names = Names(plan.original, plan.vocab_size)
+        self._useless = 0
+        self._last: bytes | None = None
+        self._never: set[int] = set()
+        self._texts = {plan.prompts.prompt(number) for number in journal.asked}
+
+    def try_out(self) -> Server:
+        """Finds what the server tells, with the first prompt; an answer that tells all is kept."""
+        plan = self._plan
+        number = self._next_prompt()
+        refusal: RefusedError | None = None
+        for top in plan.tops:
+            for extensions in (True, False):
+                question = Question(plan.prompts.prompt(number), top, extensions=extensions, everywhere=plan.inside)
+                self._report(0, plan.answers, f"Asking for {top} log-probabilities at once")
+                try:
+                    body, response = self._ask(question)
+                except RefusedError as error:
+                    if error.status not in _ASK_OTHERWISE:
+                        raise
+                    refusal = error
+                    if plan.api != dialects.OPENAI or plan.inside:
+                        break  # there is nothing to leave out
+                    continue
+                return self._what_it_tells(number, question, body, response)
+        assert refusal is not None
+        raise refusal
+
+    def whole(self, server: Server) -> None:
+        """Asks one prompt after the other for all tokens."""
+        plan = self._plan
+        while self._journal.rows < plan.answers:
+            self._report(self._journal.rows, plan.answers, "Recording answers")
+            number = self._next_prompt()
+            text = plan.prompts.prompt(number)
+            question = Question(text, server.top, extensions=server.extensions, everywhere=plan.inside)
+            body, response = self._ask(question)
+            self._keep(number, body, response, self._rows(self._told(response)))
+
+    def in_parts(self, server: Server) -> None:
+        """Asks each prompt for the wanted tokens a few at a time."""
+        plan, journal = self._plan, self._journal
+        parts = parts_of(len(plan.wanted), server.told)
+        while len(begun := _complete(journal, len(parts))) < plan.answers:
+            open_ = sorted(number for number, done in journal.parts.items() if len(done) < len(parts))
+            number = open_[0] if open_ else self._next_prompt()
+            for part, places in enumerate(parts):
+                if part not in journal.parts.get(number, ()):
+                    what = f"Recording answers, part {part + 1} of {len(parts)}"
+                    self._report(len(begun), plan.answers, what)
+                    self._ask_for(number, part, places, server)
+
+    def _ask_for(self, number: int, part: int, places: range, server: Server) -> None:
+        """One part of one answer, with as much bias as it takes."""
+        plan, journal = self._plan, self._journal
+        tokens = plan.wanted[[0, *places]]
+        for bias in (each for each in BIASES if each >= journal.bias):
+            biased = tuple(map(int, tokens))
+            question = Question(plan.prompts.prompt(number), server.top, biased, bias, server.extensions)
+            body, response = self._ask(question)
+            (told,) = self._told(response)
+            values = told.row(tokens, plan.vocab_size)
+            missing = {int(token) for token in tokens[~np.isfinite(values)]} - self._never
+            most = bias == BIASES[-1]
+            shown = bool(np.isfinite(values[0])) and 2 * np.isfinite(values).sum() >= len(values)
+            enough = shown and (most or not missing)
+            journal.add(self._entry(number, part, bias, body, response, values[None] if enough else None))
+            if enough:
+                self._never |= missing  # what no bias brings up this server does not have
+                return
+        raise ServerError(
+            "a logit bias does not show in the log-probabilities of this server",
+            expected=f"{len(tokens)} chosen tokens among its {server.told} likeliest",
+            found=f"{np.isfinite(values).sum()} of them",
+            advice="Only all of the vocabulary at once would help, which this server does not tell",
+        )
+
+    def _what_it_tells(self, number: int, question: Question, body: bytes, response: Response) -> Server:
+        plan = self._plan
+        told = self._told(response)
+        rows = self._rows(told)
+        if len(rows):
+            server = Server(question.top, len(plan.wanted), True, question.extensions)
+            self._journal.note_server(server)
+            self._keep(number, body, response, rows)
+            return server
+        count = max(len(each.tokens) for each in told)
+        if count < question.top:  # it cuts off by itself, and may have added the token that it chose
+            count -= 1
+        if plan.inside or count < 2:
+            raise ServerError(
+                "this server tells too few log-probabilities",
+                expected="all of the vocabulary" if plan.inside else "3 or more",
+                found=str(count), advice="Leave --inside out" if plan.inside else "Another server is needed",
+            )  # fmt: skip
+        server = Server(question.top, count, False, question.extensions)
+        self._journal.add(self._entry(number, WHOLE, 0.0, body, response, None))
+        self._journal.note_server(server)
+        return server
+
+    def _rows(self, told: list[Told]) -> NDArray[np.float32]:
+        """(rows, v) of the answers that tell nearly all wanted tokens."""
+        plan = self._plan
+        size, wanted = plan.vocab_size, plan.wanted
+        used = told[FIRST_PLACES:] if plan.inside else told
+        # An embedding may have more rows than there are tokens: the last ones are padding, and no server tells them.
+        last = max((int(each.tokens.max(initial=-1)) for each in used), default=-1)
+        there = self._names.sayable(wanted) & (wanted <= last)
+        rows = [each.row(wanted, size) for each in used]
+        kept = [row for row in rows if there.any() and np.isfinite(row[there]).mean() >= NEARLY_ALL]
+        return np.array(kept, dtype=np.float32).reshape(len(kept), len(wanted))
+
+    def _keep(self, number: int, body: bytes, response: Response, rows: NDArray[np.float32]) -> None:
+        """An answer that tells all; one that tells little, or the same as the one before, for its evidence alone."""
+        same = len(rows) > 0 and rows[-1].tobytes() == self._last
+        useful = len(rows) > 0 and not same
+        self._last = rows[-1].tobytes() if len(rows) else self._last
+        self._journal.add(self._entry(number, WHOLE, 0.0, body, response, rows if useful else None))
+        self._useless = 0 if useful else self._useless + 1
+        if self._useless >= MOST_USELESS:
+            problem = "gives the same answer to different prompts" if same else "does not tell all tokens any more"
+            raise ServerError(
+                f"the server {problem}", found=f"{self._useless} such answers in a row",
+                advice="What was answered before is kept; ask its operator",
+            )  # fmt: skip
+
+    def _next_prompt(self) -> int:
+        """The first prompt that nobody has sent yet; from here on it counts as sent."""
+        number = max(self._journal.asked, default=-1) + 1
+        while (text := self._plan.prompts.prompt(number)) in self._texts:
+            number += 1
+        self._journal.note_asked(number)
+        self._texts.add(text)
+        return number
+
+    def _ask(self, question: Question) -> tuple[bytes, Response]:
+        body = dialects.body(self._plan.api, self._plan.model, question)
+        return body, self._sender.ask(body)
+
+    def _told(self, response: Response) -> list[Told]:
+        return dialects.told(self._plan.api, response.body, self._names, everywhere=self._plan.inside)
+
+    def _entry(self, number: int, part: int, bias: float, body: bytes, response: Response,
+               values: NDArray[np.float32] | None) -> Entry:  # fmt: skip
+        return Entry(number, part, bias, response.time_ms, hashlib.sha256(body).hexdigest(),
+                     hashlib.sha256(response.body).hexdigest(), values)  # fmt: skip
+
+
+def _complete(journal: Journal, parts: int) -> list[int]:
+    return [number for number, done in journal.parts.items() if len(done) == parts]
+
+
+def _assembled(plan: Plan, journal: Journal, server: Server) -> Answers:
+    """The table of a journal that has enough, with the evidence of all its requests."""
+    table = np.empty((plan.answers, len(plan.wanted)), dtype=np.float32)
+    prompt_of = np.empty(plan.answers, dtype=np.int64)
+    parts = parts_of(len(plan.wanted), server.told) if not server.whole else []
+    complete = frozenset(_complete(journal, len(parts))) if parts else frozenset()
+    waiting: dict[int, dict[int, NDArray[np.float32]]] = {}
+    numbers: dict[int, int] = {}  # of a prompt: its place in the file
+    evidence: list[tuple[int, int, str, str]] = []
+    filled = 0
+    for entry in journal.entries():
+        place = numbers.setdefault(entry.prompt, len(numbers))
+        evidence.append((place, entry.time_ms, entry.request_sha256, entry.response_sha256))
+        if entry.values is None or filled == plan.answers:
+            continue
+        if server.whole:
+            rows = entry.values[: plan.answers - filled]
+        else:
+            if entry.prompt not in complete:
+                continue
+            mine = waiting.setdefault(entry.prompt, {})
+            mine[entry.part] = entry.values[0]
+            if len(mine) < len(parts):
+                continue
+            told = waiting.pop(entry.prompt)
+            rows = on_one_scale(table.shape[1], ((parts[part], values) for part, values in told.items()))[None]
+        if rows.shape[1:] != table.shape[1:]:
+            raise RecordingError("this unfinished recording is damaged", file=journal.path)
+        table[filled : filled + len(rows)], prompt_of[filled : filled + len(rows)] = rows, place
+        filled += len(rows)
+    assert filled == plan.answers
+    times = [time for _, time, _, _ in evidence]
+    source = Source(
+        endpoint=plan.url, model=plan.model, api=plan.api, original=plan.fingerprint, vocab_size=plan.vocab_size,
+        prompt_seed=plan.prompts.seed, scale=SCALES[0] if server.whole else SCALES[1],
+        began=_utc(min(times)), ended=_utc(max(times)),
+    )  # fmt: skip
+    requests = Requests(
+        np.array([place for place, _, _, _ in evidence], dtype=np.int64), np.array(times, dtype=np.int64),
+        _digests([sent for _, _, sent, _ in evidence]), _digests([received for _, _, _, received in evidence]),
+    )  # fmt: skip
+    texts = tuple(plan.prompts.prompt(number) for number in numbers)
+    return Answers(table, plan.tokens, source, texts, prompt_of, requests)
+
+
+def _digests(hexes: list[str]) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes.fromhex("".join(hexes)), dtype=np.uint8).reshape(len(hexes), 32)
+
+
+def _utc(time_ms: int) -> str:
+    return utc_text(datetime.fromtimestamp(time_ms / 1000, UTC))
+
+
+def output_exists(out: Path) -> OutputExistsError:
+    """The error where a file of this name is there; none is ever written over."""
+    return OutputExistsError("there is a file of this name already", file=out, advice="Take another --out")
+
+
+def _publish(out: Path, answers: Answers) -> None:
+    sweep(out.parent, re.compile(re.escape(out.name) + r"\.[0-9a-f]{16}\.partial"))  # of a killed run
+    partial = partial_name(out)
+    try:
+        write_answers(partial, answers)
+        publish_new(partial, out)
+    except FileExistsError as error:
+        raise output_exists(out) from error
+    except OSError as error:
+        raise RecordingError(
+            "the recording cannot be written", file=out, found=error.strerror or type(error).__name__,
+            advice="Make room; then give the same command again, which asks nothing anew",
+        ) from error  # fmt: skip
+    finally:
+        partial.unlink(missing_ok=True)

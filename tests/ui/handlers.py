@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
-import pytest
 from gradio.helpers import EventData, special_args
 
-from storage.encryption import Cost
 from storage.jobs import Jobs
 from storage.vault import Vault
-from ui import frame
 from ui.context import Context
-from ui.sessions import Sessions
-from ui.settings import Settings
 
 PASSPHRASE = "four unrelated plain words"
 SESSION = "hash:tests"
@@ -82,42 +74,3 @@ class Pages:
 def value(part: Any) -> Any:
     """The value that an update sets."""
     return part.value if isinstance(part, gr.components.Component) else part
-
-
-@pytest.fixture
-def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    """The app's pages, unlocked."""
-    root = tmp_path / "models"
-    root.mkdir()
-    monkeypatch.setenv("IRWM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("IRWM_ROOTS", str(root))
-    monkeypatch.setenv("IRWM_DEVICE", "cpu")
-    uploads = tmp_path / "uploads"
-    uploads.mkdir()
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
-    settings = Settings.from_environment()
-    sessions = Sessions(settings.home, cost=Cost(memory_kib=8, passes=1, lanes=1))
-    sessions.create(SESSION, PASSPHRASE)
-    context = Context(settings, sessions, Jobs(settings.home))
-    with loops_closed(monkeypatch):
-        yield Pages(context, frame.build(context, "CPU"), root)
-
-
-@contextlib.contextmanager
-def loops_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Closes the event loops that Gradio makes where none runs, one for each of its locks, and forgets."""
-    policy, made = type(asyncio.get_event_loop_policy()), []
-    make = policy.new_event_loop
-
-    def remembered(self: Any) -> Any:
-        made.append(make(self))
-        return made[-1]
-
-    monkeypatch.setattr(policy, "new_event_loop", remembered)
-    try:
-        yield
-    finally:
-        asyncio.set_event_loop(None)
-        for loop in made:
-            if not loop.is_running():
-                loop.close()

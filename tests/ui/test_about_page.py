@@ -12,12 +12,10 @@ import gradio as gr
 import pytest
 
 import irwm
-from tests.ui.handlers import Pages, pages
+from tests.ui.handlers import Pages
 from ui.licences import Library, bundled, libraries, licence_of, version_lines
 from ui.pages.about import about_html, libraries_html
 from ui.settings import REPOSITORY
-
-__all__ = ["pages"]
 
 NASTY = "<img src=x onerror=alert(1)>"
 

@@ -8,10 +8,8 @@ import pytest
 
 import irwm
 from tests.jobs.recipients import put_in_vault
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
-
-__all__ = ["pages"]
 
 
 @pytest.mark.parametrize("page", ["protect", "vault"])

@@ -11,10 +11,8 @@ import gradio as gr
 import pytest
 
 from storage import RecordName
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui.pages.cases import case_lines
-
-__all__ = ["pages"]
 
 
 def shown(pages: Pages, case: str) -> dict:

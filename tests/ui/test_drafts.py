@@ -8,13 +8,11 @@ from typing import Any
 
 import gradio as gr
 
-from tests.ui.handlers import SESSION, Pages, pages, value
+from tests.ui.handlers import SESSION, Pages, value
 from tools.officer import place
 from ui.drafts import KEPT, Draft, Drafts
 from ui.pages.protect import ONE, SEVERAL
 from ui.preset_names import MANY
-
-__all__ = ["pages"]
 
 EMPTY = ("", "", "", "", ONE)
 TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)

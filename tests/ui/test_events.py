@@ -7,9 +7,7 @@ from collections import defaultdict
 import gradio as gr
 import pytest
 
-from tests.ui.handlers import Pages, pages
-
-__all__ = ["pages"]
+from tests.ui.handlers import Pages
 
 
 @pytest.mark.sweep

@@ -10,14 +10,12 @@ import pytest
 import irwm
 from irwm.report import from_json
 from tests.jobs.recipients import put_in_vault, request, run_here
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from tools.officer import place
 from ui.components.finding_view import STILL_RUNNING
 from ui.jobs.examining import Examiner
 from ui.jobs.filing import report_names
 from ui.jobs.kept import FIRST
-
-__all__ = ["pages"]
 
 
 def handler(pages: Pages, name: str, output: str) -> Any:

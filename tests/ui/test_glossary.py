@@ -6,13 +6,11 @@ import sys
 
 import pytest
 
-from tests.ui.handlers import Pages, pages
+from tests.ui.handlers import Pages
 from ui import server
 from ui.components.glossary import TERMS, glossary_html
 from ui.components.lock_gate import ABOUT
 from ui.settings import Settings
-
-__all__ = ["pages"]
 
 
 def test_the_glossary_explains_what_pages_cannot_do_without() -> None:

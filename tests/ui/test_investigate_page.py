@@ -13,12 +13,10 @@ import pytest
 import irwm
 from tests.jobs.recipients import put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui.components.key_choice import MOST_LISTED
 from ui.components.plain_blocks import NOT_OFFERED
 from ui.jobs import runner
-
-__all__ = ["pages"]
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ import gradio as gr
 import pytest
 
 from storage.job import Job
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui.components.job_list import jobs_html, result_text, took_text, where_text
 from ui.jobs import KINDS, runner
-
-__all__ = ["pages"]
 
 NASTY = "<img src=x onerror=alert(1)>"
 JOB = Job(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from irwm import Parameters
@@ -15,7 +16,7 @@ from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
 from storage.encryption import Cost
 from storage.vault import Vault
 from tests.jobs.recipients import put_in_vault
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui.components.lab_choice import (
     ALL,
     OWN,
@@ -33,12 +34,10 @@ from ui.components.lab_choice import (
 from ui.explore_settings import ExploreSettings
 from ui.pages.lab import PAPER, REHEARSE, STANDARD, keys_for, trial_marks
 
-__all__ = ["pages"]
-
 
 def _choice_of(pages: Pages) -> LabChoice:
-    """A choice of its own beside the page's, whose lists the handlers of the page hold."""
-    with pages.blocks:
+    """A separate choice: the handlers of the page hold the lists of the page's own one."""
+    with gr.Blocks():
         return lab_choice(pages.context)
 
 

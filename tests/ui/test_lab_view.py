@@ -9,11 +9,10 @@ import pytest
 
 from irwm.report.document import to_json
 from irwm.report.lab import LAB_JSON
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
 
-__all__ = ["pages"]
 ROWS = [
     row("none", 0, role="release", change=0.0),
     row("prune", 0.3, traced={"z": 12.3, "named": True}),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ui.handlers import PASSPHRASE, Pages, pages
-
-__all__ = ["pages"]
+from tests.ui.handlers import PASSPHRASE, Pages
 
 
 def test_the_gate_names_no_place(pages: Pages) -> None:

@@ -9,10 +9,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from tests.ui.handlers import Pages, pages
+from tests.ui.handlers import Pages
 from ui.components.next_steps import NextSteps
-
-__all__ = ["pages"]
 
 DONE: dict[str, Any] = {
     "path": "/models/demo-marked",

@@ -10,12 +10,10 @@ import pytest
 
 from irwm import Parameters
 from irwm.scheme.parameters import HEAD_SHARE, many_recipients, one_owner
-from tests.ui.handlers import Pages, pages
+from tests.ui.handlers import Pages
 from ui.components.preset_cards import card_choices, card_text
 from ui.preset_names import MANY, PAPER, STANDARD
 from ui.presets import PRESETS
-
-__all__ = ["pages"]
 
 
 def test_there_is_a_card_for_each_preset_and_its_value_is_the_presets_name() -> None:

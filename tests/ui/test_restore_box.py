@@ -26,12 +26,10 @@ from storage.errors import (
 from storage.schema import VAULT_SCHEMA_VERSION
 from storage.tries import FREE, Tries
 from storage.vault import Vault
-from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages
+from tests.ui.handlers import PASSPHRASE, SESSION, Pages
 from ui.components.job_list import SEALED
 from ui.components.restore_box import require_present
 from ui.components.uploads import browser_folder
-
-__all__ = ["pages"]
 
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 

@@ -12,7 +12,7 @@ import pytest
 
 from storage import audit
 from storage.errors import StorageFullError
-from tests.ui.handlers import Pages, pages, value
+from tests.ui.handlers import Pages, value
 from ui import preferences
 from ui.components.browsing import Limits, PathRefusedError, use_path
 from ui.components.header import device_label, settle_device
@@ -20,8 +20,6 @@ from ui.pages.settings import named_roots, whole_minutes
 from ui.preferences import Preferences, PreferencesError
 from ui.server import theme_script
 from ui.settings import Settings
-
-__all__ = ["pages"]
 
 
 @pytest.fixture

@@ -16,11 +16,9 @@ import irwm
 from irwm.ownership import Commitment
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
-from tests.ui.handlers import PASSPHRASE, SESSION, Pages, pages, value
+from tests.ui.handlers import PASSPHRASE, SESSION, Pages, value
 from ui.components.uploads import browser_folder
 from ui.stamps import own_request
-
-__all__ = ["pages"]
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,12 @@ import pytest
 import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions
 from irwm.report.write import write_document
-from tests.ui.handlers import Pages, pages
+from tests.ui.handlers import Pages
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
 from ui.pages.verify import About
 
-__all__ = ["pages"]
 # Neither models, nor a key, nor a root.
 NOTHING = (None, None, None, None)
 # Its limits need a real process, which loads the libraries and sets the PDF again: some two seconds each time.

@@ -2,11 +2,11 @@
 
 `data/reports.json` holds every word and number of each document; of the null distributions, which would take megabytes,
 it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since another
-processor, or another number of threads, may sum in another order. The digests of the null distributions change with the
-last bit, so they are not compared. While the library was rebuilt the documents stayed the same bit for bit on one
-machine. They were written anew on purpose when the agreement in attention left out directions that are only
-rounding, when every position got null orders of its own, when marks were hidden by default, when forms of evidence
-were told apart, and when lineage was given its place among the kept models. These change with every new table of them.
+processor, or another number of threads, may sum in another order. The digests of the null distributions and the key's
+commitment change with the last bit of a sum, so they are not compared. The documents were written again on purpose when
+the agreement in attention left out directions that are only rounding, when every position got its own null orders,
+when marks were hidden by default, when forms of evidence were told apart, and when lineage got its place among the
+kept models. These change with every new table of them.
 
 After a deliberate change of what a report says, write the file anew and look at the difference:
 
@@ -28,7 +28,7 @@ KEPT = Path(__file__).with_name("data") / "reports.json"
 CASES = ("found", "not_found", "gone", "inconclusive", "disguised", "two_tensors")
 # The versions of the programs say nothing of the examination.
 LEFT_OUT = ("versions",)
-NOT_COMPARED = (".null.sha256",)
+NOT_COMPARED = (".null.sha256", ".key.commitment")
 # Longer lists of numbers are kept by their sums.
 MOST_NUMBERS = 200
 
@@ -66,7 +66,13 @@ def test_a_report_says_what_it_said_before(request: pytest.FixtureRequest, case:
     if os.environ.get("IRWM_KEEP_REPORTS"):
         write(kept | {case: now})
     else:
-        assert list(differences(kept[case], now)) == []
+        assert list(differences(without_commitment(kept[case]), without_commitment(now))) == []
+
+
+def without_commitment(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with zeros for the digits of the commitment that its sentences quote."""
+    digits = document["key"]["commitment"][:16]
+    return json.loads(json.dumps(document).replace(digits, "0" * len(digits)))
 
 
 def write(kept: dict[str, Any]) -> None:

@@ -159,7 +159,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
-@pytest.mark.quick("the command in processes of its own, killed and begun again")
+@pytest.mark.sweep
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGINT])
 def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path, signal_: signal.Signals) -> None:
     out, middle, answer_it = tmp_path / "a", threading.Event(), threading.Event()

@@ -79,6 +79,7 @@ def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path:
     assert "lineage.decoy_similarity: recorded 0.75" in failed["examination"]
 
 
+@pytest.mark.slow
 def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "not.key").write_bytes(b"not a key")
     wrong = asked(world, world["folder"] / "report" / "report.json") | {"key_file": str(tmp_path / "not.key")}

@@ -74,6 +74,7 @@ def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
     assert (np.diff(requests.time_ms) >= 0).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
 def test_chosen_tokens_a_few_at_a_time_give_what_all_at_once_would(

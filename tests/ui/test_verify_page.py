@@ -63,7 +63,7 @@ def posted(folder: Path) -> list[str]:
     return paths
 
 
-@pytest.mark.quick("a report is verified in a child process")
+@pytest.mark.slow
 def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path) -> None:
     on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]

@@ -13,7 +13,7 @@ from storage.jobs import Jobs
 
 # Only what hangs for good is given up: whatever runs here takes seconds, and a minute beside a dozen other programs.
 PATIENCE = 300
-LONGEST_PAUSE = 0.02
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.02
 LOG_CHARACTERS = 4000
 PRESSURE = Path("/proc/pressure/cpu")
 Answer = TypeVar("Answer")
@@ -23,22 +23,28 @@ class GaveUpError(AssertionError):
     """A condition was not met in all that time."""
 
 
-def until(condition: Callable[[], Answer], what: str, log: Path | Callable[[], str] | None = None) -> Answer:
+def until(
+    condition: Callable[[], Answer],
+    what: str,
+    log: Path | Callable[[], str] | None = None,
+    longest_pause: float = LONGEST_PAUSE,
+) -> Answer:
     """What `condition` returns, once that is true.
 
     Args:
         what: ends the sentence "waited for ...".
-        log: where the reason may stand if it never becomes true; its end is quoted.
+        log: where the reason may be if it never becomes true; its end is quoted.
+        longest_pause: seconds between two looks.
 
     Raises:
         GaveUpError: it stayed false.
     """
-    began, pause = time.monotonic(), 0.005
+    began, pause = time.monotonic(), min(FIRST_PAUSE, longest_pause)
     while not (answer := condition()):
         if time.monotonic() - began > PATIENCE:
             raise GaveUpError(f"waited {PATIENCE:g} s for {what}{quoted(log)}")
         time.sleep(pause)
-        pause = min(1.5 * pause, LONGEST_PAUSE)
+        pause = min(1.5 * pause, longest_pause)
     return answer
 
 

@@ -18,7 +18,7 @@ import torch
 from irwm.checkpoint.formats import child
 from irwm.checkpoint.formats.child import Limits
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
-from tools.waiting import Stopwatch, until
+from tools.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Run = Callable[..., dict[str, Any]]
@@ -47,11 +47,9 @@ def refused(run: Run, body: str, opening: str = "", **limits: int) -> CorruptChe
     return caught.value
 
 
-def until_nothing_runs(folder: Path, seconds: float = 2) -> None:
-    """No process has to do with the folder any more, and it did not take long until then."""
-    began = Stopwatch()
+def until_nothing_runs(folder: Path) -> None:
+    """Waits until no process reads the folder."""
     until(lambda: not processes(folder), f"the end of every process that reads {folder}")
-    assert began.seconds() < seconds
 
 
 def processes(folder: Path) -> list[str]:
@@ -127,6 +125,7 @@ def test_computing_for_ever(run: Run) -> None:
 
 @pytest.mark.parametrize("waiting", ["signal.pause()", "os.close(1); os.close(2)\nwhile True: signal.pause()"])
 def test_waiting_for_ever(run: Run, tmp_path: Path, waiting: str) -> None:
+    waiting = "signal.alarm(0)\n" + waiting  # so that it does not end itself, and runs until it is killed
     assert "busy for more than 1 second" in refused(run, waiting, seconds=1).problem
     until_nothing_runs(tmp_path)
 
@@ -252,7 +251,7 @@ def test_it_works_in_a_tasks_process_and_without_posix(tmp_path: Path, without_p
 
 
 @pytest.mark.slow
-def test_a_task_that_is_killed_leaves_no_parser_running_for_long(tmp_path: Path) -> None:
+def test_a_parser_ends_itself_after_its_task_is_killed(tmp_path: Path) -> None:
     (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
     script = (
         "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import child\n"
@@ -264,4 +263,4 @@ def test_a_task_that_is_killed_leaves_no_parser_running_for_long(tmp_path: Path)
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
     assert len(processes(tmp_path)) == 1
-    until_nothing_runs(tmp_path, seconds=20)
+    until_nothing_runs(tmp_path)

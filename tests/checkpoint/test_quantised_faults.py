@@ -27,7 +27,6 @@ from tests.checkpoint.quantised_builders import (
     model_of,
     written,
 )
-from tools.waiting import Stopwatch
 
 STEM = "model.layers.0.self_attn.q_proj."
 NAME = STEM + "weight"
@@ -383,12 +382,10 @@ def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: P
     assert any("W_q" in note for note in suspect.notes)
 
 
-def test_an_embedding_is_told_by_its_name_in_no_time_however_long_the_name() -> None:
-    """A regular expression that went back over it took 16 s for 160 000 characters."""
+def test_an_embedding_is_recognised_by_its_name_at_any_length_of_the_name() -> None:
+    """A regular expression that went back over it would hang here: its time grows with the square of the length."""
     for name in ("model.embed_tokens.weight", "transformer.wte.weight", "tok_embeddings.weight"):
         assert _of_embedding(name)
     for name in ("model.layers.0.mlp.up_proj.weight", "model.embed_tokens.bias", "embed.layers.0.weight"):
         assert not _of_embedding(name)
-    watch = Stopwatch()
     assert not _of_embedding("embed" * 2_000_000)
-    assert watch.seconds() < 1

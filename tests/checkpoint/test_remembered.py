@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,16 @@ import irwm
 from irwm.checkpoint import remembered
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.remembered import boot_id, keeps_change_times
+from tools.waiting import until
 
-LATELY = 0.3
+LATELY = 50_000_000  # ns
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(remembered, "LEAST_BYTES", 1000)
-    monkeypatch.setattr(remembered, "LATELY", int(1e9 * LATELY))
+    monkeypatch.setattr(remembered, "LATELY", LATELY)
     monkeypatch.setattr(remembered, "keeps_change_times", lambda file: True)  # wherever these tests run
     return tmp_path / "cache" / "irwm" / "fingerprints"
 
@@ -43,8 +43,21 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def model(tmp_path: Path, demo_path: Path) -> Path:
     path = Path(shutil.copytree(demo_path, tmp_path / "model"))
-    time.sleep(2 * LATELY)
+    until_no_longer_lately(path)
     return path
+
+
+def until_no_longer_lately(model: Path) -> None:
+    """Waits until a new file's time is more than `LATELY` after the last change of the model's files."""
+    changed = max(max(file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in model.iterdir())
+    probe = model.with_name("probe")
+
+    def is_past() -> bool:
+        probe.unlink(missing_ok=True)
+        probe.touch()
+        return probe.stat().st_mtime_ns > changed + LATELY
+
+    until(is_past, "the file system's clock to pass the last change")
 
 
 def weights(model: Path) -> Path:
@@ -73,7 +86,7 @@ def test_a_change_that_hides_its_time_is_seen(cache: Path, hashed: list[Path], m
         handle.seek(start)
         handle.write(bytes([byte ^ 1]))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    time.sleep(2 * LATELY)
+    until_no_longer_lately(model)
     after = file.stat()
     assert all(getattr(after, name) == getattr(before, name) for name in ("st_size", "st_ino", "st_mtime_ns"))
     assert irwm.open_checkpoint(model).fingerprint != first
@@ -86,7 +99,7 @@ def test_a_file_put_in_its_place_is_hashed(cache: Path, hashed: list[Path], mode
     other = file.with_name("other")
     shutil.copy2(file, other)
     os.replace(other, file)
-    time.sleep(2 * LATELY)
+    until_no_longer_lately(model)
     assert irwm.open_checkpoint(model).fingerprint == first
     assert len(hashed) == 2
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from irwm.evidence.parallel import FEWEST, in_order
+from tools.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,15 @@ def two_threads() -> Iterator[None]:
 
 
 def test_results_come_in_order_from_more_than_one_thread() -> None:
+    """The first item ends after the second one, and so do the third and the fourth: each pair runs at one time."""
     used: set[int] = set()
+    ended = [threading.Event() for _ in range(40)]
 
     def work(number: int) -> int:
         used.add(threading.get_ident())
-        time.sleep(0.02 if number % 3 == 0 else 0.001)
+        if number % 2 == 0:
+            assert ended[number + 1].wait(PATIENCE), "the next item began in another thread"
+        ended[number].set()
         return 2 * number
 
     assert list(in_order(work, range(40), "cpu")) == [2 * number for number in range(40)]

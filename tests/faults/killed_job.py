@@ -1,4 +1,4 @@
-"""Protect tasks to be killed: each in a fork of this process, which has imported all they need; run by test_crashes.
+"""Protect tasks to be killed: each in a fork of this process, which has imported all they need; run by test_kills.
 
 A line of JSON on standard input starts one: "home", "request", "secrets", and when to kill it: "after" ("start",
 "partial" or "release": until which sign of life to wait) and "pause", seconds from there; a pause of null lets it live.
@@ -20,11 +20,13 @@ from typing import Any
 from irwm.errors import IrwmError
 from storage.jobs import Jobs
 from storage.vault import Vault
+from tools.waiting import until
 from ui.jobs import protect
 from ui.jobs.child import error_parts
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import SECRET_NAME
 
+# Seconds between two looks for a sign of life: the time between the release's name and its record is short.
 LOOK_SECONDS = 0.0005
 
 
@@ -61,14 +63,20 @@ def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: st
         os.close(end)
     out = request["out_dir"]
     sign = {"start": None, "partial": f"{out}.partial", "release": out}[after]
-    status = 0
-    while sign and not os.path.lexists(sign):
+
+    def is_there() -> bool:
+        if sign is None or os.path.lexists(sign):
+            return True
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             raise SystemExit(f"the task ended with {status} before {sign} was there")
-        time.sleep(LOOK_SECONDS)
+        return False
+
+    until(is_there, f"{sign} to exist", longest_pause=LOOK_SECONDS)
     began = time.monotonic()
     if pause is not None:
+        # A time decides when to kill, so that moments inside of system calls and libraries are among them. No check
+        # depends on which moment it was.
         # Ends early when the child does; SIGCHLD is blocked, so none is lost.
         signal.sigtimedwait([signal.SIGCHLD], pause)
         os.kill(child, signal.SIGKILL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -27,15 +27,22 @@ MOST_COUNTED_FILES = 200
 HEADER_BYTES = 128 * 1024 * 1024
 
 
+def elapsed() -> float:
+    """Seconds of the system's clock. On Windows it never advances, and only the limit of each file holds."""
+    return os.times().elapsed
+
+
 class Reading:
     """One checkpoint that is being read, by several threads.
 
     Args:
         folder: the resolved folder that its files may not lead out of; None for a file that a person named.
         files: of how many weight files it consists.
+        clock: seconds that never run backwards.
     """
 
-    def __init__(self, folder: Path | None = None, files: int = 1) -> None:
+    def __init__(self, folder: Path | None = None, files: int = 1, *, clock: Callable[[], float] = elapsed) -> None:
+        self._clock = clock
         self.folder = folder
         self.seconds = SECONDS + SECONDS_PER_FILE * min(files, MOST_COUNTED_FILES)
         self._left = float(self.seconds)
@@ -83,8 +90,7 @@ class Reading:
                 expected=f"{self.seconds} seconds for all of them",
                 advice="Close other programs and try again, or convert the model to safetensors first",
             )
-        # Seconds of the system's clock. On Windows it stands still, and only the limit of each file holds.
-        began = os.times().elapsed
+        began = self._clock()
         try:
             with self.opened(path) as (descriptor, _):
                 yield (
@@ -93,4 +99,4 @@ class Reading:
                 )
         finally:
             with self._lock:
-                self._left -= os.times().elapsed - began
+                self._left -= self._clock() - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +17,13 @@ from irwm.checkpoint.recorded import Answers
 from irwm.running.text import default_text
 from tools.answering import Answering, Serving
 from tools.small_models import write_llama
+from tools.waiting import PATIENCE
 from ui.recording.journal import Journal
 from ui.recording.plan import Plan, plan
 from ui.recording.recorder import record
 from ui.recording.sending import Pace, Permission, Sender
 
-FAST = Pace(rate=1000, timeout=20, tries=3, first_pause=0.001)
+FAST = Pace(rate=1000, timeout=PATIENCE, tries=3, first_pause=0.001)
 WIDTH, VOCABULARY = 16, 4096
 
 
@@ -39,11 +41,13 @@ def planned(original: Path, url: str, **given: Any) -> Plan:
                                                    "pace": FAST} | given))  # fmt: skip
 
 
-def recorded(original: Path, server: Answering, out: Path, **given: Any) -> Answers:
+def recorded(
+    original: Path, server: Answering, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any
+) -> Answers:
     """The whole way: plan, record, read back."""
     made = planned(original, server.url, **given)
     with (
-        Sender(Permission(made.url), made.pace, most_bytes=made.most_bytes) as sender,
+        Sender(Permission(made.url), made.pace, most_bytes=made.most_bytes, clock=clock) as sender,
         Journal(out, made.settings) as journal,
     ):
         record(made, sender, journal, out)

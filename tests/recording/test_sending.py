@@ -107,7 +107,7 @@ def test_nobody_there_is_one_sentence() -> None:
         asking.ask(b"{}")
 
 
-def test_a_silent_server_is_given_up_in_time() -> None:
+def test_a_silent_server_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         pace = Pace(rate=1000, timeout=0.2, tries=2, first_pause=0.001)
@@ -151,18 +151,19 @@ def test_nothing_goes_anywhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_rate_holds() -> None:
-    pauses: list[float] = []
+    now, pauses, asked = [100.0], [], []
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        time.sleep(seconds)
+        now[0] += seconds
 
-    with scripted(FINE) as script, sender(script, Pace(rate=50), pause=pause) as asking:
-        began = time.monotonic()
-        for _ in range(11):
+    with scripted(FINE) as script, sender(script, Pace(rate=50), pause=pause, clock=lambda: now[0]) as asking:
+        for taken in (0, 0, 0.005, 0.015, 0, 1, 0, 0):  # seconds that go by after an answer
             asking.ask(b"{}")
-        assert time.monotonic() - began >= 10 / 50
-    assert all(0 < each <= 1 / 50 + 1e-6 for each in pauses)
+            asked.append(now[0])
+            now[0] += taken
+    assert asked == pytest.approx([100, 100.02, 100.04, 100.06, 100.08, 100.1, 101.1, 101.12])
+    assert pauses == pytest.approx([0.02, 0.02, 0.015, 0.005, 0.02, 0.02])
 
 
 def test_the_token_is_in_the_header_and_nowhere_else() -> None:

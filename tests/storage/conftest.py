@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.kdf import argon2
 
-from storage import Cost, KeyRecord, NewKey, Vault
+from storage import Cost, KeyRecord, NewKey, Vault, encryption
 from storage.schema import JOB_KEYS
 from tools.waiting import PATIENCE
 
@@ -50,6 +51,23 @@ class Clock:
 
     def later(self, **step: float) -> None:
         self.wall += timedelta(**step)
+
+
+@pytest.fixture
+def derives(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The passphrases for which Argon2 was begun, in order."""
+    begun: list[bytes] = []
+
+    class Noted:
+        def __init__(self, **settings: Any) -> None:
+            self._real = argon2.Argon2id(**settings)
+
+        def derive(self, text: bytes) -> bytes:
+            begun.append(text)
+            return self._real.derive(text)
+
+    monkeypatch.setattr(encryption, "Argon2id", Noted)
+    return begun
 
 
 @pytest.fixture

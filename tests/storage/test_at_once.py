@@ -113,7 +113,8 @@ def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, cl
 
 def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
     if sys.platform == "linux":
-        assert vault._monotonic() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=1)
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        assert before <= vault._monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
     first = vault._monotonic()
     assert vault._monotonic() >= first
 

@@ -137,19 +137,21 @@ class Sender:
         most_bytes: an answer that is larger is refused.
         token: for the API; None where it needs none.
         pause: waits for so many seconds.
+        clock: seconds that never run backwards; the rate and the time of an answer are measured with it.
         note: told why it waits, for a person.
     """
 
     def __init__(
         self, permission: Permission | None, pace: Pace, *, most_bytes: int, token: str | None = None,
-        pause: Callable[[float], object] = time.sleep, note: Callable[[str], None] = lambda _: None,
+        pause: Callable[[float], object] = time.sleep, clock: Callable[[], float] = time.monotonic,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         if permission is None:
             raise NotAllowedError(
                 "nothing was sent, because sending is not allowed", advice="Give --send to allow it for this command"
             )
         self._url, self._pace, self._most, self._token = checked_url(permission.url), pace, most_bytes, token
-        self._pause, self._note = pause, note
+        self._pause, self._clock, self._note = pause, clock, note
         self._next = 0.0
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity",
                    "User-Agent": "irwm-studio"}  # fmt: skip
@@ -190,7 +192,7 @@ class Sender:
 
     def _once(self, body: bytes) -> Response | tuple[str, float | None]:
         """An answer, or why there was none and how long the server asks to wait."""
-        until = time.monotonic() + self._pace.timeout
+        until = self._clock() + self._pace.timeout
         try:
             with self._client.stream("POST", self._url, content=body) as response:
                 content = self._content(response, until)
@@ -222,7 +224,7 @@ class Sender:
                     "the server's answer is too large", expected=f"at most {self._most} bytes",
                     advice="Ask for fewer log-probabilities at a time: --top",
                 )  # fmt: skip
-            if time.monotonic() > until:
+            if self._clock() > until:
                 return None
         return bytes(found)
 
@@ -240,7 +242,7 @@ class Sender:
         return printable(text.replace(self._token, "…") if self._token else text, 200)
 
     def _keep_the_rate(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next:
             self._pause(self._next - now)
         self._next = max(now, self._next) + 1.0 / self._pace.rate

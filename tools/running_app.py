@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
+from tools.page_events import watch
 from tools.waiting import PATIENCE, quoted, until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -37,6 +38,7 @@ def opened_context(browser: Browser, **more: Any) -> BrowserContext:
     """A fresh profile in a window of our size, which waits as long as `PATIENCE_MS` for what a page has to do."""
     context = browser.new_context(viewport=VIEWPORT, **more)
     context.set_default_timeout(PATIENCE_MS)
+    watch(context)
     return context
 
 

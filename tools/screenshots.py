@@ -24,7 +24,8 @@ from tools.officer import (
     protect,
     type_into,
 )
-from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, VIEWPORT, pass_the_gate, start_app
+from tools.page_events import settled
+from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, opened_context, pass_the_gate, start_app
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -42,7 +43,7 @@ def take_pictures(folder: Path) -> None:
         model = place(ROOT / "assets" / "demo", app.root, "demo-model")
         release, suspect = app.root / "demo-model-marked", app.root / "leaked-model"
         for scheme in ("light", "dark"):
-            context = browser.new_context(viewport=VIEWPORT, color_scheme=scheme)
+            context = opened_context(browser, color_scheme=scheme)
             page = context.new_page()
             page.goto(app.url)
             page.wait_for_selector("#first-passphrase input, #passphrase input")
@@ -109,7 +110,7 @@ def attack(page: Page) -> None:
 
 
 def keep(page: Page, name: str) -> None:
-    page.wait_for_timeout(1200)  # transitions and plotly's first draw
+    settled(page)
     page.screenshot(path=IMAGES / f"{name}.png")
 
 

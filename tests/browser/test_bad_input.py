@@ -24,6 +24,7 @@ from tools.officer import (
     set_up_release,
     type_into,
 )
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 from tools.small_models import write_llama
 from tools.waiting import until
@@ -85,7 +86,7 @@ def test_a_release_folder_that_exists_is_refused_and_untouched(
     set_up_release(page, model, release.parent, release.name, "Example Labs", "")
     expect(page.locator("#preflight .notice-fault")).to_contain_text("exists already")
     page.click("#start-protect")
-    page.wait_for_timeout(1000)  # long enough to begin, or to say it a second time
+    settled(page)
     expect(page.locator("#preflight .notice-fault")).to_contain_text("exists already")
     expect(page.locator("#page-protect .notice-fault:visible, .toast-body")).to_have_count(1)
     assert contents(running_app.root) == before

@@ -22,6 +22,7 @@ from storage import Vault
 from tests.checkpoint.gguf_builders import convert
 from tests.jobs.recipients import make_keys, put_in_vault
 from tools.officer import download, fetch, fill_path, investigate, open_tab, place, run_investigation
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
@@ -127,7 +128,7 @@ def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], p
         }""",
         [str(leak["suspect"])],
     )
-    page.wait_for_timeout(300)
+    settled(page)
     page.evaluate("document.querySelector('#start-investigate').click()")
     expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("not the one on the card")
     field.press("Enter")

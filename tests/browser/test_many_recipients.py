@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 import irwm
 from storage import Vault
 from tools.officer import choose_original, download, fill_path, first_step, place, type_into
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
@@ -108,7 +109,7 @@ def test_a_faulty_list_is_said_by_line_and_goes_no_further(page: Page, model: Pa
     page.fill("#recipients textarea", text)
     expect(page.locator("#recipients-preview .notice-fault")).to_contain_text(said)
     page.click("#to-setting")
-    page.wait_for_timeout(1000)  # long enough to go on, or to say it a second time
+    settled(page)
     expect(page.locator("#recipients")).to_be_visible()
     expect(page.locator("#page-protect .notice-fault:visible, .toast-body")).to_have_count(1)
 

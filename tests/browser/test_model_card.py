@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoint.builders import entry, raw
 from tests.checkpoint.gguf_builders import convert
 from tools.officer import choose_original, fill_path, open_tab, place
+from tools.page_events import settled
 from tools.running_app import RunningApp, pass_the_gate
 
 pytestmark = pytest.mark.browser
@@ -194,7 +195,7 @@ def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: P
     assert "reading …" in first_seen(page, huge)
     choose_original(page, demo)
     expect(page.locator("#protect-model .copyable")).to_be_visible()
-    page.wait_for_timeout(2000)
+    settled(page)
     expect(page.locator("#protect-model h2")).to_have_text("demo")
 
 

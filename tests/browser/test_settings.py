@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.officer import open_tab
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, VIEWPORT, RunningApp, opened_context, pass_the_gate, start_app
 
 pytestmark = pytest.mark.browser
@@ -51,7 +52,7 @@ def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp
     # All that the page fills in has come: what is typed before would be replaced.
     expect(page.locator("#set-theme").get_by_label("Same as the system", exact=True)).to_be_checked()
     expect(page.locator("#settings-fixed")).to_contain_text("IRWM_HOME")
-    page.wait_for_timeout(500)
+    settled(page)
     assert not is_dark(page)
     choose(page, "set-theme", "Dark")
     page.fill("#set-idle input", "7")

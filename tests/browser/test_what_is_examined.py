@@ -11,6 +11,7 @@ import irwm
 from storage import Vault
 from tests.jobs.recipients import put_in_vault
 from tools.officer import fill_path, open_tab, place
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
@@ -105,6 +106,6 @@ def test_two_paths_pasted_within_a_moment_leave_the_second(model: Path, running_
     typed.press("Enter")
     expect(card(page)).to_have_text("demo")
     expect(typed).to_have_value(str(model))
-    page.wait_for_timeout(1500)
+    settled(page)
     expect(card(page)).to_have_text("demo")
     expect(typed).to_have_value(str(model))

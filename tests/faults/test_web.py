@@ -35,6 +35,7 @@ from storage.processes import still_runs
 from tests.ui.serving import Visit
 from tests.ui.test_serving import call, handler, is_open
 from tools.officer import open_tab, place, set_up_release
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, opened_context, pass_the_gate, start_app
 from tools.waiting import Stopwatch, until, until_over
 from ui import guard
@@ -396,7 +397,7 @@ def test_fault_63_uploads_are_limited_each_and_in_total_and_in_number(app: Runni
 def look_at_every_page(page: Page) -> None:
     for tab in page.locator("button[role=tab][id^=page-]").all():
         tab.evaluate("tab => tab.click()")  # some may be folded into a menu
-        page.wait_for_timeout(400)
+        settled(page)
 
 
 # Hostile names

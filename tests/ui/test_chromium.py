@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.serving import Visit
+from tools.page_events import after_events, settled
 from tools.running_app import FAKE_TASKS, PASSPHRASE, RunningApp, pass_the_gate, start_app
 from ui.theme import DARK, LIGHT
 
@@ -51,7 +52,7 @@ def test_both_modes_show_our_look_and_ask_nobody_else(
     seen = visit(bench, scheme, "/?tab=bench")
     pass_the_gate(seen.page)
     seen.page.wait_for_selector(".verdict")
-    seen.page.wait_for_timeout(500)
+    settled(seen.page)
     assert len(seen.requested) > 20
     assert seen.outside(bench) == []
     assert seen.complaints == []
@@ -141,7 +142,7 @@ def test_hostile_names_do_not_run(page: Page, bench: RunningApp) -> None:
     page.click("#start")
     page.wait_for_selector(f"{BENCH} .job-head")
     page.click(f"{BENCH} .job-stop")
-    page.wait_for_timeout(300)
+    settled(page)
     assert "<img src=x" in page.inner_text("#listing-suspect")
     assert "<img src=x" in page.inner_text(".verdict-sentence")
     assert page.locator(f"{BENCH} img[src='x']").count() == 0
@@ -224,7 +225,7 @@ def test_a_job_moves_survives_a_reload_and_stops(page: Page, bench: RunningApp) 
     expect(numbers).not_to_have_text(before)
     page.click(f"{BENCH} .job-log button")
     expect(page.locator(f"{BENCH} pre.log")).to_contain_text("Copying shard 1 of 120")
-    page.wait_for_timeout(2500)
+    after_events(page, 3)
     expect(page.locator(f"{BENCH} pre.log")).to_be_visible()
     page.click("#lock")
     page.wait_for_selector("#passphrase input")

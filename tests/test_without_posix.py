@@ -181,9 +181,9 @@ assert check_home(home, folder / "elsewhere", folder / "temp") == ()
 def test_a_task_runs_in_its_own_process(run: Run, tiny_path: Path) -> None:
     run(
         """
-import time
 import irwm
 from storage import Cost, Jobs, Vault
+from tools.waiting import until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 home = folder / "home"
@@ -192,8 +192,7 @@ jobs = Jobs(home).opened(vault.jobs_keys_to_seal())
 request = {"model": sys.argv[1], "out_dir": str(folder / "release"), "parameters": irwm.Parameters().to_dict(),
            "owner": "Example Labs", "recipient": "Early access", "label": "", "device": "cpu"}
 job = runner.start("protect", "Protect", request, secrets_for(vault), jobs)
-while not (job := jobs.get(job.id)).is_over:
-    time.sleep(0.1)
+job = until_over(jobs, job.id)
 assert job.state == "done", (job.error, jobs.log_tail(job.id))
 assert vault.releases()[0].path == str(folder / "release")
 assert jobs.interrupt_dead() == []
@@ -206,25 +205,27 @@ assert jobs.interrupt_dead() == []
 def test_tasks_are_stopped_and_strangers_are_not(run: Run) -> None:
     run(
         """
-import sqlite3, subprocess, time
+import sqlite3, subprocess
 from contextlib import closing
 from storage import Jobs
 from storage.job_keys import JobsKeys
 from storage.processes import still_runs
-from tools.waiting import until
+from tools.waiting import PATIENCE, until, until_over
 from ui.jobs import runner
 jobs = Jobs(folder / "home").opened(JobsKeys({"0" * 16: b"\\x07" * 32}, "0" * 16))
 def start(do):
     job = runner.start("protect", do, {"do": do}, {"key": "feedfacecafebeef"}, jobs)
-    while not (now := jobs.get(job.id)).what:
+    def has_begun():
+        now = jobs.get(job.id)
         assert not now.is_over, (now.error, jobs.log_tail(job.id))
-        time.sleep(0.05)
-    return now
+        return now.what and now
+    return until(has_begun, "the task to begin")
 def gone(pid):
     until(lambda: not still_runs(pid, None), f"the end of process {pid}")
     return True
 
-# One that listens takes away what it had half written.
+# One that listens removes what it had half written, for which it has time enough here.
+usual, runner.GRACE_SECONDS = runner.GRACE_SECONDS, PATIENCE
 job = start("work")
 assert (jobs.folder(job.id) / "half").exists()
 try:
@@ -237,6 +238,7 @@ assert not (jobs.folder(job.id) / "half").exists()
 assert gone(job.pid)
 
 # One that does not is ended with what it started.
+runner.GRACE_SECONDS = usual
 job = start("stubborn")
 grandchild = int((jobs.folder(job.id) / "grandchild").read_text("utf-8"))
 assert still_runs(job.pid, None) and still_runs(grandchild, None)
@@ -246,8 +248,7 @@ assert gone(job.pid) and gone(grandchild)
 # One that was ended from outside is noticed, by its attendant or at the next start.
 job = start("work")
 os.kill(job.pid, 15)
-while not jobs.get(job.id).is_over:
-    time.sleep(0.05)
+until_over(jobs, job.id)
 assert jobs.get(job.id).state == "failed"
 
 # A process that has got the number of one that is gone is left alone.

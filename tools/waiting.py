@@ -15,7 +15,6 @@ from storage.jobs import Jobs
 PATIENCE = 300
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.02
 LOG_CHARACTERS = 4000
-PRESSURE = Path("/proc/pressure/cpu")
 Answer = TypeVar("Answer")
 
 
@@ -81,26 +80,3 @@ def quoted(log: Path | Callable[[], str] | None) -> str:
         return ""
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log()
     return f"; the log ends:\n{text[-LOG_CHARACTERS:]}"
-
-
-class Stopwatch:
-    """The time since it was made, less that in which something on this machine waited for a processor.
-
-    Linux counts the latter (pressure stall information). So what takes its time by sleeping, waiting or being hung is
-    seen on any machine, and what takes it because other programs run beside it on none.
-    """
-
-    def __init__(self) -> None:
-        self._wall, self._pressure = time.monotonic(), pressure_seconds()
-
-    def seconds(self) -> float:
-        return max(0.0, time.monotonic() - self._wall - (pressure_seconds() - self._pressure))
-
-
-def pressure_seconds() -> float:
-    """Seconds since the machine started in which some process waited for a processor; 0 where the system keeps none."""
-    try:
-        some = PRESSURE.read_text(encoding="ascii").splitlines()[0]
-    except OSError:
-        return 0.0
-    return int(some.rpartition("total=")[2]) / 1e6

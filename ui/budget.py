@@ -10,8 +10,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 MIB = 1024 * 1024
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+Later: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class Refusal(Exception):
@@ -54,10 +62,16 @@ STRANGERS = Limits()
 
 
 class Budget:
-    """What strangers take at this moment. Used on the server's event loop alone, so it needs no lock."""
+    """What unauthenticated callers take at this moment. Used on the server's event loop alone, so it needs no lock.
 
-    def __init__(self, limits: Limits = STRANGERS) -> None:
+    Args:
+        later: calls a function after so many seconds, unless what it returns is cancelled before; by default it is the
+            event loop that does so.
+    """
+
+    def __init__(self, limits: Limits = STRANGERS, later: Later | None = None) -> None:
         self.limits = limits
+        self._later = later
         self.answers = 0
         self.arriving = 0
         self._turns = asyncio.Semaphore(limits.turns)
@@ -72,7 +86,7 @@ class Budget:
             if left:
                 left.pop()()
 
-        late = asyncio.get_running_loop().call_later(self.limits.turn_seconds, over)
+        late = (self._later or asyncio.get_running_loop().call_later)(self.limits.turn_seconds, over)
         try:
             yield over
         finally:

@@ -84,8 +84,8 @@ def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_a
     expect(page.locator("#to-names")).to_be_enabled()
 
 
-def test_a_second_tab_follows_a_lock_before_it_looks_by_itself(tabs) -> None:
-    """In these tabs it never looks by itself (`NEVER_WATCHES`), so it can only follow what the first one says."""
+def test_a_second_tab_follows_a_lock_without_its_timer(tabs) -> None:
+    """In these tabs no timer looks (`NEVER_WATCHES`), so it can only follow what the first one tells it."""
     one, other = tabs
     one.click("#lock")
     expect(one.locator("#passphrase input")).to_be_focused()

@@ -15,7 +15,7 @@ from storage.vault import Vault
 from tests.jobs.recipients import jobs_of
 from tools.officer import download, fill_path, open_tab, place, points, protect
 from tools.running_app import PASSPHRASE, RunningApp
-from tools.waiting import Stopwatch, until
+from tools.waiting import until
 
 pytestmark = pytest.mark.browser
 
@@ -112,9 +112,7 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     lab.locator("#job-lab .job-stop").click()
     expect(lab.locator("#job-lab .state-stopped")).to_be_visible()
     folder = newest_job(running_app)
-    began = Stopwatch()
     until(lambda: names(folder) == {"lab.json.sealed", "log.txt"}, "the scratch files to go")
-    assert began.seconds() < 10
     expect(lab.locator("#lab-summary")).to_contain_text("ended early")
     assert lab.locator("#lab-html").is_hidden()
 

@@ -14,7 +14,7 @@ from tests.command.commands import REPOSITORY
 from tests.recording.servers import answering
 from tools.officer import fill_path, open_tab, place, protect, run_investigation
 from tools.running_app import RunningApp
-from tools.waiting import until, until_ended
+from tools.waiting import PATIENCE, until, until_ended
 
 pytestmark = pytest.mark.browser
 ASKED_BEFORE_THE_KILL = 60
@@ -42,7 +42,7 @@ def test_a_served_copy_is_asked_and_found_and_its_recipient_named(
     expect(page.locator("#how-to-record")).to_contain_text(str(original))
     with answering(release, decimals=4) as server:
         planning = shown_command(page, server.url, out)
-        planned = subprocess.run(planning, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        planned = subprocess.run(planning, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
         assert planned.returncode == 0, planned.stderr
         assert not server.asked, "nothing was sent yet"
         sending = [*(word for word in planning if word != "--plan"), "--send", "--rate", "1000"]

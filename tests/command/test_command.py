@@ -23,7 +23,7 @@ from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
 from tests.jobs.recipients import PARAMETERS, averaged, make_keys, put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tools.small_models import write_llama
-from tools.waiting import PATIENCE, Stopwatch, until, until_ended
+from tools.waiting import PATIENCE, until, until_ended
 from ui.command import answers, words
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
 from ui.explore_settings import ExploreSettings
@@ -343,9 +343,7 @@ def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secre
             assert shown
             assert not [x for x in (PASSPHRASE.encode(), key, key.hex().encode()) if x in shown], (pid, file)
     process.send_signal(signal.SIGTERM)
-    asked = Stopwatch()
     answered, said = until_ended(process, "the stopped command")
-    assert asked.seconds() < 10  # the job itself has two seconds
     answer = json.loads(answered)
     assert (process.returncode, answer["outcome"], answer["job"]["state"]) == (4, "stopped", "stopped"), said
     assert not os.path.exists(f"/proc/{job.pid}/cmdline") or not Path(f"/proc/{job.pid}/cmdline").read_bytes()

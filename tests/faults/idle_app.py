@@ -1,19 +1,44 @@
-"""The app with an idle time of seconds, which no setting allows; `python -m tests.faults.idle_app`, by test_web."""
+"""The app with an idle clock that a test moves, and pages that poll often; `python -m tests.faults.idle_app`."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
+from typing import Any
 
-import ui  # noqa: F401  # isort: skip  # before Gradio
+NAME = "later"  # a file next to the home folder with the seconds that the clock is ahead
 
-from ui.components import lock_gate
-from ui.preferences import Preferences
 
-IDLE_SECONDS = 4.0
-lock_gate.WATCH_SECONDS = 1.0
-Preferences.idle_seconds = property(lambda self: IDLE_SECONDS)  # type: ignore[assignment, method-assign]
+def move_clock(folder: Path, seconds: float) -> None:
+    """Has the app whose home is in the folder believe that it is so many seconds later than it is."""
+    new = folder / f"{NAME}.new"
+    new.write_text(f"{seconds}", encoding="ascii")
+    new.replace(folder / NAME)
+
+
+def main() -> int:
+    """The app, as `app.main` runs it."""
+    import ui  # noqa: F401  # isort: skip  # before Gradio
+
+    import app
+    from storage.session import time_awake_or_asleep
+    from ui import sessions
+    from ui.components import lock_gate
+
+    later = Path(os.environ["IRWM_HOME"]).with_name(NAME)
+
+    def clock() -> float:
+        return time_awake_or_asleep() + (float(later.read_text(encoding="ascii")) if later.exists() else 0.0)
+
+    class Sessions(sessions.Sessions):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, monotonic=clock, **settings)
+
+    sessions.Sessions = Sessions  # type: ignore[misc]
+    lock_gate.WATCH_SECONDS = 0.5
+    return app.main()
+
 
 if __name__ == "__main__":
-    import app
-
-    sys.exit(app.main())
+    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -23,6 +22,7 @@ from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
 from storage import Cost, Vault
 from tools.small_models import write_llama
+from tools.waiting import PATIENCE
 
 PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
@@ -224,25 +224,23 @@ def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(ca
 
 
 MIB = 1 << 20
-# Seconds and bytes that garbage may take. Both are of a busy machine; most of either is what the libraries take.
-MOST_SECONDS, MOST_MEMORY = 10.0, 400 * MIB
+# Bytes that garbage may take, most of which is what the libraries take. `benchmarks.garbage` measures the time.
+MOST_MEMORY = 400 * MIB
 COMMAND = """
-import resource, subprocess, sys, time
-began = time.process_time()
+import resource, subprocess, sys
 ended = subprocess.run([sys.executable, "-m", "irwm", "verify", *sys.argv[1:]], capture_output=True, text=True)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, ended.returncode)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, ended.returncode)
 print(ended.stdout)
 """
 
 
-def measured(path: Path) -> tuple[float, int, int, str]:
-    """Processor seconds, most bytes of any of its processes, exit code and output of the command on a file."""
+def measured(path: Path) -> tuple[int, int, str]:
+    """Most bytes of any of its processes, exit code and output of the command on a file."""
     command = [sys.executable, "-c", COMMAND, str(path)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     first, _, rest = said.partition("\n")
-    seconds, memory, code = first.split()
-    return float(seconds), int(memory), int(code), rest
+    memory, code = first.split()
+    return int(memory), int(code), rest
 
 
 @pytest.mark.fault(67)
@@ -260,23 +258,24 @@ def measured(path: Path) -> tuple[float, int, int, str]:
         ("r.pdf", lambda: b"%PDF-1.7 " * (7 * MIB)),
     ],
 )
-def test_garbage_takes_little_time_and_memory(tmp_path: Path, name: str, content) -> None:
+def test_garbage_takes_little_memory(tmp_path: Path, name: str, content) -> None:
     (tmp_path / name).write_bytes(content())
-    seconds, memory, code, said = measured(tmp_path / name)
+    memory, code, said = measured(tmp_path / name)
     assert code in (1, 2), said
-    assert seconds < MOST_SECONDS
     assert memory < MOST_MEMORY
+
+
+PAGE_BYTES = 8 * MIB
 
 
 @pytest.mark.fault(66)
 @pytest.mark.parametrize(
     "opened", ["<script", "<script>", '<script type="application/json" id="figure-data">', "<", "</"]
 )
-def test_a_page_of_opened_tags_is_compared_in_no_time(report: Path, opened: str) -> None:
-    (report / "report.html").write_text(opened * 40_000, encoding="utf-8")
-    began = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+def test_a_page_of_opened_tags_is_compared_in_one_pass(report: Path, opened: str) -> None:
+    """A search that goes back over the page for each tag hangs here: its steps grow with the square of the size."""
+    (report / "report.html").write_text(opened * (PAGE_BYTES // len(opened)), encoding="utf-8")
     assert "page" in failed(verify_report(report))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - began < 20.0
 
 
 @pytest.mark.fault(76)

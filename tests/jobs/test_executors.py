@@ -24,7 +24,7 @@ from storage.encryption import Cost
 from storage.job_keys import JobsKeys
 from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_job
 from tools.small_models import write_llama
-from tools.waiting import Stopwatch, until
+from tools.waiting import until
 from ui.jobs import executors
 from ui.jobs.executors import SchedulerError, executor_for
 from ui.jobs.reporter import JobReporter
@@ -132,12 +132,9 @@ def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    begun = Stopwatch()
     with quiet(), pytest.raises(SchedulerError) as error, executor_for(0, address.format(port=port), report):
         raise AssertionError("nobody answers there")
     assert "unset IRWM_SCHEDULER" in str(error.value)
-    # How long a name takes that nobody has is up to the resolver of this machine.
-    assert begun.seconds() < 30 or "invalid" in address
 
 
 @pytest.mark.slow
@@ -163,13 +160,13 @@ def submit_what_ends_its_worker(report: JobReporter, *, after_stop: bool) -> Non
 
 
 POOL = """
-import os, sys, time
+import os, sys
 from ui.jobs import executors
 if __name__ == "__main__":
     executors.cores = lambda: 2
     with executors.executor_for(10**12, "", None) as pool:
         print(*{pool.submit(os.getpid).result() for _ in range(4)}, flush=True)
-        time.sleep(600)
+        sys.stdin.read()  # until it is killed
 """
 
 
@@ -181,15 +178,17 @@ def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
     script.write_text(POOL, encoding="ascii")
     root = str(Path(__file__).parents[2])
     with subprocess.Popen(
-        [sys.executable, script], env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, text=True
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": root},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         workers = [int(word) for word in process.stdout.readline().split()]
         assert workers
         process.kill()
-    began = Stopwatch()
     until(lambda: not [pid for pid in workers if is_running(pid)], f"the end of the workers {workers}")
-    assert began.seconds() < 30
 
 
 def is_running(pid: int) -> bool:

@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from tools.waiting import PATIENCE
 from ui import guard as module
 from ui.budget import Budget, Limits, Refusal
 from ui.guard import Guard, content_security_policy
@@ -282,21 +284,34 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
         await ends.wait()
         await send({"type": "http.response.body", "body": b""})
 
+    timers: list[tuple[float, Callable[[], None]]] = []
+
+    def later(seconds: float, over: Callable[[], None]) -> Any:
+        timers.append((seconds, over))
+        return SimpleNamespace(cancel=lambda: None)
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0)
+
     async def go() -> None:
         guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", is_open=lambda session: session == "cookie:in")
-        guard.budget = Budget(Limits(turn_seconds=0.2))
+        guard.budget = Budget(Limits(turn_seconds=7), later)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
         strangers = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
-        await asyncio.sleep(0.05)
-        assert worked == ["/static/0", "/static/1"]
+        await until(lambda: len(worked) == 2 and guard.budget.answers == 6)
+        assert worked == ["/static/0", "/static/1"], "the four others wait for their turn"
         officer = asyncio.create_task(client.get("/static/officer", headers={"cookie": "irwm_session_7860=in"}))
-        await asyncio.sleep(0.02)
+        await until(lambda: len(worked) == 3)
         assert worked[2:] == ["/static/officer"]
-        while len(worked) < 5:  # whoever does not answer in time
-            await asyncio.sleep(0.01)
+        assert [seconds for seconds, _ in timers] == [7, 7]
+        for _, over in timers[:]:  # the seconds of both turns go by
+            over()
+        await until(lambda: len(worked) == 5)
+        assert len(timers) == 4
         begins.set()
-        while len(worked) < 7:  # whose answer began
-            await asyncio.sleep(0.01)
+        await until(lambda: len(worked) == 7)  # answers that begin end turns
         ends.set()
         assert [answer.status_code for answer in await asyncio.gather(*strangers, officer)] == [200] * 7
         await client.aclose()

@@ -21,7 +21,7 @@ from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.running_app import FAKE_TASKS
-from tools.waiting import PATIENCE, Stopwatch, until, until_over
+from tools.waiting import PATIENCE, until, until_over
 from ui.components.job_card import job_html
 from ui.jobs import queue, runner
 
@@ -70,11 +70,8 @@ def test_the_same_request_waits_only_once(jobs: Jobs) -> None:
 def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number) for number in range(3))
     assert second.pid is not None
-    began = Stopwatch()
     assert runner.stop(second.id, jobs).state == "stopped"
-    assert began.seconds() < 2
     until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), "the process's end")
-    assert began.seconds() < 5
     assert [job.id for job in jobs.ahead(third.id)] == [first.id]
     runner.stop(first.id, jobs)
     until(lambda: state(jobs, third) == "running", "the job to be running", lambda: jobs.log_tail(third.id))

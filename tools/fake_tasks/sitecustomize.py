@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -52,8 +53,7 @@ def protect(request: dict[str, Any], secrets: dict[str, Any], report: Any) -> di
         (report.folder / "grandchild").write_text(str(child.pid))
         report.progress(1, 2, "Not listening")
         report.flush()
-        while True:
-            time.sleep(1)
+        threading.Event().wait()
     raise AssertionError(do)
 
 

@@ -61,17 +61,28 @@ _WATCH = """
     setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done))));
   const moving = () => document.getAnimations().filter(each =>
     each.playState === "running" && each.effect?.getComputedTiming().endTime !== Infinity);
+  const settled = async () => {
+    await drawn();
+    const before = begun;
+    if (requests + events.size) return false;
+    await document.fonts.ready;
+    await Promise.all(moving().map(each => each.finished.catch(() => null)));
+    await drawn();  // what the last result shows, and the events that follow from it
+    return begun === before;
+  };
+  let looking = false, found = false;
   window.irwmEvents = {
     pending: () => requests + events.size,
     completed: () => completed,
-    settled: async () => {
-      await drawn();
-      const before = begun;
-      if (requests + events.size) return false;
-      await document.fonts.ready;
-      await Promise.all(moving().map(each => each.finished.catch(() => null)));
-      await drawn();  // what the last result shows, and the events that follow from it
-      return begun === before;
+    // Answers at once, so that a page that draws nothing any more holds up no test: false while a look is under way.
+    settled: () => {
+      const answer = found;
+      found = false;
+      if (!answer && !looking) {
+        looking = true;
+        settled().then(is => { found = is; }).finally(() => { looking = false; });
+      }
+      return answer;
     },
   };
 })();

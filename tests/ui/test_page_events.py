@@ -29,7 +29,9 @@ def test_an_event_is_pending_until_its_result_is_there(
         page.click("#lock")
     page.wait_for_function("irwmEvents.pending() > 0")
     assert pending(page) > 0
-    assert not page.evaluate("irwmEvents.settled()")
+    for _ in range(3):
+        page.evaluate("new Promise(done => requestAnimationFrame(done))")
+        assert not page.evaluate("irwmEvents.settled()")
     assert not page.locator("#passphrase input").is_visible()
     holding = False
     for route in held:

@@ -28,12 +28,12 @@ rules: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q --noconftest tests/test_imports.py
 
-# At most 6 minutes on two idle cores: every concept once.
+# About 7 minutes on two idle cores: every concept once.
 test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier quick
 
-# About half an hour on two idle cores: all the rest. It runs before an issue is called resolved.
+# About 50 minutes on two cores: all the rest. It runs before an issue is called resolved.
 slow: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier slow

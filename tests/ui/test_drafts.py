@@ -66,11 +66,24 @@ def test_a_reload_gives_back_the_original_the_step_and_the_settings(pages: Pages
     assert back["protect-steps"].selected == 4
     assert back["path-original"] == model
     assert {name: value(back[name]) for name in chosen} == chosen
-    # The card is drawn anew, and offers no other folder than the one that was given back.
+
+
+def test_the_place_that_a_reload_gave_back_stays_while_the_fields_are_filled(pages: Pages, tiny_path: Path) -> None:
+    """The page keeps a draft with each field that gets its value, the first ones before the name has its own."""
+    model = str(place(tiny_path, pages.root, "tiny"))
+    keep(pages, *TEXTS, source=model, step=4, **{"path-target": str(pages.root), "release-name": "spring"})
+    give_back = handler(pages, "give_back")
+    found = give_back.fn(pages.request, None, *EMPTY)
     card = pages.find("protect-model")
     (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and card in each.outputs]
-    for part in look.fn(model, pages.request):
-        assert part[2:4] == (gr.skip(), gr.skip())
+    chosen, given_back = (found[give_back.outputs.index(state)] for state in look.inputs)
+    keep(pages, *TEXTS, source=model, step=1, **{"path-target": str(pages.root)})
+    looked = [dict(zip(look.outputs, part, strict=True)) for part in look.fn(chosen, given_back, pages.request)]
+    name, state = pages.find("release-name"), look.inputs[1]
+    assert [part[name] for part in looked] == [gr.skip()] * 2
+    assert [part[state] for part in looked] == [None] * 2, "a model that is chosen later gets the usual name"
+    first, _ = look.fn(chosen, looked[-1][state], pages.request)
+    assert "tiny-marked" in first
 
 
 def test_a_page_that_is_being_drawn_replaces_no_draft(pages: Pages) -> None:

@@ -104,8 +104,8 @@ class LabChoice:
     def offered(
         self, found: Mapping[str, str], before: Sequence[str] | None, preset: str, *values: Sequence[str] | None
     ) -> tuple[Any, ...]:
-        """The lists without the ticks that cannot run; nothing where they are the same as before, since somebody may
-        have ticked meanwhile.
+        """The lists without the ticks that cannot run. A list that offers the same as before is left alone,
+        because its ticks may have changed meanwhile.
 
         Args:
             found: from `obstacles_of`.
@@ -113,11 +113,13 @@ class LabChoice:
             preset, values: the values of `inputs`.
         """
         cannot = impossible(found)
-        if sorted(cannot) == sorted(before or ()):
-            return (gr.skip(),) * len(self.outputs)
+        changed = cannot ^ set(before or ())
         # A ready choice ticks again what an earlier model did not allow.
         wanted = [list(values[i] or ()) if preset == OWN else tokens(preset) for i in range(len(self.lists))]
-        lists = (each.offered(cannot, ticked) for each, ticked in zip(self.lists, wanted, strict=True))
+        lists = (
+            gr.skip() if changed.isdisjoint(token for _, token in each.choices) else each.offered(cannot, ticked)
+            for each, ticked in zip(self.lists, wanted, strict=True)
+        )
         return sorted(cannot), *lists
 
     @staticmethod

@@ -78,6 +78,9 @@ class Layout:
         self.fingerprint, self.hidden_size, self.in_use = gr.State(None), gr.State(None), gr.State((1, 1))
         self.filled_for = gr.State(None)  # d of the model that the preset's fields were filled in for
         self.at_step = gr.State(1)
+        # The original that a reload gave back together with its place. A state, as `chosen` is: both change at once on
+        # the server, where the page's fields get their values one after the other, and each change keeps a draft.
+        self.given_back = gr.State(None)
         with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
             with gr.Step("Original", id=1) as first:
                 self._original(context)
@@ -98,7 +101,7 @@ class Layout:
         source, settings = self.original, self.form.inputs
         self.draft = [source.chosen, self.at_step, self.filled_for, *self.written, *self.place, *settings]
         self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
-        self.returned += [self.cost, self.list_box, self.name, self.start, *settings]
+        self.returned += [self.given_back, self.cost, self.list_box, self.name, self.start, *settings]
 
     def _original(self, context: Context) -> None:
         self.original = path_picker(
@@ -195,8 +198,9 @@ class Protect:
 
     def _connect_original(self) -> None:
         page, original = self.page, self.page.original
-        looked = [page.card, page.to_names, page.name, page.folder.field, page.fingerprint, page.hidden_size]
-        original.chosen.change(self.look, original.chosen, looked, **PRIVATE)
+        looked = [page.given_back, page.card, page.to_names, page.name, page.folder.field]
+        looked += [page.fingerprint, page.hidden_size]
+        original.chosen.change(self.look, [original.chosen, page.given_back], looked, **PRIVATE)
         page.demo.click(self.use_demo, None, [original.field, original.chosen], **PRIVATE)
         page.to_names.click(lambda: gr.Walkthrough(selected=2), None, page.steps, **PRIVATE)
 
@@ -259,26 +263,24 @@ class Protect:
         return (
             *(owner, gr.Textbox(recipient, visible=not several), names, label, who),
             *(path or "", path, gr.Walkthrough(selected=left.step if path else 1), left.filled_for),
-            *(parent, cost, *for_many(several, name), *left.settings),
+            *(parent, path if all(left.place) else None, cost, *for_many(several, name), *left.settings),
         )
 
-    def look(self, path: str | None, request: gr.Request) -> Iterator[Any]:
-        """What headers tell at once, then what has to be read for."""
+    def look(self, path: str | None, given_back: str | None, request: gr.Request) -> Iterator[Any]:
+        """What headers tell at once, then what has to be read for. A place that a reload gave back stays."""
         guarded(self.context.require)(request)  # a generator itself cannot be guarded
         nothing = gr.skip(), gr.skip()
         if not path:
-            yield "", gr.Button(interactive=False), *nothing, None, None
+            yield None, "", gr.Button(interactive=False), *nothing, None, None
             return
         try:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
             where = model.path if model.path.is_dir() else model.path.parent
-            goes_to = f"{model.path.stem or where.name}{ENDINGS[ONE]}", _home_for(where, self.context)
-            left = self.context.drafts.of(self.context.session(request))
-            if left is not None and left.original == path and all(left.place):
-                goes_to = gr.skip(), gr.skip()  # a reload has just given them back
+            offered = f"{model.path.stem or where.name}{ENDINGS[ONE]}", _home_for(where, self.context)
+            goes_to = nothing if path == given_back else offered
             about = model_html(facts, marking=True), gr.Button(interactive=not facts.refusal)
-            yield *about, *goes_to, None, model.hidden_size
+            yield None, *about, *goes_to, None, model.hidden_size
             measured = measure(model, rows=not facts.refusal)
             sound = not (facts.refusal or measured.problems)
             marks = self.context.require(request).marks_on(model.fingerprint)
@@ -286,9 +288,9 @@ class Protect:
             warned = notices.note_html(ALREADY_MARKED.format(whose)) if marks else ""
             lost = damaged_html(len(marks.damaged)) if marks.damaged else ""
             card = model_html(facts, measured, marking=True) + warned + lost
-            yield card, gr.Button(interactive=sound), *nothing, model.fingerprint, model.hidden_size
+            yield None, card, gr.Button(interactive=sound), *nothing, model.fingerprint, model.hidden_size
         except IrwmError as error:
-            yield notices.error_html(error), gr.Button(interactive=False), *nothing, None, None
+            yield None, notices.error_html(error), gr.Button(interactive=False), *nothing, None, None
 
     @guarded
     def use_demo(self, request: gr.Request) -> Any:

@@ -65,22 +65,25 @@ def test_the_marks_on_a_release_are_found_by_its_model(
 
 def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
     key = add(vault)
-    vault.add_release(key.id, "/srv/releases/brightwater", MANIFEST, {"receipt": "R-77"})
+    vault.add_release(key.id, "/srv/releases/brightwater", MANIFEST, {"receipt": "number R-77"})
     case = vault.add_case("Leak of January", "seen on a forum")
-    vault.add_run(case.id, FINDING, "suspect.gguf", "inconclusive", files={"report.html": b"<p>REPORTED"})
+    finding, report = FINDING | {"log10_p": -41.53127}, {"report.html": b"<p>REPORTED"}
+    vault.add_run(case.id, finding, "suspect.gguf", "inconclusive", files=report)
     vault.add_item(case.id, "courier's disk", {"disk.img": (77, "ef" * 32)}, received_from="a journalist")
     vault.add_note(case.id, "Called the customer.", added_by="R. Weber")
-    vault.add_timestamp(key.id, b"COMMITTED", b"ASKED", b"ANSWERED", "2026-03-01T12:00Z", "Stamp Office", True)
+    vault.add_timestamp(key.id, b"COMMITTED", b"THEY-ASKED", b"ANSWERED", "2026-03-01T12:00Z", "Stamp Office", True)
     identity = vault.identity()
     vault.log("report exported", {"file": "evidence.pdf"})
     with vault._file.writing():  # a connection is open, so log and index lie beside the database
         files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     files |= {"backup": vault.backup().read_bytes()}
     assert {"vault.sqlite3", "vault.sqlite3-wal", "vault.sqlite3-shm", "vault.witness.json"} <= files.keys()
-    secrets = ["SECRET-KEY", "Northwind", "Brightwater", "northwind-7b", "ab" * 32, "cd" * 32, "llama", "early access"]
-    secrets += ["brightwater", "R-77", "January", "forum", "suspect.gguf", "inconclusive", "41.5", "evidence.pdf"]
-    secrets += ["REPORTED", "report.html", "courier", "disk.img", "ef" * 32, "journalist", "customer", "Weber"]
-    secrets += ["COMMITTED", "ASKED", "ANSWERED", "Q09NTUlUVEVE", "Stamp Office", identity.public_key]
+    secrets = ["SECRET-KEY", "Northwind", "Brightwater", "northwind-7b", "ab" * 32, "cd" * 32, "llama-like"]
+    secrets += ["early access", "brightwater", "number R-77", "Leak of January", "on a forum", "suspect.gguf"]
+    secrets += ["inconclusive", "41.53127", "evidence.pdf", "REPORTED", "report.html", "courier's", "disk.img"]
+    secrets += ["ef" * 32, "journalist", "customer", "R. Weber", "COMMITTED", "THEY-ASKED", "ANSWERED", "Q09NTUlUVEVE"]
+    secrets += ["Stamp Office", identity.public_key]
+    assert min(map(len, secrets)) >= 8, "four random bytes may be any four letters"
     for name, content in files.items():
         for secret in (*secrets, passphrase):
             assert secret.encode() not in content, f"{secret} in {name}"

@@ -72,6 +72,7 @@ def test_in_several_shards(marked: Marked, tmp_path: Path) -> None:
     require_found(marked, tmp_path / "x")
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(3)
 def test_as_a_pytorch_file(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser runs in this process here; tests/checkpoint/test_torch_models.py has its real child."""

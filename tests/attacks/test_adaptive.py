@@ -98,6 +98,7 @@ def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
     }
 
 
+@pytest.mark.slow
 def test_composed_attacks_work_on_what_the_last_one_left_and_leave_nothing_else(
     gemma_path: Path, tmp_path: Path
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_file_truncated_edited_or_replaced_after_opening(bert_path: Path, tmp_
             assert caught.value.file == str(folder / WHOLE)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
 def test_whole_or_complex_numbers_are_no_embedding_because_they_lie_crosswise(folder: Path, dtype: torch.dtype) -> None:
     tensors = load_file(folder / "model.safetensors")

@@ -133,6 +133,7 @@ def test_what_was_typed_wrongly_is_said(
     assert "secret" not in done.said.replace("secret@", "")
 
 
+@pytest.mark.slow
 def test_a_list_of_tokens_is_asked_for(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     listed = tmp_path / "tokens.txt"
     listed.write_text("5, 7\n" + " ".join(map(str, range(100, 140))))

@@ -172,6 +172,7 @@ def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest
     assert traced.said.splitlines()[-1].startswith("Named: ")
 
 
+@pytest.mark.slow
 def test_nobody_can_be_traced_by_keys_without_noise(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:

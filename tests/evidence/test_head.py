@@ -143,6 +143,7 @@ def test_a_head_that_cannot_be_aligned_acquits_nobody_and_its_report_is_honest(m
     assert contradictions(document_of(marked, suspect, found)) == []
 
 
+@pytest.mark.slow
 def test_a_disguised_heads_rows_are_looked_for_where_the_embeddings_are(marked: Marked, tmp_path: Path) -> None:
     """Rotated, with gains drawn anew and tokens reordered, its content alone does not tell which row is which."""
     steps = ["rotate", "regain", ("reorder_tokens", {"tokenizer": "drop"})]
@@ -169,6 +170,7 @@ def test_a_report_of_the_head_follows_from_its_numbers_and_is_reproduced(marked:
     assert [each.where for each in contradictions(spoilt)] == ["evidence[0].place"]
 
 
+@pytest.mark.slow
 def test_recipients_are_named_by_the_head_alone(phi3_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(phi3_path)
     names = ("ann", "bob", "cyd")

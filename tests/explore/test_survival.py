@@ -53,6 +53,7 @@ def test_more_noise_takes_more_positions_and_what_survives_is_the_inverse() -> N
         survival.positions(-1.0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("positions", [20, 50])
 def test_real_marks_survive_what_is_said_and_not_much_more(demo_path: Path, tmp_path: Path, positions: int) -> None:
     model = irwm.open_checkpoint(demo_path)

@@ -294,6 +294,7 @@ def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) 
 
 
 @pytest.mark.fault(74)
+@pytest.mark.sweep
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_a_pickle_that_makes_gigabytes_out_of_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
     """By name where torch would make them, and by torch where it does not know the spelling."""

@@ -123,7 +123,7 @@ def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) ->
     assert by_name == {trace.recipient: trace.z for trace in here.traces}
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "address", ["tcp://127.0.0.1:{port}", "tls://127.0.0.1:{port}", "tcp://no.such.host.invalid:1"]
 )

@@ -75,7 +75,7 @@ def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
     assert (np.diff(requests.time_ms) >= 0).all()
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
 def test_chosen_tokens_a_few_at_a_time_give_what_all_at_once_would(
@@ -121,6 +121,7 @@ def test_inside_a_prompt_there_are_several_answers(small: Path, tmp_path: Path) 
     assert np.abs(answers.log_probabilities[0] - direct[3]).max() < 1e-4, "the first places are left out"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("fault", ["429", "500", "drop", "cut"])
 def test_a_passing_fault_changes_nothing(small: Path, tmp_path: Path, fault: str) -> None:
     with answering(small) as server:
@@ -132,6 +133,7 @@ def test_a_passing_fault_changes_nothing(small: Path, tmp_path: Path, fault: str
     assert len(server.asked) == ANSWERS + 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
@@ -191,6 +193,7 @@ def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
     assert len(server.asked) == 1 + len(recorder.BIASES)
 
 
+@pytest.mark.slow
 def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little brings not all tokens up; what was enough once is where the next part begins."""
     monkeypatch.setattr(recorder, "BIASES", (0.02, 0.5, 60.0))

@@ -15,10 +15,12 @@ from gradio_client.exceptions import AppError
 
 from irwm.report.verify import verify_report
 from storage.encryption import Cost
+from storage.jobs import Jobs
 from storage.vault import Vault
-from tools.running_app import PASSPHRASE, RunningApp, start_app
+from tools.running_app import PASSPHRASE, RunningApp
 from tools.small_models import write_llama
 from tools.waiting import until
+from ui.jobs import runner
 from ui.pages.api import NAMES
 
 PARAMETERS = {
@@ -34,14 +36,11 @@ PARAMETERS = {
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+def app(running_app: RunningApp) -> RunningApp:
     """The app with a vault, and a small model where it may look."""
-    folder = tmp_path_factory.mktemp("api")
-    (folder / "home").mkdir(mode=0o700)
-    Vault.create(folder / "home", PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1)).lock()
-    with start_app(folder) as running:
-        write_llama(running.root / "model")
-        yield running
+    Vault.create(running_app.home, PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1)).lock()
+    write_llama(running_app.root / "model")
+    return running_app
 
 
 def client_of(app: RunningApp, folder: Path) -> Client:
@@ -100,19 +99,24 @@ def test_names_and_parameters_are_the_documented_ones_and_nothing_else_is_offere
 
 
 def test_a_program_that_has_not_proved_the_passphrase_gets_nothing(
-    app: RunningApp, client: Client, released: dict[str, Any], tmp_path: Path
+    app: RunningApp, client: Client, tmp_path: Path
 ) -> None:
     stranger = client_of(app, tmp_path)  # while another program is unlocked
     model = str(app.root / "model")
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    jobs = Jobs(app.home).opened(vault.jobs_keys_to_seal())
+    job = jobs.create("protect", "Protect model as release", {"model": model, "recipient": "Ada"}).id
+    assert client.predict(job, api_name="/job")["title"] == "Protect model as release"
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("/lock", ()),
         ("/protect", (model, str(app.root / "other"), "Example Labs")),
         ("/investigate", (model, model)),
         ("/trace", (model, model)),
-        ("/job", (released["id"],)),
+        ("/job", (job,)),
         ("/jobs", ()),
-        ("/stop", (released["id"],)),
-        ("/report", (released["id"],)),
+        ("/stop", (job,)),
+        ("/report", (job,)),
     ]
     assert len(calls) == len(NAMES) - 1
     for name, values in calls:
@@ -125,6 +129,8 @@ def test_a_program_that_has_not_proved_the_passphrase_gets_nothing(
     assert refused(stranger, "/jobs").title == "SessionLockedError"
     stranger.close()
     assert not (app.root / "other").exists()
+    assert jobs.get(job).state == "queued"
+    assert runner.stop(job, jobs).is_over, "it would hold up the next one"
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     assert not (tmp_path / "models" / "copy").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OUT.is_dir(), reason="not measured yet")
 def test_the_page_is_what_its_results_say(tmp_path: Path) -> None:
     for file in OUT.glob("*.json"):

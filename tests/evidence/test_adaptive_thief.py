@@ -61,6 +61,7 @@ def test_a_mark_is_found_though_the_components_that_alignment_is_scored_in_are_g
 
 
 @pytest.mark.fault(85)
+@pytest.mark.slow
 def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: Path) -> None:
     """The fingerprint is read under the same maps as the mark, whatever the alignment scored."""
     model = irwm.open_checkpoint(gemma_path)

@@ -88,6 +88,7 @@ def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) 
     return int((stat.ranks(stat.lengths(weights, shuffled), null) < 0.2).sum())
 
 
+@pytest.mark.slow
 def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Path, tmp_path: Path) -> None:
     victim = irwm.open_checkpoint(minilm_path)
     params = irwm.Parameters.paper(positions=540, required_positions=300)

@@ -159,6 +159,10 @@ class DiskSpaceError(PublishError):
     """Not enough room on the target disk; the message says how much is needed."""
 
 
+class UnmarkedCopyError(PublishError):
+    """A release would hold an unmarked copy of a matrix that is marked. No release was published."""
+
+
 class CancelledError(IrwmError):
     """The work was stopped on request; nothing was published."""
 

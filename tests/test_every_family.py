@@ -24,6 +24,7 @@ from tests.checkpoint.gguf_builders import ARCHITECTURES, F16, convert
 from tests.checkpoint.quantised_builders import Quantised, awq, compressed, fp8_rows, gptq, model_of
 from tests.checkpoint.torch_files import without_child
 from tests.families.reference import CASES, save
+from tests.release.leftovers import leftovers
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
 
@@ -59,6 +60,11 @@ def require_found(marked: Marked, suspect: Path) -> irwm.Finding:
 def test_the_release_is_found_and_the_original_is_not(marked: Marked) -> None:
     require_found(marked, marked.release)
     assert irwm.detect(marked.original, marked.original, marked.key).verdict == "not found"
+
+
+@pytest.mark.sweep
+def test_no_file_of_the_release_holds_an_original_row(marked: Marked) -> None:
+    assert leftovers(marked.original, marked.release) == []
 
 
 @pytest.mark.sweep

@@ -8,7 +8,7 @@ Every other byte of the release is the original's, copied and hashed in one pass
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from irwm.release.cloning import ClonedFrom
 from irwm.release.manifest import Manifest
 from irwm.release.patches import NoisyRows, Patches, row_patches
 from irwm.release.publish import publish
+from irwm.release.unmarked import RowSearch, holders, require_no_unmarked_copy, searched_rows
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
@@ -56,7 +57,7 @@ class Release:
             differ, ascending.
         head_rows: the same of the output head; (0,) where it is not marked.
         manifest: SHA-256 of every file, as written to SHA256SUMS.
-        left_out: files of the source folder that were not copied because they would carry unmarked weights.
+        left_out: files of the source folder that were not copied, since they may hold unmarked weights or secrets.
         bytes_written: size of the release.
         verification: the finding of a detection on what was written in the embedding.
         bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
@@ -82,6 +83,7 @@ def insert(
     device: str = "cpu",
     cancelled: Callable[[], bool] | None = None,
     shared: Mapping[str, ClonedFrom] | None = None,
+    also: Collection[str] = (),
 ) -> Release:
     """Write a marked copy of `model` to the new folder `out_dir`.
 
@@ -93,11 +95,14 @@ def insert(
         device: where the invariant is computed.
         cancelled: asked now and then; true stops the work with CancelledError.
         shared: `Release.shared` of an earlier copy of the same original; files that are the same are cloned from there.
+        also: names of files of the model's folder that the release holds too. Without it only weights, settings,
+            tokenizer and texts such as README and LICENSE are copied (`Release.left_out` has the others).
 
     Raises:
         UnsupportedCheckpointError: a checkpoint of a kind that can be examined but not marked.
         KeyMismatchError: the key belongs to another original.
         MarginError: the mark would not be provable in this dtype; nothing was written.
+        UnmarkedCopyError: the release would hold a marked matrix's original values in another tensor or file.
         PublishError: the folder exists, the disk is full, ...; nothing was published.
     """
     model.require_markable()  # the key may have been made with the same model in another format
@@ -111,8 +116,24 @@ def insert(
         examination = Examination(open_checkpoint(folder), model, device)
         found.extend(_verified(mark, examination.at(place), folder) for place, mark in marks.items())
 
-    patches = _together(mark.patches() for mark in marks.values())
-    published = publish(model, out_dir, patches, progress=progress, verify=verify, cancelled=cancelled, shared=shared)
+    places = [mark.model for mark in marks.values()]
+    names = {place: mark.holders(places) for place, mark in marks.items()}
+    changed = {name for each in names.values() for name in each}
+    for matrix in places:
+        require_no_unmarked_copy(matrix, changed)
+    patches = _together(mark.patches(names[place]) for place, mark in marks.items())
+    search = RowSearch(searched_rows([(mark.model, mark.tokens, mark.noisy is not None) for mark in marks.values()]))
+    published = publish(
+        model,
+        out_dir,
+        patches,
+        progress=progress,
+        verify=verify,
+        cancelled=cancelled,
+        shared=shared,
+        search=search,
+        also=also,
+    )
     return Release(
         path=published.path,
         changed_rows=marks[EMBEDDING].changed_rows,
@@ -144,8 +165,13 @@ class _Mark:
     rows: torch.Tensor
     noisy: NoisyRows | None
 
-    def patches(self) -> Patches:
-        return row_patches(self.model, self.tokens, self.rows) if self.noisy is None else self.noisy.patches()
+    def holders(self, places: Sequence[Checkpoint]) -> list[str]:
+        return holders(self.model, self.tokens if self.noisy is None else None, places)
+
+    def patches(self, names: Sequence[str]) -> Patches:
+        if self.noisy is not None:
+            return self.noisy.patches(names)
+        return row_patches(self.model, self.tokens, self.rows, names)
 
     @property
     def changed_rows(self) -> NDArray[np.int64]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.model import Checkpoint
 from irwm.errors import ParameterError
 from irwm.scheme.noise import Noise
-
-_ROWS_PER_READ = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,16 @@ def overlay(piece: memoryview, begin: int, patches: Sequence[Replacement], first
     return first
 
 
-def row_patches(model: Checkpoint, row_ids: NDArray[np.int64], rows: torch.Tensor) -> Patches:
-    """The patches that replace the rows `row_ids` (l,) of the embedding by `rows` (l, d), in its dtype."""
-    raw = rows.contiguous().view(torch.uint8).numpy()
+def row_patches(model: Checkpoint, row_ids: NDArray[np.int64], rows: torch.Tensor, names: Sequence[str]) -> Patches:
+    """The patches that replace the rows `row_ids` (l,) of a matrix by `rows` (l, d).
+
+    Args:
+        names: the tensors that hold the matrix (`irwm.release.unmarked.holders`); each gets the rows in its own dtype.
+    """
     patches: Patches = {}
-    for name in _stored_names(model, row_ids):
+    for name in names:
         (entry,) = model.tensors[name].parts
+        raw = rows.to(TORCH[entry.dtype]).contiguous().view(torch.uint8).numpy()
         width = raw.shape[1]
         for row, data in sorted(zip(row_ids.tolist(), raw, strict=True), key=lambda pair: pair[0]):
             patches.setdefault(Path(entry.file), []).append(Patch(entry.start + row * width, data.tobytes()))
@@ -139,12 +143,13 @@ class NoisyRows:
         """Ascending ids of the rows written so far that differ from the original's."""
         return np.flatnonzero(self._changed)
 
-    def patches(self) -> Patches:
-        """One patch for each place where the embedding is stored."""
+    def patches(self, names: Sequence[str]) -> Patches:
+        """One patch for each of the tensors that hold the matrix (`irwm.release.unmarked.holders`)."""
         patches: Patches = {}
-        for name in _stored_names(self._model, None):
+        for name in names:
             (entry,) = self._model.tensors[name].parts
-            patches.setdefault(Path(entry.file), []).append(LazyPatch(entry.start, entry.stop, self._bytes))
+            make = partial(self._bytes, TORCH[entry.dtype])
+            patches.setdefault(Path(entry.file), []).append(LazyPatch(entry.start, entry.stop, make))
         return patches
 
     def values(self, first: int, last: int) -> torch.Tensor:
@@ -157,32 +162,8 @@ class NoisyRows:
         self._changed[first:last] = (noisy.float() != original).any(dim=1).numpy()
         return noisy
 
-    def _bytes(self, low: int, high: int) -> bytes:
-        width = self._model.hidden_size * self._rows.element_size()
+    def _bytes(self, dtype: torch.dtype, low: int, high: int) -> bytes:
+        width = self._model.hidden_size * dtype.itemsize
         first, last = low // width, -(-high // width)
-        raw = self.values(first, last).contiguous().view(torch.uint8).numpy().tobytes()
+        raw = self.values(first, last).to(dtype).contiguous().view(torch.uint8).numpy().tobytes()
         return raw[low - first * width : high - first * width]
-
-
-def _stored_names(model: Checkpoint, row_ids: NDArray[np.int64] | None) -> list[str]:
-    """The tensors that hold the embedding: itself, a tied head that is stored too, copies.
-
-    Tensors that are equal stay equal. A head that is declared as tied and differs is left alone: transformers unties it
-    on loading.
-
-    Args:
-        row_ids: the rows that are to change; all of them for None.
-    """
-    embedding, head = model.tensors[model.layout.embedding.name], model.layout.head if model.tied else None
-    ids = np.arange(model.vocab_size) if row_ids is None else row_ids
-    blocks = [ids[start : start + _ROWS_PER_READ] for start in range(0, len(ids), _ROWS_PER_READ)]
-    names = [model.layout.embedding.name]
-    for ref in (head, *model.layout.copies):
-        if ref is None:
-            continue
-        entry = model.tensors[ref.name]
-        if (entry.dtype, entry.shape) == (embedding.dtype, embedding.shape) and all(
-            torch.equal(model.read(ref, block), model.embedding(block)) for block in blocks
-        ):
-            names.append(ref.name)
-    return names

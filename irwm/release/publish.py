@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from irwm.release.manifest import MANIFEST_NAME, Manifest, format_manifest
 from irwm.release.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
 from irwm.release.patches import Replacement, checked_patches, overlay
 from irwm.release.selection import SourceFile, select_files
+from irwm.release.unmarked import RowSearch
 
 Progress = Callable[[int, int, str], None]
 
@@ -56,8 +57,8 @@ class Published:
     Attributes:
         path: its folder.
         manifest: the SHA-256 of every file in it, as written to SHA256SUMS.
-        left_out: names of the source's files that were not copied: weights in other formats, which would carry no
-            mark, hidden files and folders, links to folders, and what is no regular file.
+        left_out: names of the source's files that were not copied, since they are not on the list of `select_files`,
+            which may hold unmarked weights or secrets; links to folders and what is no regular file.
         bytes_written: size of all its files with the manifest.
         bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
         shared: its files that equal the original's byte for byte; the next copy may be cloned from them.
@@ -93,17 +94,18 @@ class Preflight:
     clones: bool | None
 
 
-def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1) -> Preflight:
+def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1, also: Collection[str] = ()) -> Preflight:
     """Whether `publish` could begin now: a free name, a folder that may be written to, enough room.
 
     Args:
         copies: how many there will be, side by side on the same disk.
+        also: as for `publish`.
 
     Raises:
         OutputExistsError, DiskSpaceError, PublishError: as `publish`; nothing is written.
     """
     out = _target(source, Path(out_dir))
-    selection = select_files(source)
+    selection = select_files(source, also)
     touched = _embedding_files(source)
     each, same = _needed(selection.files), _room([file for file in selection.files if file.path not in touched])
     if not os.access(out.parent, os.W_OK | os.X_OK):
@@ -142,6 +144,8 @@ def publish(
     verify: Callable[[Path], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     shared: Mapping[str, ClonedFrom] | None = None,
+    search: RowSearch | None = None,
+    also: Collection[str] = (),
 ) -> Published:
     """Writes the new folder `out_dir` as a copy of `source` with byte ranges replaced.
 
@@ -155,6 +159,8 @@ def publish(
         cancelled: asked once per 8 MiB; true stops the work.
         shared: `Published.shared` of an earlier copy. Files that are the same are cloned from it, or copied where the
             disk, the original or the earlier copy does not allow it.
+        search: looks for unmarked rows in every byte that is written.
+        also: names of files of the source that are copied although they are not on the list of `select_files`.
 
     Raises:
         OutputExistsError: the target exists, lies in the source, or is being written by another process.
@@ -163,12 +169,13 @@ def publish(
         CheckpointChangedError: a file of the source changed meanwhile.
         CorruptCheckpointError: a link in the source leads out of its folder.
         ParameterError: a patch is not within a shard's tensors.
+        UnmarkedCopyError: `search` found an unmarked row.
         CancelledError: stopped on request.
         Whatever `verify` raises. After any of these nothing of the release is left, and nothing else was touched.
     """
     out = _target(source, Path(out_dir))
     overlays = checked_patches(source, patches)
-    selection = select_files(source)
+    selection = select_files(source, also)
     size = sum(file.seen.size for file in selection.files)
     needed = _needed(selection.files)
     meter = _Meter(size, progress, cancelled, out)
@@ -182,7 +189,7 @@ def publish(
             with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
                 for file in to_copy:
                     target = _place(partial.path, file)
-                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, hasher)
+                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, hasher, search)
             _require_unchanged(selection.files)
             digests = {file.name: written[file.name].digest for file in selection.files}
             for folder in _folders(partial.path, digests):
@@ -303,13 +310,20 @@ class _Meter:
             self._shown = self._done
 
 
-def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter: _Meter, hasher: Executor) -> _Written:
+def _copy(
+    file: SourceFile,
+    target: Path,
+    patches: Sequence[Replacement],
+    meter: _Meter,
+    hasher: Executor,
+    search: RowSearch | None,
+) -> _Written:
     """Copies one file with its patches laid over it, fsynced.
 
     `hasher` computes the SHA-256 of one piece while that piece is written and the next is read.
     """
     digest = hashlib.sha256()
-    buffers = [memoryview(bytearray(min(CHUNK, file.seen.size))) for _ in range(2)]
+    buffers = [bytearray(min(CHUNK, file.seen.size)) for _ in range(2)]
     hashing: Future[None] | None = None
     first = 0
     with open_seen(file.path, file.seen) as reader:
@@ -319,12 +333,14 @@ def _copy(file: SourceFile, target: Path, patches: Sequence[Replacement], meter:
             for number, begin in enumerate(range(0, file.seen.size, CHUNK)):
                 if begin:
                     meter.poll()
-                piece = buffers[number % 2][: min(CHUNK, file.seen.size - begin)]
+                piece = memoryview(buffers[number % 2])[: min(CHUNK, file.seen.size - begin)]
                 read_into(reader, file.path, begin, piece)
                 first = overlay(piece, begin, patches, first)
                 if hashing is not None:  # in order, and before the other buffer is read into again
                     hashing.result()
                 hashing = hasher.submit(digest.update, piece)
+                if search is not None:
+                    search.check(buffers[number % 2], len(piece), begin == 0, file.path)
                 _write_all(writer, piece)
                 meter.advance(len(piece), file.name)
             os.fsync(writer)

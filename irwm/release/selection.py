@@ -1,34 +1,41 @@
-"""Which files of a checkpoint belong to its release, and which would give the unmarked weights away."""
+"""Which files of a checkpoint's folder a release holds: its weights, and files whose names are known to be harmless.
+
+A list of what to leave out is never complete: any file may hold the unmarked weights in a format that nobody thought
+of, or a key, a report or a list of recipients. So a file is copied only if its name is on the list, or if the caller
+names it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from irwm.checkpoint.files import FileState, open_regular, require_inside, unreadable
 from irwm.checkpoint.layout import INDEX_NAME
-from irwm.checkpoint.magic import OTHER_WEIGHTS
 from irwm.checkpoint.model import Checkpoint, is_single_file
-from irwm.errors import PublishError
+from irwm.errors import ParameterError, PublishError
 from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME
 
-# Files that belong to a single weight file beside them; other files there may be another model's.
-_COMPANIONS = (
-    "config.json",
-    "generation_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer*",
-    "vocab*",
-    "merges.txt",
-    "*.model",
-    "*.jinja",
+# Settings and tokenizers, in lower case, as transformers, sentence-transformers and llama.cpp's converter read them.
+COMPANIONS = (
+    *("config.json", "generation_config.json", "quantize_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("tokenizer.model", "tokenizer.model.v*", "tokenizer.vocab", "tekken.json", "*.tiktoken", "spiece.model"),
+    *("sentencepiece*.model", "source.spm", "target.spm", "vocab.json", "vocab.txt", "vocab.model", "merges.txt"),
+    *("bpe.codes", "normalizer.json", "chat_template.json", "*.jinja"),
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
-# Weights even with another ending behind it, as in model.onnx.data or model.safetensors.bak.
-_WEIGHTS_ANYWHERE = {".safetensors", ".gguf", ".onnx"}
+# Texts for people. They have one of the endings below, or none.
+DOCUMENTS = (
+    *("readme*", "license*", "licence*", "notice*", "copying*", "copyright*", "authors*", "citation*", "changelog*"),
+    *("model_card*", "modelcard*", "use_policy*", "acceptable_use*", "third_party*"),
+)
+TEXT_ENDINGS = ("", ".md", ".txt", ".rst", ".cff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +53,30 @@ class Selection:
 
     Attributes:
         files: those that are copied, sorted by name.
-        left_out: names, relative to the source, of the others; a folder's name ends in a slash.
+        left_out: names, relative to the source, of the others; the name of a folder that was not looked into ends in a
+            slash.
     """
 
     files: tuple[SourceFile, ...]
     left_out: tuple[str, ...]
 
 
-def select_files(source: Checkpoint) -> Selection:
+def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
     """The files that a release of `source` consists of, links in them replaced by what they point to.
 
+    Args:
+        also: names, relative to the source, of files that are copied too although they are not on the list.
+
     Raises:
+        ParameterError: `also` names something that is no file of the source's folder, or is part of another release.
         NotACheckpointError: a file or folder cannot be read.
         CorruptCheckpointError: a link to a file leads out of the folder; following it could publish anything.
         PublishError: a shard lies behind a link to a folder.
     """
     shards = {part.file: part.seen for tensor in source.tensors.values() for part in tensor.parts}
     if is_single_file(source):
-        return _select_beside(source.path, shards[source.path])
+        return _select_beside(source.path, shards[source.path], also)
+    wanted = set(also)
     files: list[SourceFile] = []
     left_out: list[str] = []
     pending = [source.path]
@@ -77,11 +90,12 @@ def select_files(source: Checkpoint) -> Selection:
                 continue  # the release gets its own
             elif stat.S_ISDIR(mode) and not is_link and not path.name.startswith("."):
                 pending.append(path)
-            elif not stat.S_ISREG(mode) or path.name.startswith(".") or (name != INDEX_NAME and _is_weights(path.name)):
-                left_out.append(name + "/" if stat.S_ISDIR(mode) else name)
-            else:
+            elif stat.S_ISREG(mode) and (name == INDEX_NAME or is_released(path.name) or name in wanted):
                 require_inside(path, source.path)
                 files.append(_source_file(name, path))
+                wanted.discard(name)
+            else:
+                left_out.append(name + "/" if stat.S_ISDIR(mode) else name)
     missing = set(shards) - {file.path for file in files}
     if missing:
         raise PublishError(
@@ -89,18 +103,39 @@ def select_files(source: Checkpoint) -> Selection:
             file=min(missing),
             advice="Put the folder itself in the link's place",
         )
+    _require_found(wanted, source.path)
     return Selection(tuple(sorted(files, key=lambda file: file.name)), tuple(sorted(left_out)))
 
 
-def _select_beside(weights: Path, seen: FileState) -> Selection:
-    """A single weight file and the companions beside it."""
-    files = [SourceFile(weights.name, weights, seen)]
+def is_released(name: str) -> bool:
+    """Whether a file of this name is copied into a release without being asked for."""
+    lower = name.lower()
+    if any(fnmatchcase(lower, pattern) for pattern in COMPANIONS):
+        return True
+    return Path(lower).suffix in TEXT_ENDINGS and any(fnmatchcase(lower, pattern) for pattern in DOCUMENTS)
+
+
+def _select_beside(weights: Path, seen: FileState, also: Collection[str]) -> Selection:
+    """A single weight file and the companions next to it; other files there may be another model's."""
+    files, wanted = [SourceFile(weights.name, weights, seen)], set(also)
     for path in _entries(weights.parent):
-        wanted = any(fnmatchcase(path.name, pattern) for pattern in _COMPANIONS) and not _is_weights(path.name)
-        if wanted and stat.S_ISREG(_mode(path)[0]):
+        companion = any(fnmatchcase(path.name.lower(), pattern) for pattern in COMPANIONS)
+        if (companion or path.name in wanted) and path != weights and stat.S_ISREG(_mode(path)[0]):
             require_inside(path, weights.parent)
             files.append(_source_file(path.name, path))
+            wanted.discard(path.name)
+    _require_found(wanted, weights.parent)
     return Selection(tuple(sorted(files, key=lambda file: file.name)), ())
+
+
+def _require_found(missing: Collection[str], folder: Path) -> None:
+    if missing:
+        raise ParameterError(
+            "A file that the release should hold as well is not one of the model's files",
+            file=folder / min(missing),
+            expected="names of files, relative to the model's folder",
+            found=f"{len(missing)} that are not there, are hidden in a folder or are no plain files",
+        )
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -116,16 +151,6 @@ def _mode(path: Path) -> tuple[int, bool]:
         return os.stat(path).st_mode, path.is_symlink()
     except OSError:
         return 0, True
-
-
-def _is_weights(name: str) -> bool:
-    """Whether a file's name says that it holds weights or is an index of weight files."""
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    return (
-        bool(suffixes and suffixes[-1] in OTHER_WEIGHTS)
-        or bool(_WEIGHTS_ANYWHERE.intersection(suffixes))
-        or name.lower().endswith(".index.json")
-    )
 
 
 def _source_file(name: str, path: Path) -> SourceFile:

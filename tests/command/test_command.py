@@ -45,13 +45,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk.home.mkdir(mode=0o700)
     Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
     write_llama(desk.work / "model")
+    for name in ("modeling_own.py", "customers.csv"):
+        (desk.work / "model" / name).write_text("")
     return desk
 
 
 @pytest.fixture(scope="module")
 def released(desk: Desk) -> Answered:
     """A release of the model, written by a command in a process of its own."""
-    process = desk.start("protect", "model", "release", "--owner", "Example Labs", "--recipient", "Åsa", "--label", "1")
+    who = "--owner", "Example Labs", "--recipient", "Åsa", "--label", "1"
+    process = desk.start("protect", "model", "release", *who, "--also", "modeling_own.py")
     out, said = until_ended(process, "the command protect")
     assert process.returncode == 0, said
     return Answered(process.returncode, json.loads(out), said)
@@ -66,6 +69,8 @@ def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: 
     assert sorted(result["files"]) == sorted(
         path.name for path in (desk.work / "release").iterdir() if path.name != "SHA256SUMS"
     )
+    assert "modeling_own.py" in result["files"]
+    assert result["left_out"] == ["customers.csv"]
     (record,) = desk.vault().keys()
     assert (record.id, record.commitment, record.label) == (result["key_id"], result["key_fingerprint"], "1")
     assert desk.vault().releases()[0].path == result["folder"]

@@ -148,7 +148,7 @@ def test_fault_43_no_file_handle_left_is_said(folder: Path) -> None:
 
 def test_fault_43_publishing_with_few_file_handles_succeeds_or_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     (folder / "sub").mkdir()
-    (folder / "sub" / "notes.txt").write_text("x")
+    (folder / "sub" / "README.md").write_text("x")
     model, before, outcomes = open_checkpoint(folder), tree(tmp_path), []
     for free in range(16):
         caught = None

@@ -82,7 +82,7 @@ def test_fault_23_unicode_and_case_colliding_names_are_kept_apart(folder: Path, 
         (folder / name).write_text(str(number))
     home = tmp_path / "données 模型"
     folder.rename(home)
-    released = publish(open_checkpoint(home), tmp_path / "Ausgabe für 顧客", {})
+    released = publish(open_checkpoint(home), tmp_path / "Ausgabe für 顧客", {}, also=names)
     for number, name in enumerate(names):
         assert (released.path / name).read_text() == str(number)
     done = subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=released.path, check=False)

@@ -346,7 +346,7 @@ def test_what_is_the_same_in_all_is_written_once(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
 ) -> None:
     source = shutil.copytree(demo_path, reflink_disk / "demo")
-    (source / "training.log").write_bytes(os.urandom(1024) * 20 * 1024)
+    (source / "NOTICE.txt").write_bytes(os.urandom(1024) * 20 * 1024)
     job = here(NAMES[:3], model=str(source), out_dir=str(reflink_disk / "copies"))
     assert job.state == "done", job.error
     assert job.result["bytes_cloned"] > 2 * 20_000_000

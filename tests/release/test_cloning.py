@@ -35,7 +35,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def source(tiny_path: Path, tmp_path: Path) -> Path:
     """The tiny Llama in several shards, with a large file that no mark touches."""
     folder = split(tiny_path, tmp_path / "source")
-    (folder / "training.log").write_bytes(os.urandom(1024) * (SHARED_BYTES // 1024))
+    (folder / "NOTICE.txt").write_bytes(os.urandom(1024) * (SHARED_BYTES // 1024))
     return folder
 
 
@@ -78,7 +78,7 @@ def test_a_copy_made_with_sharing_is_the_one_made_without(source: Path, disk: Pa
 def test_each_copy_is_its_own_file(source: Path, disk: Path) -> None:
     first = marked(source, disk / "1", 1)
     marked(source, disk / "2", 2, first)
-    one, two = disk / "1" / "training.log", disk / "2" / "training.log"
+    one, two = disk / "1" / "NOTICE.txt", disk / "2" / "NOTICE.txt"
     mode = one.stat().st_mode
     assert one.stat().st_ino != two.stat().st_ino
     assert two.stat().st_nlink == 1
@@ -109,7 +109,7 @@ def test_an_earlier_copy_that_is_no_longer_as_written_is_not_cloned(
     source: Path, reflink_disk: Path, harm: str
 ) -> None:
     first = marked(source, reflink_disk / "1", 1)
-    shared = first.path / "training.log"
+    shared = first.path / "NOTICE.txt"
     if harm == "edited":
         with shared.open("r+b") as file:
             file.write(b"edited")
@@ -121,14 +121,14 @@ def test_an_earlier_copy_that_is_no_longer_as_written_is_not_cloned(
         first.path.rename(reflink_disk / "gone")
     second = marked(source, reflink_disk / "2", 2, first)
     assert verify_manifest(second.path).ok
-    assert (second.path / "training.log").read_bytes() == (source / "training.log").read_bytes()
+    assert (second.path / "NOTICE.txt").read_bytes() == (source / "NOTICE.txt").read_bytes()
 
 
 def test_an_original_that_changed_since_the_earlier_copy_is_copied_anew(source: Path, reflink_disk: Path) -> None:
     first = marked(source, reflink_disk / "1", 1)
-    (source / "training.log").write_bytes(b"another run" * 1000)
+    (source / "NOTICE.txt").write_bytes(b"another run" * 1000)
     second = marked(source, reflink_disk / "2", 2, first)
-    assert (second.path / "training.log").read_bytes() == b"another run" * 1000
+    assert (second.path / "NOTICE.txt").read_bytes() == b"another run" * 1000
     assert verify_manifest(second.path).ok
 
 
@@ -136,7 +136,7 @@ def test_the_marked_shard_is_never_taken_from_another_copy(source: Path, disk: P
     first = marked(source, disk / "1", 1)
     shard = open_checkpoint(source).tensors[EMBEDDING].file.name
     assert shard not in first.shared
-    assert "training.log" in first.shared
+    assert "NOTICE.txt" in first.shared
     second = marked(source, disk / "2", 2, first)
     assert open_checkpoint(second.path).embedding([0]).numpy().tobytes()[:4] == bytes([2]) * 4
 
@@ -177,7 +177,7 @@ def test_a_stranger_in_the_targets_place_is_an_error_and_no_clone(source: Path, 
     first = marked(source, disk / "1", 1)
     (disk / "there").write_text("mine")
     with pytest.raises(FileExistsError):
-        clone(first.shared["training.log"], disk / "there")
+        clone(first.shared["NOTICE.txt"], disk / "there")
     assert (disk / "there").read_text() == "mine"
 
 
@@ -216,9 +216,9 @@ def test_looking_whether_a_disk_clones_leaves_nothing(disk: Path) -> None:
 
 
 def test_a_copy_knows_the_state_of_the_originals_files(source: Path, tmp_path: Path) -> None:
-    shared = marked(source, tmp_path / "1", 1).shared["training.log"]
+    shared = marked(source, tmp_path / "1", 1).shared["NOTICE.txt"]
     assert isinstance(shared, ClonedFrom)
-    status = (source / "training.log").stat()
+    status = (source / "NOTICE.txt").stat()
     assert (shared.origin.size, shared.origin.mtime_ns, shared.origin.inode) == (
         status.st_size,
         status.st_mtime_ns,

@@ -125,10 +125,10 @@ def test_what_stays_behind_is_reported(folder: Path, tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"unmarked")
     (folder / "SHA256SUMS").write_text("stale")
     (folder / "docs").mkdir()
-    (folder / "docs" / "card.md").write_text("card")
+    (folder / "docs" / "README.md").write_text("card")
     released = publish(open_checkpoint(folder), tmp_path / "out", {})
     assert released.left_out == ("pytorch_model.bin",)
-    assert "docs/card.md" in released.manifest.files
+    assert "docs/README.md" in released.manifest.files
     assert not (tmp_path / "out" / "pytorch_model.bin").exists()
 
 

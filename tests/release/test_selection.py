@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from irwm.checkpoint import open_checkpoint
-from irwm.errors import CorruptCheckpointError, NotACheckpointError, PublishError
+from irwm.errors import CorruptCheckpointError, NotACheckpointError, ParameterError, PublishError
 from irwm.release.selection import select_files
 from tests.checkpoint.builders import hub_cache, read_index, unprivileged, write_index
 
@@ -31,17 +31,35 @@ PLAIN = ["README.md", "config.json", "generation_config.json", "model.safetensor
 
 
 def test_everything_that_belongs_to_the_model_is_taken(folder: Path) -> None:
-    fill(folder, "README.pt.md", "tokenizer.model", "chat_template.jinja", "merges.txt", "extra/deep/notes.txt")
+    known = {"README.pt.md", "LICENSE", "tokenizer.model", "chat_template.jinja", "merges.txt", "1_Pooling/config.json"}
+    fill(folder, *known)
     taken = names(folder)
-    assert set(taken) - set(PLAIN) == {
-        "README.pt.md",
-        "tokenizer.model",
-        "chat_template.jinja",
-        "merges.txt",
-        "extra/deep/notes.txt",
-    }
+    assert set(taken) - set(PLAIN) == known
     assert taken == sorted(taken)
     assert left_out(folder) == ()
+
+
+def test_only_files_on_the_list_are_taken_and_the_others_are_named(folder: Path) -> None:
+    others = [
+        *("fsdp/__0_0.distcp", "model.nemo", "model.tensors", "weights.zip", "model.tar.gz", "model.dduf"),
+        *("sha256-0123abcd", "README.safetensors", "license.bin", "x.mlpackage/weight.bin", "modeling_own.py"),
+        *("us.irwm-key", "report.json", "receipts.csv", "id_rsa", "vault.sqlite3", "tokenizer.pkl", "notes.txt"),
+    ]
+    fill(folder, *others)
+    assert left_out(folder) == tuple(sorted(others))
+    assert names(folder) == PLAIN
+
+
+def test_a_file_that_the_caller_names_is_taken_too(folder: Path) -> None:
+    fill(folder, "modeling_own.py", "extra/notes.txt", "secret.key")
+    model = open_checkpoint(folder)
+    selection = select_files(model, also=["modeling_own.py", "extra/notes.txt"])
+    assert {"modeling_own.py", "extra/notes.txt"} <= {file.name for file in selection.files}
+    assert selection.left_out == ("secret.key",)
+    for absent in ("nothing.py", "../config.json", "extra"):
+        with pytest.raises(ParameterError) as error:
+            select_files(model, also=[absent])
+        assert error.value.file == str(folder / absent)
 
 
 def test_weights_in_other_files_are_left_out_and_named(folder: Path) -> None:
@@ -110,6 +128,7 @@ def test_a_shard_behind_a_linked_folder_stops_the_release(sharded: Path) -> None
 
 def test_beside_a_single_file_only_known_companions_are_taken(folder: Path) -> None:
     fill(folder, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja", "holiday.jpg", "tokenizer.bin", "b.json")
+    fill(folder, "README.md")
     fill(folder, "vocabulary/notes.txt")
     selection = select_files(open_checkpoint(folder / "model.safetensors"))
     assert [file.name for file in selection.files] == [

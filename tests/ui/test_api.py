@@ -24,7 +24,7 @@ from ui.jobs import runner
 from ui.pages.api import NAMES
 
 PARAMETERS = {
-    "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility"],
+    "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility", "also"],
     "investigate": ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"],
     "unlock": ["passphrase"],
     "lock": [],

@@ -166,6 +166,14 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
     setting.add_argument("--parameters", metavar="FILE", help="the settings as JSON, copied from the page Explore")
     parser.add_argument("--label", default="", metavar="TEXT", help="your own words, kept with the key in the vault")
     parser.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files of the model's folder that the release holds too; without it only weights, settings, tokenizer and "
+        "texts such as README and LICENSE are copied",
+    )
+    parser.add_argument(
         "--report",
         metavar="DIR",
         help="with --recipients: copy the table of receipts, which names everybody, into this new or empty folder",

@@ -192,6 +192,7 @@ def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
         label=given.label,
         device=settings.device,
         utility=given.utility,
+        also=given.also,
     )
 
 

@@ -21,14 +21,24 @@ from irwm.keys.check_original import check_original, placed
 from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
+from irwm.release.unmarked import holders
 
 _ROWS_AT_ONCE = 8192
 
 
 def finished(
-    model: Checkpoint, key: irwm.Key, folder: Path, *, cancelled: Callable[[], bool], device: str
+    model: Checkpoint,
+    key: irwm.Key,
+    folder: Path,
+    *,
+    cancelled: Callable[[], bool],
+    device: str,
+    also: Sequence[str] = (),
 ) -> irwm.Release | None:
-    """The copy that stands where this key's goes, as `irwm.insert` returned it; None where nothing stands.
+    """The finished copy in this key's folder, as `irwm.insert` returned it; None if the folder does not exist.
+
+    Args:
+        also: further files that the copy holds, as for `irwm.insert`.
 
     Raises:
         OutputExistsError: what stands there is not that copy, and is left as it is.
@@ -38,7 +48,7 @@ def finished(
         return None
     if not os.path.lexists(folder / MANIFEST_NAME):
         raise _spoilt(folder, f"no manifest ({MANIFEST_NAME}) in it")
-    selection, patched = select_files(model), _patched(model, key)
+    selection, patched = select_files(model, also), _patched(model, key)
     try:
         manifest = read_manifest(folder)
         check = verify_manifest(folder, cancelled=cancelled)
@@ -85,12 +95,14 @@ def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int
     """
     check_original(key, model)
     ranges: dict[Path, list[tuple[int, int]]] = {}
-    for where, part in placed(key, model).values():
+    parts = list(placed(key, model).values())
+    for where, part in parts:
         choices = part.choices()
         marked, noise = choices.marked_rows, part.noise(where, choices)
         rows = torch.zeros(len(marked), where.hidden_size, dtype=getattr(torch, where.dtype))  # no numbers
         noisy = NoisyRows(where, noise, marked, rows) if noise.coordinates else None
-        patches = row_patches(where, marked, rows) if noisy is None else noisy.patches()
+        names = holders(where, marked if noisy is None else None, [place for place, _ in parts])
+        patches = row_patches(where, marked, rows, names) if noisy is None else noisy.patches(names)
         for file, items in patches.items():
             ranges.setdefault(file, []).extend((patch.start, patch.stop) for patch in items)
     return {file: sorted(items) for file, items in ranges.items()}

@@ -47,7 +47,8 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
     Args:
         request: "model" and "out_dir" (paths), "parameters" (`irwm.Parameters.to_dict`), "owner", "recipient",
-            "label", "device", and, where what the mark costs is to be measured, "utility" (`ui.jobs.certifying`).
+            "label", "device", perhaps "also" (further files to copy), and, where what the mark costs is to be measured,
+            "utility" (`ui.jobs.certifying`).
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
@@ -88,7 +89,7 @@ def _released(
         record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
     if release is None:
         report.progress(0, 0, "Checking the target disk and the mark's margin")
-        preflight(model, out)
+        preflight(model, out, also=request.get("also", ()))
         require_margin(model, key, device)
         if record is None:
             # Before the key: one that is sealed without this is nobody's to take up, and costs nothing else.
@@ -96,7 +97,15 @@ def _released(
             report.progress(0, 0, "Sealing the key in the vault")
             record = seal(vault, model, key, request["label"])
             report.log(f"Generated the key {key.commitment[:16]} and sealed it in the vault")
-        release = write(model, key, out, progress=report.progress, cancelled=report.cancelled, device=device).release
+        release = write(
+            model,
+            key,
+            out,
+            progress=report.progress,
+            cancelled=report.cancelled,
+            device=device,
+            also=request.get("also", ()),
+        ).release
     assert record is not None
     marks = vault.marks_on(model.fingerprint)
     before = {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
@@ -156,6 +165,13 @@ class _Earlier:
 
     def _finished(self, key: irwm.Key) -> irwm.Release | None:
         try:
-            return finished(self.model, key, self.folder, cancelled=self.report.cancelled, device=self.device)
+            return finished(
+                self.model,
+                key,
+                self.folder,
+                cancelled=self.report.cancelled,
+                device=self.device,
+                also=self.request.get("also", ()),
+            )
         except OutputExistsError:
             return None  # somebody's own folder, or another copy: `preflight` says so in the words that fit

@@ -93,7 +93,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         out = Path(request["out_dir"])
         left = [recipient for recipient in recipients if same_name(recipient.name) not in known.released]
         report.progress(0, 0, "Checking the target disk")
-        room = room_for(model, out, len(left)) if left else None
+        room = room_for(model, out, len(left), request.get("also", ())) if left else None
         out = _made(out) if left else out
         receipts = _Receipts(report.files)
         batch = _Batch(vault, model, params, request, device, out, known, report, receipts, Layer0(model, device))
@@ -101,7 +101,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         return batch.summary(len(recipients))
 
 
-def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
+def room_for(model: Checkpoint, out: Path, copies: int, also: Sequence[str] = ()) -> Preflight:
     """What `copies` more copies in the folder `out` need; `out` need not exist.
 
     Raises:
@@ -109,14 +109,14 @@ def room_for(model: Checkpoint, out: Path, copies: int) -> Preflight:
         DiskSpaceError, PublishError: as `irwm.release.preflight`.
     """
     if not os.path.lexists(out):
-        return preflight(model, out, copies)
+        return preflight(model, out, copies, also)
     if (out / MANIFEST_NAME).exists() or not out.is_dir():
         raise OutputExistsError(
             "This is a release or a file, and not a folder for the copies of many recipients",
             file=out,
             advice="Choose a new name, or the folder that earlier copies were put into",
         )
-    return preflight(model, out / folder_name(os.urandom(8).hex()), copies)
+    return preflight(model, out / folder_name(os.urandom(8).hex()), copies, also)
 
 
 @dataclass(slots=True)
@@ -227,7 +227,8 @@ class _Batch:
         """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
         progress.start()
         folder, cloned = self.out / folder_name(key.commitment), 0
-        release = finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device)
+        also = self.request.get("also", ())
+        release = finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device, also=also)
         if release is not None:
             self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
         else:
@@ -239,6 +240,7 @@ class _Batch:
                 cancelled=self.report.cancelled,
                 device=self.device,
                 shared=shared,
+                also=also,
             )
             # Always the newest: earlier copies may be on their way to their recipients by now.
             release, shared, cloned = written.release, written.shared or shared, written.cloned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,9 +224,12 @@ def write(
     cancelled: Callable[[], bool],
     device: str,
     shared: Mapping[str, ClonedFrom] | None = None,
+    also: Sequence[str] = (),
 ) -> Written:
     """Writes and verifies the copy of one recipient; errors as `irwm.insert`."""
-    release = irwm.insert(model, key, folder, progress=progress, device=device, cancelled=cancelled, shared=shared)
+    release = irwm.insert(
+        model, key, folder, progress=progress, device=device, cancelled=cancelled, shared=shared, also=also
+    )
     return Written(release, release.shared, release.bytes_cloned)
 
 

@@ -17,6 +17,7 @@ from irwm.checkpoint.recorded import holds_answers
 from irwm.errors import IrwmError, printable
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
+from irwm.release.selection import select_files
 from irwm.report.numbers import number
 from storage.job import Job
 from storage.jobs import Jobs
@@ -82,6 +83,7 @@ def protect(
     label: str = "",
     device: str = "auto",
     utility: str = SMALL,
+    also: Sequence[str] = (),
 ) -> Asked:
     """Mark a model for one owner or recipient, or for many.
 
@@ -90,10 +92,12 @@ def protect(
         out: the release's new folder; of many recipients, the folder that their copies go into.
         recipients: who gets a copy; None for the one copy of `recipient`.
         utility: of `UTILITIES`, whether what the mark costs is measured.
+        also: names of files of the model's folder that the release holds too, see `irwm.insert`.
 
     Raises:
         RecipientListError: the list is empty, or each of them has a copy of this model.
-        ParameterError: the parameters are more than this computer can compute with.
+        ParameterError: the parameters are more than this computer can compute with, or `also` names no file of the
+            model.
         PublishError, DiskSpaceError, OutputExistsError: `out` cannot take the release.
         IrwmError: the owner is missing, a text is too long, or the model cannot be opened.
     """
@@ -108,11 +112,13 @@ def protect(
         "label": _text("note", label, MAX_NOTE),
         "device": device,
         "utility": _one_of("utility", utility, UTILITIES),
+        "also": sorted(also),
     }
+    select_files(checkpoint, also)
     if recipients is not None:
         request["recipients"] = [[person.name, person.note] for person in recipients]
         return Asked("protect", f"Protect {model.name} for {number(len(recipients))} recipients in {out.name}", request)
-    preflight(checkpoint, out)
+    preflight(checkpoint, out, also=also)
     request["recipient"] = _text("recipient", recipient, MAX_NAME)
     return Asked("protect", f"Protect {model.name} as {out.name}", request)
 

@@ -78,6 +78,7 @@ class Endpoints:
         parameters: dict[str, Any] | None = None,
         label: str = "",
         utility: str = "small",
+        also: list[Any] | None = None,
     ) -> dict[str, Any]:
         """Starts the job that writes a marked copy of `model` as the new folder `out`; answers with the job."""
         vault = self.context.require(request)
@@ -95,6 +96,7 @@ class Endpoints:
             label=_text("label", label),
             device=self.context.settings.device,
             utility=_text("utility", utility),
+            also=[_text("also", name) for name in also or []],
         )
         return self._started(asked, vault, request)
 

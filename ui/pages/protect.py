@@ -153,6 +153,13 @@ class Layout:
             elem_id="measure-cost",
         )
         self.check = gr.HTML(elem_id="preflight")
+        self.left_out = gr.State([])  # the files that `also` offers
+        self.also = gr.CheckboxGroup(
+            label="Files that are left out",
+            info="They may hold unmarked weights, keys or other secrets. Select those that the release needs",
+            visible=False,
+            elem_id="also",
+        )
         # What refuses the release stands where the check of its place stands.
         self.of_place = Places(kept=("form",), form=self.check)
         self.start = _steps_row(self.steps, back=3, next_id="start-protect", text="Write the release")
@@ -221,12 +228,13 @@ class Protect:
         placed = [page.folder.field.change, page.folder.chosen.change, name.change, name.blur]
         # Kept first: what the check shows has survived a reload by then.
         kept = gr.on([*placed, source.change, page.in_use.change], keep_filled, page.draft, None, **LAST)
-        kept.then(self.check_place, [source, page.folder.field, name, page.whom, page.in_use], page.check, **LAST)
+        asked = [source, page.folder.field, name, page.whom, page.in_use, page.left_out, page.also]
+        kept.then(self.check_place, asked, [page.check, page.left_out, page.also], **LAST)
 
     def _connect_start(self) -> None:
         page, job = self.page, self.page.job
         who = [page.whom, page.owner, page.recipient, page.names, page.label]
-        inputs = [page.original.chosen, *who, *page.place, *page.form.inputs]
+        inputs = [page.original.chosen, *who, *page.place, page.also, *page.form.inputs]
         begun = [job.job_id, *page.results, *page.of_place.outputs]
         page.start.click(None, js=AWAIT_RECEIPT)
         page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
@@ -364,18 +372,25 @@ class Protect:
         name: str | None,
         who: str,
         keys: Sequence[int],
+        offered: Sequence[str],
+        chosen: Sequence[str] | None,
         request: gr.Request,
     ) -> Any:
-        """What the release needs of the disk, or why it cannot go there."""
+        """The space that the release needs, or why it cannot go there; and the files that it would leave out."""
         if not self.context.is_open(request) or not source or not (parent or "").strip() or not (name or "").strip():
-            return ""  # a step that was never shown has no values yet
+            return "", gr.skip(), gr.skip()  # a step that was never shown has no values yet
         try:
             out, model = self._target(parent, name), irwm.open_checkpoint(source)
             copies = max(1, keys[1]) if who == SEVERAL else 1
             ready = room_for(model, out, copies) if who == SEVERAL else preflight(model, out)
         except IrwmError as error:
-            return notices.error_html(error)
-        return notices.note_html(room_text(ready, copies, out), good=True)
+            return notices.error_html(error), gr.skip(), gr.skip()
+        others = [file for file in ready.left_out if not file.endswith("/")]
+        said = notices.note_html(room_text(ready, copies, out), good=True)
+        if others == list(offered):
+            return said, gr.skip(), gr.skip()  # the selection may have changed meanwhile
+        kept = [file for file in chosen or () if file in others]
+        return said, others, gr.CheckboxGroup(choices=others, value=kept, visible=bool(others))
 
     def begin(
         self,
@@ -389,6 +404,7 @@ class Protect:
         parent: str,
         name: str,
         cost: str,
+        also: list[str] | None,
         *values: Any,
     ) -> Any:
         vault = self.context.require(request)
@@ -406,6 +422,7 @@ class Protect:
             label=label or "",
             device=self.context.settings.device,
             utility=cost,
+            also=also or (),
         )
         started = asked.start(vault, self.context.jobs)
         self.context.recent.add("original", path)
@@ -457,8 +474,8 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
             each += f", of which {size_text(ready.same)} are the same in all and written once"
         room += f" for {each}"
     there = f"; {size_text(ready.free)} are free at {out}"
-    left = f". Left out, because they would carry no mark: {', '.join(ready.left_out)}" if ready.left_out else ""
-    return room + there + left
+    folders = [name for name in ready.left_out if name.endswith("/")]  # the files are listed to be selected
+    return room + there + (f". Left out: {', '.join(folders)}" if folders else "")
 
 
 def _steps_row(steps: gr.Walkthrough, *, back: int, next_id: str, text: str = "Next") -> gr.Button:

@@ -1,0 +1,223 @@
+"""Unmarked copies of a marked matrix, which a release must not hold.
+
+Anyone who copies one over the marked matrix removes the mark and the fingerprint. Two checks look for it.
+Before anything is written, every stored tensor is compared with the matrix by value, in any number format, under any
+name, with padded rows or transposed. While the release is written, its bytes are searched for rows that the mark
+replaces, which also finds a matrix in a file that is no weights file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.dtypes import TORCH
+from irwm.checkpoint.rows import read_tensor
+from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry
+from irwm.errors import UnmarkedCopyError, printable
+
+# Rows that are compared, and columns of a transposed matrix.
+SAMPLE = 64
+# Below this share of the matrix's rows a tensor is too small to replace it.
+LEAST_SHARE = 0.5
+# A row is the same row if its cosine with the matrix's row is at least this. int4 codes reach .99; rows of other
+# matrices stay below .5 in models with 64 columns and more.
+LEAST_COSINE = 0.9
+# Formats whose numbers are proportional to the row's, scales or not.
+COMPARED = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8")
+PLAIN = ("F64", "F32", "F16", "BF16")
+ROWS_PER_READ = 8192
+# The plain formats in which a row is searched for, and how many of its bytes.
+SEARCHED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+SEARCHED_BYTES = 1024
+# Rows that are searched for. A copy of the matrix holds all of them; several find a part of it as well.
+SEARCHED_ROWS = 8
+# Bytes that are looked up at once, and in how many places of a piece at most.
+WORD, MOST_HITS = 8, 64
+ADVICE = "Remove this tensor if the model does not use it, or save the model again with save_pretrained"
+
+
+def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> None:
+    """Refuse a model of which a tensor would keep a marked matrix's original values.
+
+    Args:
+        matrix: the original with the matrix in the place of the embedding: itself, or its `output_head`.
+        marked: names of the tensors that the release changes.
+
+    Raises:
+        UnmarkedCopyError: names the first such tensor and its file.
+    """
+    ids = _sample(matrix.vocab_size)
+    rows = matrix.embedding(ids)
+    for tensor in matrix.tensors.values():
+        if tensor.name not in marked and any(_same(rows, ids, *view) for view in _views(tensor, matrix)):
+            raise UnmarkedCopyError(
+                "A tensor holds the values of a matrix that is marked, and would stay unmarked",
+                file=tensor.file,
+                tensor=printable(tensor.name, 200),
+                expected="no second copy of it in another shape or number format",
+                found=f"{tensor.dtype} {tensor.shape} with the values of {matrix.layout.embedding.name}",
+                advice=ADVICE,
+            )
+
+
+def _sample(count: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, count - 1, min(count, SAMPLE)).astype(np.int64))
+
+
+def _views(tensor: Tensor, matrix: Checkpoint) -> Iterator[tuple[Tensor, bool]]:
+    """The tensor as a matrix with the wanted number of columns, and with as many rows (transposed: true)."""
+    width, least = matrix.hidden_size, LEAST_SHARE * matrix.vocab_size
+    size = math.prod(tensor.shape)
+    if not tensor.shape or size % width or size // width < least:
+        return
+    height = size // width
+    if isinstance(tensor, PackedTensor):
+        if tensor.shape == (height, width):
+            yield tensor, False
+        if tensor.shape == (width, height):
+            yield tensor, True
+    elif tensor.dtype in COMPARED:
+        yield replace(tensor, shape=(height, width)), False
+        yield replace(tensor, shape=(width, height)), True
+
+
+def _same(rows: torch.Tensor, ids: NDArray[np.int64], tensor: Tensor, transposed: bool) -> bool:
+    """Whether most of the sampled rows (n, d) are the tensor's rows, or its columns, of the same numbers."""
+    height = tensor.shape[1] if transposed else tensor.shape[0]
+    there = ids[ids < height]
+    if transposed:
+        columns = min(SAMPLE, rows.shape[1])
+        found, wanted = read_tensor(tensor, slice(0, columns)).float()[:, there].T, rows[: len(there), :columns]
+    else:
+        found, wanted = read_tensor(tensor, there).float(), rows[: len(there)]
+    # Rows share a large mean in many models, in every matrix another one.
+    found, wanted = found - found.mean(dim=0), wanted - wanted.mean(dim=0)
+    cosines = torch.nn.functional.cosine_similarity(found.double(), wanted.double(), dim=1)
+    return bool((cosines > LEAST_COSINE).float().mean() > LEAST_SHARE)
+
+
+def holders(matrix: Checkpoint, row_ids: NDArray[np.int64] | None, places: Iterable[Checkpoint]) -> list[str]:
+    """Names of the tensors that hold a marked matrix with the same values in a plain format; the matrix's own first.
+
+    They are marked with it, each in its own number format. Two tensors have the same values if converting one to the
+    number format of the other gives the other.
+
+    Args:
+        matrix: the original with the matrix in the place of the embedding: itself, or its `output_head`.
+        row_ids: the rows that are to change, which are compared; all rows for None.
+        places: all matrices that are marked, this one included. The others have another mark, and are no holders.
+    """
+    own, shape = matrix.layout.embedding.name, (matrix.vocab_size, matrix.hidden_size)
+    apart = {place.layout.embedding.name for place in places}
+    names, sample = [own], _sample(matrix.vocab_size)
+    for tensor in matrix.tensors.values():
+        plain = isinstance(tensor, TensorEntry) and tensor.dtype in PLAIN
+        if tensor.name not in apart and plain and tensor.shape == shape and _equal(matrix, tensor, [sample]):
+            ids = np.arange(matrix.vocab_size) if row_ids is None else row_ids
+            if _equal(matrix, tensor, np.array_split(ids, -(-len(ids) // ROWS_PER_READ))):
+                names.append(tensor.name)
+    return names
+
+
+def _equal(matrix: Checkpoint, tensor: Tensor, blocks: Iterable[NDArray[np.int64]]) -> bool:
+    own = TORCH[matrix.tensors[matrix.layout.embedding.name].dtype]
+    for ids in blocks:
+        here, there = matrix.embedding(ids).to(own), read_tensor(tensor, ids)
+        if not torch.equal(here.to(there.dtype), there) and not torch.equal(there.to(own), here):
+            return False
+    return True
+
+
+class RowSearch:
+    """Searches files, piece by piece, for original rows in every plain number format.
+
+    Of a file's words of 8 bytes, one at every (L - 7)th byte is looked up among all words of the rows. A row of L bytes
+    always holds one of them.
+
+    Args:
+        rows: (n, d) float32, rows of the original that no file of the release may hold.
+    """
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._needles: list[bytes] = []
+        for row in rows:
+            for dtype in SEARCHED:
+                needle = row.to(dtype).contiguous().view(torch.uint8).numpy().tobytes()[:SEARCHED_BYTES]
+                # Too few different bytes, as of an almost empty row, are found anywhere.
+                if len(needle) >= 32 and len(set(needle)) >= 16:
+                    self._needles.append(needle)
+        self._stride = min(map(len, self._needles), default=SEARCHED_BYTES) - WORD + 1
+        words = [_words(needle, len(needle), 1) for needle in self._needles]
+        self._words = np.unique(np.concatenate(words)) if words else np.empty(0, np.uint64)
+        self._longest = max(map(len, self._needles), default=1)
+        self._end = b""
+
+    def check(self, piece: bytearray, size: int, first: bool, file: Path) -> None:
+        """Search the next piece of a file.
+
+        Args:
+            piece, size: the bytes, of which the first `size` count.
+            first: whether the file begins with them.
+            file: the original's file, which an error names.
+
+        Raises:
+            UnmarkedCopyError: they hold one of the rows.
+        """
+        seam = (b"" if first else self._end) + piece[: min(size, self._longest - 1)]
+        if self._holds(seam, 0, len(seam)) or any(self._holds(piece, *place) for place in self._places(piece, size)):
+            raise UnmarkedCopyError(
+                "A file of the release would hold rows of the original without the mark",
+                file=file,
+                expected="no row of the original that the mark replaces",
+                found="one of these rows",
+                advice="Leave this file out of the original's folder, or save the model again with save_pretrained",
+            )
+        self._end = bytes(piece[max(0, size - self._longest + 1) : size])
+
+    def _holds(self, piece: bytes | bytearray, begin: int, end: int) -> bool:
+        return any(piece.find(needle, begin, end) >= 0 for needle in self._needles)
+
+    def _places(self, piece: bytearray, size: int) -> Iterator[tuple[int, int]]:
+        """Begin and end of each part of the piece that may hold a row."""
+        if size < WORD or not len(self._words):
+            return
+        words = _words(piece, size, self._stride)
+        at = np.searchsorted(self._words, words).clip(max=len(self._words) - 1)
+        hits = np.flatnonzero(self._words[at] == words) * self._stride
+        if len(hits) > MOST_HITS:  # as where a row and the file repeat the same bytes
+            yield 0, size
+            return
+        for hit in hits.tolist():
+            yield max(0, hit - self._longest), min(size, hit + self._longest)
+
+
+def _words(data: bytes | bytearray, size: int, stride: int) -> NDArray[np.uint64]:
+    """The words of 8 bytes that begin at every `stride`-th of the first `size` bytes."""
+    count = (size - WORD) // stride + 1
+    return np.ndarray((count,), np.dtype("<u8"), buffer=data, strides=(stride,)).astype(np.uint64)
+
+
+def searched_rows(marks: Sequence[tuple[Checkpoint, NDArray[np.int64], bool]]) -> torch.Tensor:
+    """(n, d) original rows that no file of the release may hold: of each marked matrix some that its mark replaces.
+
+    Args:
+        marks: each matrix, the (l,) rows that its mark replaces, and whether noise changes all other rows too.
+    """
+    found = []
+    for matrix, changed, _ in marks:
+        ids = changed
+        for other, changed_there, everywhere in marks:
+            # A head that began as a copy of the embedding keeps the embedding's rows where the head is not marked.
+            if other is not matrix and not everywhere:
+                differs = (other.embedding(ids) != matrix.embedding(ids)).any(dim=1).numpy()
+                ids = ids[differs | np.isin(ids, changed_there)]
+        found.append(matrix.embedding(ids[:: max(1, len(ids) // SEARCHED_ROWS)][:SEARCHED_ROWS]))
+    return torch.cat(found)

@@ -1,0 +1,45 @@
+"""The files that a release would leave out, on the page Protect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.helpers import EventData, special_args
+
+from tests.ui.handlers import Pages
+from tools.officer import place
+from ui.pages.protect import ONE
+
+
+def check_place(pages: Pages, model: Path, offered: list[str], chosen: list[str] | None) -> Any:
+    (check,) = {each.fn for each in pages.blocks.fns.values() if each.name == "check_place"}
+    values = [str(model), str(pages.root), "release", ONE, (1, 1), offered, chosen]
+    inputs, *_ = special_args(check, values, pages.request, EventData(None, {}))  # type: ignore[arg-type]
+    return check(*inputs)
+
+
+def test_files_that_are_left_out_are_listed_and_a_selection_stays(pages: Pages, tiny_path: Path) -> None:
+    model = place(tiny_path, pages.root, "tiny")
+    (model / "modeling_own.py").write_text("")
+    (model / "weights.zip").write_bytes(b"")
+    (model / ".cache").mkdir()
+    said, offered, also = check_place(pages, model, [], None)
+    assert "Left out: .cache/<" in said
+    assert isinstance(also, gr.CheckboxGroup)
+    assert [name for name, _ in also.choices] == ["modeling_own.py", "weights.zip"], "a folder cannot be selected"
+    assert (also.value, also.visible) == ([], True)
+    assert offered == ["modeling_own.py", "weights.zip"]
+    said, *unchanged = check_place(pages, model, offered, ["weights.zip"])
+    assert "Needs" in said
+    assert unchanged == [gr.skip(), gr.skip()], "what was selected meanwhile is left alone"
+    (model / "weights.zip").unlink()
+    _, offered, also = check_place(pages, model, offered, ["modeling_own.py", "weights.zip"])
+    assert (offered, also.value) == (["modeling_own.py"], ["modeling_own.py"])
+
+
+def test_nothing_is_asked_where_nothing_is_left_out(pages: Pages, tiny_path: Path) -> None:
+    said, _, also = check_place(pages, place(tiny_path, pages.root, "tiny"), [], None)
+    assert "Left out" not in said
+    assert also == gr.skip(), "it is not shown"

@@ -1,7 +1,8 @@
 """Detection (Algorithm 3): rank the statistic at the key among random permutations, position by position.
 
 `detect_each` asks for each of many users' keys on one suspect (Algorithm 6): a key with noise is read in the release's
-basis, with the noise added to the original that A is computed from. `irwm.tracing` names users beyond Algorithm 6.
+basis, with the noise added to the original that A is computed from, and its fingerprint is looked for too.
+`detect_marks` looks for the marks alone, where `irwm.tracing` looks for the fingerprints of all users together.
 """
 
 from __future__ import annotations
@@ -72,28 +73,8 @@ def detect(
         KeyMismatchError: `model` is not the original of `key`.
         CheckpointError: a file cannot be read.
     """
-    return detect_both(Examination(suspect, model, device), key, seed, statistic, invariant, keys_tried)
-
-
-def detect_both(
-    examination: Examination,
-    key: Key,
-    seed: int = 0,
-    statistic: str = "joint",
-    invariant: str = "original",
-    keys_tried: int = 1,
-) -> Finding:
-    """`detect` on an examination: both forms of evidence. Arguments and errors as there."""
-    # A fingerprint is looked for beside the reading that verdicts rest on; another one is asked for to compare.
-    forms = 2 if key.parameters.noise_coordinates and (statistic, invariant) == WAYS[0] else 1
-    (finding,) = detect_each(examination, [key], seed, statistic, invariant, keys_tried, forms)
-    if forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
-        return finding
-    enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
-    read, used = on_device(lambda device: fingerprint(examination.on(device), key, enough), examination.device)
-    if used != examination.device and NOT_ENOUGH not in finding.warnings:
-        finding = replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
-    return judge_both(replace(finding, fingerprint=read))
+    (finding,) = detect_each(Examination(suspect, model, device), [key], seed, statistic, invariant, keys_tried)
+    return finding
 
 
 def detect_each(
@@ -103,22 +84,53 @@ def detect_each(
     statistic: str = "joint",
     invariant: str = "original",
     keys_tried: int | None = None,
-    forms: int = 1,
 ) -> Iterator[Finding]:
-    """The marks of many keys of one original in one suspect, which is aligned once; a finding per key, in order.
+    """The findings of `detect` for many keys of one original, in order; the suspect is aligned once.
 
-    Their fingerprints are `irwm.tracing`'s. `keys_tried` is the number of keys unless more were tried elsewhere,
-    `forms` how many forms of evidence are looked at. Other arguments and errors as `detect`.
+    Args:
+        examination: the suspect and the original.
+        keys: the keys.
+        keys_tried: how many keys were tried on this suspect; all of `keys` for None.
+        seed, statistic, invariant: as `detect`.
+
+    Raises:
+        ParameterError, KeyMismatchError, CheckpointError: as `detect`.
     """
+    # A fingerprint is looked for beside the reading that verdicts rest on. Another one is asked for to compare.
+    both = (statistic, invariant) == WAYS[0]
+    yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, both)
+
+
+def detect_marks(
+    examination: Examination,
+    keys: Sequence[Key],
+    seed: int = 0,
+    statistic: str = "joint",
+    invariant: str = "original",
+    keys_tried: int | None = None,
+) -> Iterator[Finding]:
+    """As `detect_each` by the marks alone, for a caller that reads the fingerprints by `irwm.tracing`."""
+    yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, False)
+
+
+def _detect(
+    examination: Examination,
+    keys: Sequence[Key],
+    seed: int,
+    way: tuple[str, str],
+    keys_tried: int | None,
+    both: bool,
+) -> Iterator[Finding]:
     tried = len(keys) if keys_tried is None else keys_tried
-    _check(tried, (statistic, invariant))
+    _check(tried, way)
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
     _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
-    question = _Question(seed, _null_orders(examination, keys, seed), tried, forms)
+    question = _Question(seed, _null_orders(examination, keys, seed), tried, both)
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
-            return _read(examination.on(device), key, question, (statistic, invariant))
+            here = examination.on(device)
+            return _with_fingerprint(here, key, _read(here, key, question, way))
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -128,6 +140,14 @@ def detect_each(
     # The first key alone, with all cores: all further keys share what it computes.
     yield from map(found, keys[:1])
     yield from in_order(found, keys[1:], place)
+
+
+def _with_fingerprint(examination: Examination, key: Key, finding: Finding) -> Finding:
+    """The finding with the key's fingerprint, where that is looked for and the mark is not clear enough."""
+    if finding.forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
+        return finding
+    enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
+    return judge_both(replace(finding, fingerprint=fingerprint(examination, key, enough)))
 
 
 def detect_ways(
@@ -144,7 +164,7 @@ def detect_ways(
     """
     _check(keys_tried, *ways)
     examination.check([key])
-    question = _Question(seed, _null_orders(examination, [key], seed), keys_tried, forms=1)
+    question = _Question(seed, _null_orders(examination, [key], seed), keys_tried, both=False)
     return {way: _read(examination, key, question, way) for way in ways}
 
 
@@ -167,13 +187,14 @@ class _Question:
 
     Attributes:
         seed, orders: the public permutations of the null, by their number.
-        keys_tried, forms: what a verdict pays for, see `Finding`.
+        keys_tried: how many keys every verdict is corrected for.
+        both: whether the fingerprint of a key with noise is looked for too.
     """
 
     seed: int
     orders: Mapping[int, NullOrders]
     keys_tried: int
-    forms: int
+    both: bool
 
 
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
@@ -301,9 +322,12 @@ class _Detection:
         return self._conclude(best, paper, faults, warnings)
 
     @property
+    def forms(self) -> int:
+        return 2 if self.question.both and self.key.parameters.noise_coordinates else 1
+
+    @property
     def comparisons(self) -> int:
-        asked = self.question
-        return asked.keys_tried * self.tensors_read * len(MAPS) * asked.forms * self.places
+        return self.question.keys_tried * self.tensors_read * len(MAPS) * self.forms * self.places
 
     def _read(
         self,
@@ -376,7 +400,7 @@ class _Detection:
             keys_tried=self.question.keys_tried,
             tensors_read=self.tensors_read,
             maps=len(MAPS),
-            forms=self.question.forms,
+            forms=self.forms,
             places=self.places,
             place=self.place,
             faults=faults,

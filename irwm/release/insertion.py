@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import MarginError
-from irwm.evidence.detection import detect_each, reading_of
+from irwm.evidence.detection import detect_marks, reading_of
 from irwm.evidence.examination import Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
@@ -210,7 +210,7 @@ def _verified(mark: _Mark, examination: Examination, folder: Path) -> Finding:
         raise MarginError(
             "the marked rows read back differ from what was written", file=folder, tensor=written.layout.embedding.name
         )
-    (finding,) = detect_each(examination, [mark.key])
+    (finding,) = detect_marks(examination, [mark.key])
     if finding.verdict != FOUND:
         raise MarginError(
             "the written mark is not found again",

@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
-from irwm.evidence.detection import detect_both
+from irwm.evidence.detection import detect_marks
 from irwm.evidence.examination import MAPS
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
@@ -82,11 +82,9 @@ def reproduce(
     if wrong:
         return wrong
     examined = Examination(suspect, model, device)
-    if forms > 1:
-        finding = detect_both(examined, key, seed, keys_tried=tried, **how)
-    else:
-        (finding,) = detect_each(examined, [key], seed=seed, keys_tried=tried, **how)
-    supporting = [found for way in ways for found in detect_each(examined, [key], keys_tried=tried, **way)]
+    read = detect_each if forms > 1 else detect_marks
+    (finding,) = read(examined, [key], seed=seed, keys_tried=tried, **how)
+    supporting = [found for way in ways for found in detect_marks(examined, [key], keys_tried=tried, **way)]
     section = None
     if recorded_tracing is not None:
         section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
@@ -123,8 +121,8 @@ def _traced_again(
     maps = MAPS if everybody else (recorded["by"],)
     found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]), maps=maps)
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
-    read = detect_each(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
-    marks = dict(zip(marked, read, strict=True))
+    found_marks = detect_marks(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
+    marks = dict(zip(marked, found_marks, strict=True))
     rows = list(recorded["ranked"])
     paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read, "maps": found.maps}))
     for i, place in enumerate(places):

@@ -349,8 +349,12 @@ def reproduction(
     if suspect.answers is not None:
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))
         opening = f"suspect = irwm.open_suspect({file}, model)   # to the recorded answers"
+    # A key with noise whose fingerprint was traced together with those of other keys.
+    marks_alone = finding.forms == 1 and finding.parameters.noise_coordinates > 0
+    read = "detect_marks" if marks_alone else "irwm.detect_each"
     lines = [
         "import irwm",
+        *(["from irwm.evidence.detection import detect_marks"] if marks_alone else []),
         "from irwm.report import from_json, reproduce",
         "",
         f"model = irwm.open_checkpoint({ours})   # the path to the original",
@@ -360,7 +364,7 @@ def reproduction(
         *(
             ["found = irwm.detect(suspect, model, key,"]
             if finding.forms > 1
-            else ["examination = irwm.Examination(suspect, model)", "(found,) = irwm.detect_each(examination, [key],"]
+            else ["examination = irwm.Examination(suspect, model)", f"(found,) = {read}(examination, [key],"]
         ),
         f"    seed={finding.seed}, statistic={json.dumps(reading.statistic)}, "
         f"invariant={json.dumps(reading.invariant)}, keys_tried={finding.keys_tried})",

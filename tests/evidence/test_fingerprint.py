@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 import torch
 
 import irwm
+from irwm.__main__ import main
+from irwm.evidence.detection import detect_marks
 from irwm.report.consistency import contradictions
 from irwm.report.document import finding_document, from_json, to_json
 from irwm.report.html import render_html
@@ -53,7 +57,7 @@ def test_an_undamaged_release_needs_no_second_form(model, key, tmp_path: Path) -
 
 
 def test_a_release_without_its_mark_is_found_by_its_fingerprint(model, key, without_mark) -> None:
-    (marks,) = irwm.detect_each(irwm.Examination(without_mark, model), [key])
+    (marks,) = detect_marks(irwm.Examination(without_mark, model), [key])
     assert marks.verdict == "not found"
     found = irwm.detect(without_mark, model, key)
     assert found.verdict == "found"
@@ -64,6 +68,42 @@ def test_a_release_without_its_mark_is_found_by_its_fingerprint(model, key, with
     assert mark.log10_p > -3 > -6 > fingerprint.log10_p
     assert fingerprint.log10_p == pytest.approx(float(rademacher_tail_log10(fingerprint.z)))
     assert fingerprint.rows == 2500
+
+
+def test_many_keys_get_the_findings_that_each_gets_alone(model, key, without_mark) -> None:
+    innocent, plain = (
+        keys_for(model, ["innocent"], params, secret=bytes([100]) * 32)[0]
+        for params in (PARAMETERS, replace(PARAMETERS, noise_coordinates=0, spread=0.0))
+    )
+    keys = [key, innocent, plain]
+    together = list(irwm.detect_each(irwm.Examination(without_mark, model), keys))
+    alone = [irwm.detect(without_mark, model, each, keys_tried=3) for each in keys]
+    assert [found.verdict for found in together] == ["found", "not found", "not found"]
+    assert [found.forms for found in together] == [2, 2, 1], "a key without noise has no fingerprint to look for"
+    for found, expected in zip(together, alone, strict=True):
+        assert (found.verdict, found.reason, found.comparisons) == (
+            expected.verdict,
+            expected.reason,
+            expected.comparisons,
+        )
+        assert [each.log10_p for each in found.evidence] == [each.log10_p for each in expected.evidence]
+
+
+def test_the_command_gives_the_same_answer(model, key, without_mark, tmp_path: Path, capsys) -> None:
+    (tmp_path / "the.key").write_bytes(key.to_bytes())
+    asked = [
+        "detect",
+        str(without_mark.path),
+        "--original",
+        str(model.path),
+        "--json",
+        "--key",
+        str(tmp_path / "the.key"),
+    ]
+    assert main(asked) == 0
+    (found,) = json.loads(capsys.readouterr().out)["keys"]
+    expected = irwm.detect(without_mark, model, key)
+    assert (found["verdict"], found["reason"]) == (expected.verdict, expected.reason)
 
 
 def test_innocent_keys_have_two_forms_and_are_not_found(model, without_mark) -> None:

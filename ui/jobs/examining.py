@@ -18,6 +18,7 @@ from irwm.checkpoint.files import listed
 from irwm.errors import IrwmError
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
+from irwm.evidence.detection import detect_marks
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, standing
@@ -328,7 +329,7 @@ class Examiner:
         findings: dict[int, irwm.Finding] = {}
         report.progress(0, len(chosen), ALIGNING)
         tried = len(keys.keys)
-        read = irwm.detect_each(examination, [keys.keys[i] for i in chosen], **DEFAULTS, keys_tried=tried)
+        read = detect_marks(examination, [keys.keys[i] for i in chosen], **DEFAULTS, keys_tried=tried)
         for place, finding in zip(chosen, read, strict=True):
             findings[place] = finding
             report.progress(len(findings), len(chosen), ALIGNING)
@@ -337,7 +338,7 @@ class Examiner:
         supporting: tuple[irwm.Finding, ...] = ()
         if beside != DEFAULTS:
             report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
-            supporting = tuple(irwm.detect_each(examination, [keys.keys[best]], **beside, keys_tried=tried))
+            supporting = tuple(detect_marks(examination, [keys.keys[best]], **beside, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
         report.progress(0, 0, "Running the self-tests")
@@ -362,7 +363,7 @@ class Examiner:
     def _self_tests(self, examination: irwm.Examination, key: irwm.Key, finding: irwm.Finding) -> list[SelfTest]:
         """Controls beside every report: the same key on the unmarked original, and keys that were never inserted."""
         original, device = self._original, examination.device
-        (unmarked,) = irwm.detect_each(self._on(device), [key], **DEFAULTS)
+        (unmarked,) = detect_marks(self._on(device), [key], **DEFAULTS)
         tests = [SelfTest.of("this key on the unmarked original", unmarked)]
         numbers = range(1, DECOY_KEYS + 1)
         layer0 = Layer0(original, device)
@@ -370,7 +371,7 @@ class Examiner:
             irwm.decoy_key(original, key.parameters, n, key.control_seed, key.owner, device, layer0) for n in numbers
         ]
         # Together, to be read side by side; each pays for itself alone.
-        found = irwm.detect_each(examination, decoys, **DEFAULTS, keys_tried=1)
+        found = detect_marks(examination, decoys, **DEFAULTS, keys_tried=1)
         # Where the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
         dismissible = finding.alignment.aligned and not finding.faults
         expected = "not found" if dismissible else "inconclusive"
@@ -388,7 +389,7 @@ class Examiner:
             place: the key's.
         """
         if (device, place) not in self._neutral_tests:
-            (finding,) = irwm.detect_each(self._neutral(device), [self._keys.keys[place]], **DEFAULTS)
+            (finding,) = detect_marks(self._neutral(device), [self._keys.keys[place]], **DEFAULTS)
             test = SelfTest.of(control_of_neutral(NEUTRAL), finding, "inconclusive")
             model = NeutralModel.of(NEUTRAL, self._neutral_model.vocab_size, finding)
             self._neutral_tests[device, place] = model, test

@@ -17,6 +17,7 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
+from irwm.evidence.detection import detect_marks
 from irwm.keys.check_original import check_original, placed
 from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
 from irwm.release.patches import NoisyRows, row_patches
@@ -61,7 +62,7 @@ def finished(
         found = [  # the marks, as `insert` verifies them
             finding
             for place, (_, part) in placed(key, model).items()
-            for finding in irwm.detect_each(examination.at(place), [part])
+            for finding in detect_marks(examination.at(place), [part])
         ]
     except (CancelledError, OutputExistsError):
         raise

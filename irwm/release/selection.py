@@ -135,6 +135,7 @@ def _require_found(missing: Collection[str], folder: Path) -> None:
             file=folder / min(missing),
             expected="names of files, relative to the model's folder",
             found=f"{len(missing)} that are not there, are hidden in a folder or are no plain files",
+            advice="Give the names as a release's list of files that were left out has them",
         )
 
 

@@ -42,6 +42,8 @@ SEARCHED_ROWS = 8
 # Bytes that are looked up at once, and in how many places of a piece at most.
 WORD, MOST_HITS = 8, 64
 ADVICE = "Remove this tensor if the model does not use it, or save the model again with save_pretrained"
+# A head that was trained on from the embedding is close to it, and is a matrix of the model.
+ADVICE_HEAD = "Mark the output head as well (the setting `places`), or save it in the embedding's number format"
 
 
 def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> None:
@@ -54,7 +56,7 @@ def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> Non
     Raises:
         UnmarkedCopyError: names the first such tensor and its file.
     """
-    ids = _sample(matrix.vocab_size)
+    ids, head = _sample(matrix.vocab_size), matrix.layout.head
     rows = matrix.embedding(ids)
     for tensor in matrix.tensors.values():
         if tensor.name not in marked and any(_same(rows, ids, *view) for view in _views(tensor, matrix)):
@@ -64,7 +66,7 @@ def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> Non
                 tensor=printable(tensor.name, 200),
                 expected="no second copy of it in another shape or number format",
                 found=f"{tensor.dtype} {tensor.shape} with the values of {matrix.layout.embedding.name}",
-                advice=ADVICE,
+                advice=ADVICE_HEAD if head is not None and tensor.name == head.name else ADVICE,
             )
 
 

@@ -18,6 +18,7 @@ from irwm.errors import UnmarkedCopyError
 from irwm.release.unmarked import RowSearch
 from irwm.scheme.parameters import many_recipients, one_owner
 from tests.checkpoint.builders import hub_cache, split
+from tests.checkpoint.quantised_builders import Quantised, gptq, mlx, model_of
 from tests.release.leftovers import leftovers
 from tools.small_models import write_llama
 
@@ -107,6 +108,19 @@ def test_a_tensor_that_holds_the_values_in_another_way_refuses_the_release(
         insert(path, HIDDEN, tmp_path / "out")
     assert (caught.value.tensor, caught.value.file) == ("spare", str(path / "model.safetensors"))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["original"]
+
+
+@pytest.mark.parametrize("quantise", [gptq, mlx], ids=["gptq", "mlx"])
+def test_a_head_that_is_the_quantised_embedding_refuses_the_release(
+    with_tensors: Make, tmp_path: Path, quantise: Callable[[torch.Tensor], Quantised]
+) -> None:
+    path = with_tensors(lambda t: {HEAD: t[EMBEDDING]}, tie_word_embeddings=False)
+    section = "quantization" if quantise is mlx else "quantization_config"
+    model_of(path, tmp_path / "quantised", quantise, lambda name: name == HEAD, section)
+    with pytest.raises(UnmarkedCopyError) as caught:
+        insert(tmp_path / "quantised", PAPER, tmp_path / "out")
+    assert caught.value.tensor == HEAD
+    assert "places" in (caught.value.advice or ""), "it may be a head that the model uses"
 
 
 def test_tensors_with_other_values_are_left_alone(with_tensors: Make, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from irwm.alignment import Alignment, align
     from irwm.checkpoint import Checkpoint, open_checkpoint
     from irwm.checkpoint.answers import suspect_from_answers
+    from irwm.checkpoint.candidates import find_checkpoints
     from irwm.checkpoint.recorded import Answers, read_answers
     from irwm.checkpoint.suspects import open_suspect
     from irwm.errors import IrwmError
@@ -71,6 +72,7 @@ __all__ = [
     "decoy_key",
     "detect",
     "detect_each",
+    "find_checkpoints",
     "generate_key",
     "insert",
     "many_recipients",
@@ -105,6 +107,7 @@ _HOMES = {
     "decoy_key": "keys.key",
     "detect": "evidence.detection",
     "detect_each": "evidence.detection",
+    "find_checkpoints": "checkpoint.candidates",
     "generate_key": "keys.key",
     "insert": "release.insertion",
     "many_recipients": "scheme.parameters",

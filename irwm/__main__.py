@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, path_from, printable, shown_path
 from irwm.report.checks import BY_WHOM, in_words, said
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
@@ -113,10 +113,52 @@ def _inspect(given: argparse.Namespace) -> int:
 def _detect(given: argparse.Namespace) -> int:
     keys = [_key(Path(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)
-    examination = irwm.Examination(irwm.open_suspect(given.suspect, original), original, given.device)
-    found = [
+    several = irwm.find_checkpoints(given.suspect) if path_from(given.suspect).is_dir() else None
+    if several is None or len(several.paths) < 2:
+        found = _read(given, given.suspect, original, keys)
+        code = _code(found)
+        if given.json:
+            _print_json({"exit_code": code, "keys": found})
+        else:
+            _print_findings(found)
+        return code
+    rows = [_suspect(given, several.name_of(path), path, original, keys) for path in several.paths]
+    passed_over = [*several.refused, *several.too_deep, *(["more than is looked through"] if several.cut else [])]
+    codes = {_INCONCLUSIVE if row["error"] else _code(row["keys"]) for row in rows}
+    codes |= {_INCONCLUSIVE} if passed_over else set()
+    code = next(code for code in (_FOUND, _INCONCLUSIVE, _NOT_FOUND) if code in codes)
+    if given.json:
+        _print_json({"exit_code": code, "suspects": rows, "not_examined": passed_over})
+        return code
+    for row in rows:
+        print(f"{_inert(row['suspect'])}:{' could not be examined' if row['error'] else ''}")
+        if row["error"]:
+            print(f"  {_inert(row['error'])}")
+        _print_findings(row["keys"], "  ")
+    if passed_over:
+        print(f"Not looked into: {_inert(', '.join(passed_over))}")
+    return code
+
+
+def _suspect(
+    given: argparse.Namespace, name: str, path: Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
+) -> dict[str, Any]:
+    """One suspect of a folder of several."""
+    try:
+        return {"suspect": name, "error": None, "keys": _read(given, path, original, keys)}
+    except IrwmError as error:
+        return {"suspect": name, "error": said(error), "keys": []}
+
+
+def _read(
+    given: argparse.Namespace, path: str | Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
+) -> list[dict[str, Any]]:
+    """What each key finds in a suspect."""
+    examination = irwm.Examination(irwm.open_suspect(path, original), original, given.device)
+    findings = irwm.detect_each(examination, keys, given.seed)
+    return [
         {
-            "key": name,
+            "key": shown_path(name),
             "owner": key.owner,
             "recipient": key.recipient,
             "verdict": finding.verdict,
@@ -126,18 +168,20 @@ def _detect(given: argparse.Namespace) -> int:
             "log10_p": finding.log10_p,
             "warnings": list(finding.warnings),
         }
-        for name, key, finding in zip(given.key, keys, irwm.detect_each(examination, keys, given.seed), strict=True)
+        for name, key, finding in zip(given.key, keys, findings, strict=True)
     ]
+
+
+def _code(found: Sequence[dict[str, Any]]) -> int:
     verdicts = {each["verdict"] for each in found}
-    code = _FOUND if "found" in verdicts else _INCONCLUSIVE if "inconclusive" in verdicts else _NOT_FOUND
-    if given.json:
-        _print_json({"exit_code": code, "keys": found})
-        return code
+    return _FOUND if "found" in verdicts else _INCONCLUSIVE if "inconclusive" in verdicts else _NOT_FOUND
+
+
+def _print_findings(found: Sequence[dict[str, Any]], indent: str = "") -> None:
     for each in found:
-        print(f"{_inert(each['key'])}: {each['verdict']}")
+        print(f"{indent}{_inert(each['key'])}: {each['verdict']}")
         for line in (each["reason"], *each["warnings"]):
-            print(f"  {_inert(line)}")
-    return code
+            print(f"{indent}  {_inert(line)}")
 
 
 def _parser() -> argparse.ArgumentParser:

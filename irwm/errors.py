@@ -6,11 +6,15 @@ The parts are kept as attributes so that a page, a log and a JSON answer can eac
 
 from __future__ import annotations
 
+import os
+import re
 import unicodedata
 from pathlib import Path
 
 # Marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX 9, section 2).
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# A byte of a path that is no UTF-8, as `shown_path` writes it.
+_ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
 
 
 class IrwmError(Exception):
@@ -35,10 +39,10 @@ class IrwmError(Exception):
         advice: str | None = None,
     ) -> None:
         self.problem = problem
-        self.file = str(file) if file is not None else None
-        self.tensor = tensor
-        self.expected = expected
-        self.found = found
+        self.file = shown_path(file) if file is not None else None
+        self.tensor = None if tensor is None else shown_path(tensor)
+        self.expected = None if expected is None else shown_path(expected)
+        self.found = None if found is None else shown_path(found)
         self.advice = advice
         super().__init__(self._text())
 
@@ -57,14 +61,37 @@ class IrwmError(Exception):
         return " ".join(parts)
 
 
+def shown_path(path: str | Path) -> str:
+    """A path as text that can be stored, sent and shown. A path is bytes to the system; bytes that are not UTF-8 are
+    written as \\xNN. `path_from` reads the text back."""
+    return "".join(_escaped(c) if "\ud800" <= c <= "\udfff" else c for c in os.fspath(path))
+
+
+def path_from(text: str | Path) -> Path:
+    """The path of a text that `shown_path` wrote: the text itself if that path exists, else with each \\xNN as a
+    byte."""
+    path, text = Path(text), str(text)
+    if _ESCAPED.search(text) is None or os.path.lexists(path):
+        return path
+    parts = _ESCAPED.split(text)
+    return Path(os.fsdecode(b"".join(bytes.fromhex(p) if i % 2 else os.fsencode(p) for i, p in enumerate(parts))))
+
+
 def printable(text: str, limit: int = 300) -> str:
     """Text from a file made safe to show: control and direction characters escaped, length bounded.
 
     Names in a checkpoint are the attacker's to choose; a terminal escape or a right-to-left override in one must
     not change how a page, a log or a report reads.
     """
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    safe = "".join(c if c.isprintable() else _escaped(c) for c in text)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def _escaped(c: str) -> str:
+    # Python reads a byte of a path that is not UTF-8 as a surrogate of this range.
+    if "\udc80" <= c <= "\udcff":
+        return f"\\x{ord(c) - 0xDC00:02x}"
+    return c.encode("unicode_escape").decode("ascii")
 
 
 def holds_controls(text: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+from irwm.errors import path_from, shown_path
 from storage.files import replace_private
 
 FILE_NAME = "recent.json"
@@ -33,11 +34,11 @@ class RecentPaths:
     def paths(self, purpose: str) -> tuple[str, ...]:
         """What was picked for this purpose and still exists."""
         listed = SHARED.get(purpose, purpose)
-        return tuple(path for path in self._read().get(listed, ()) if Path(path).exists())
+        return tuple(path for path in self._read().get(listed, ()) if path_from(path).exists())
 
     def add(self, purpose: str, path: str | Path) -> None:
         """Puts a path at the head of its list."""
-        text, purpose = str(path), SHARED.get(purpose, purpose)
+        text, purpose = shown_path(path), SHARED.get(purpose, purpose)
         with self._lock:
             content = self._read()
             if content.get(purpose, [""])[:1] == [text]:

@@ -10,23 +10,22 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.files import listed, open_regular, read_json_object, require_inside, resolved
-from irwm.checkpoint.formats import FORMATS, PYTORCH, SAFETENSORS, Format, Reading
+from irwm.checkpoint.formats import PYTORCH, SAFETENSORS, Format, Reading
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
-from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOLE, A, B, Change, changed
+from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOLE, A, B, Change, changed, crosswise
 from irwm.checkpoint.model import Checkpoint, is_examined
 from irwm.checkpoint.tensors import Tensor
-from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.checkpoint.weight_sets import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, path_from, printable
+from irwm.families import names_an_embedding
 from irwm.families.building import layer0
 from irwm.families.configvalues import shown
 from irwm.families.family import families
 
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # The format of an adapted checkpoint, which is examined but not marked.
 ADAPTER = Format("LoRA adapter", (), None, None, read_safetensors)
 MERGE = "Merge it into its base model first, with peft's merge_and_unload, and open the result"
@@ -39,6 +38,10 @@ _ROLES = {
     "lora_embedding_B": EMBEDDING_B,
     "lora_magnitude_vector": LENGTHS,
 }
+# MLX stores the two factors the other way round, except those of an embedding.
+_MLX_ROLES = {"lora_a": A, "lora_b": B, "m": LENGTHS}
+_MLX_KINDS = ("lora", "dora", "full")
+_MLX_SCALE = 20.0
 # Settings under which the same tensors mean something else, or the base itself is changed.
 _UNREAD = (
     "alora_invocation_tokens",
@@ -59,29 +62,15 @@ _PLAIN_PATTERN = re.compile(r"\^?[\w.\\]+\$?", re.ASCII)
 _TRIED = 64
 # Stands for the output head of a base that stores its tied embedding under the head's name.
 _HEAD = ""
-# The weight files of a model; an adapter's folder also holds a trainer's optimizer.pt and the like.
-_MODEL = ("model", "pytorch_model", "consolidated")
 
 
 def is_adapter(path: str | Path) -> bool:
-    """Whether `path` is a folder that holds an adapter and no model, or the weight file in such a folder."""
-    path = Path(path)
+    """Whether `path` is a folder that holds an adapter, or the weight file in that folder. It may hold a model's
+    weights too."""
+    path = path_from(path)
     if path.name in ADAPTER_WEIGHTS:
         return os.path.lexists(path.parent / ADAPTER_CONFIG)
-    try:
-        with os.scandir(path) as entries:
-            # An adapter's folder never holds more files; the reader of models refuses a folder that does.
-            names = {entry.name for entry in islice(entries, 1000)}
-    except (OSError, ValueError):
-        return False
-    if not names & {ADAPTER_CONFIG, *ADAPTER_WEIGHTS}:
-        return False
-    others = names - {*ADAPTER_WEIGHTS}
-    return not any(
-        format.owns(name) and (format is not PYTORCH or name.startswith(_MODEL))
-        for name in others
-        for format in FORMATS
-    )
+    return any(os.path.lexists(path / name) for name in (ADAPTER_CONFIG, *ADAPTER_WEIGHTS))
 
 
 def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
@@ -120,7 +109,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
     require_inside(weights, folder)
     format = SAFETENSORS if SAFETENSORS.owns(weights.name) else PYTORCH
     content = format.read(weights, Reading(folder))
-    pieces = _pieces(content.tensors, weights)
+    pieces = _pieces(content.tensors, weights) if config.scale is None else _mlx_pieces(content.tensors)
     places = _places(pieces, base, weights)
     resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}
     tensors = dict(base.tensors)
@@ -163,6 +152,25 @@ def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str,
                 found=f"also {printable(found[target][role].name)}",
             )
         found[target][role] = tensor
+    return found
+
+
+def _mlx_pieces(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The same of an adapter that MLX wrote: `lora_a` (in, r) and `lora_b` (r, out); of an embedding (vocabulary, r)
+    and (r, width)."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        stem, _, last = name.rpartition(".")
+        role = _MLX_ROLES.get(last)
+        if role is None:
+            found.setdefault(name, {})[WHOLE] = tensor
+            continue
+        target = f"{stem}.weight"
+        if role != LENGTHS and names_an_embedding(target):
+            role = A if role == B else B
+        elif role != LENGTHS:
+            tensor = crosswise(tensor)
+        found.setdefault(target, {})[role] = tensor
     return found
 
 
@@ -283,6 +291,7 @@ class _Config:
         stabilised: rank-stabilised LoRA.
         turned: weights are stored (in, out).
         tokens: the token ids that peft's trainable tokens replace, by the end of a module's name.
+        scale: the factor s that MLX states; None for peft.
     """
 
     file: Path
@@ -292,6 +301,7 @@ class _Config:
     stabilised: bool
     turned: bool
     tokens: Mapping[str, tuple[int, ...]]
+    scale: float | None = None
 
     @classmethod
     def of(cls, folder: Path) -> _Config:
@@ -304,6 +314,8 @@ class _Config:
         """
         file = folder / ADAPTER_CONFIG
         found = read_json_object(file, _MAX_CONFIG_BYTES, "adapter's config", folder=folder)
+        if "fine_tune_type" in found or "lora_parameters" in found:
+            return cls._of_mlx(file, found)
         kind = found.get("peft_type")
         if not isinstance(kind, str) or kind.upper() != "LORA":
             raise _unread(file, "The adapter is of a kind that is not read", "LORA", shown(kind))
@@ -325,12 +337,23 @@ class _Config:
             tokens=_tokens(file, found.get("trainable_token_indices") or {}),
         )
 
+    @classmethod
+    def _of_mlx(cls, file: Path, found: Mapping[str, Any]) -> _Config:
+        kind, given = found.get("fine_tune_type", "lora"), found.get("lora_parameters") or {}
+        if kind not in _MLX_KINDS:
+            raise _unread(file, "The adapter is of a kind that is not read", ", ".join(_MLX_KINDS), shown(kind))
+        if not isinstance(given, dict):
+            raise _unusable(file, "lora_parameters", "an object", given)
+        base, scale = found.get("model"), _number(file, "scale", given.get("scale", _MLX_SCALE))
+        return cls(file, base if isinstance(base, str) else "", 1.0, {}, False, False, {}, scale)
+
     def change(self, target: str, pieces: Mapping[str, Tensor]) -> Change:
         """What happens to the weight that the adapter calls `target`."""
         module = target.removesuffix(".weight")
         alpha = next((alpha for end, alpha in self.alphas.items() if _ends(module, end)), self.alpha)
         tokens = next((ids for end, ids in self.tokens.items() if _ends(module, end)), ())
-        return Change(pieces, alpha, self.stabilised, self.turned, tokens if TOKENS in pieces else ())
+        tokens = tokens if TOKENS in pieces else ()
+        return Change(pieces, alpha, self.stabilised, self.turned, tokens, self.scale)
 
 
 def _alphas(file: Path, patterns: object) -> dict[str, float]:

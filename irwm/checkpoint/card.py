@@ -20,7 +20,7 @@ from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.checkpoint.tensors import Tensor
 from irwm.checkpoint.tokens import special_token_ids, token_ids, tokenizer_files, with_tokenizer
-from irwm.errors import CheckpointError
+from irwm.errors import CheckpointError, shown_path
 from irwm.families.family import families, family_of, layer_counts, layer_words
 from irwm.families.identification import language_sections
 from irwm.families.schema import UNKNOWN_FAMILY, Layout, Norm, TensorRef
@@ -154,7 +154,7 @@ def card_of(checkpoint: Checkpoint) -> Card:
     refusal, advice = _refusal(checkpoint)
     sizes = {part.file: part.seen.size for tensor in tensors.values() for part in tensor.parts}
     return Card(
-        name=checkpoint.path.name,
+        name=shown_path(checkpoint.path.name),
         family=layout.family,
         title=next((family.title for family in families() if family.name == layout.family), ""),
         recognised=_recognised(checkpoint),

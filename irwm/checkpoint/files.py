@@ -268,11 +268,15 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         CorruptCheckpointError: not UTF-8, begins with a byte order mark, nested too deep, or not JSON.
     """
 
-    def corrupt(problem: str, found: str | None = None) -> CorruptCheckpointError:
-        return CorruptCheckpointError(f"The {what} {problem}", file=path, found=found)
+    def corrupt(problem: str, found: str | None = None, advice: str | None = None) -> CorruptCheckpointError:
+        return CorruptCheckpointError(f"The {what} {problem}", file=path, found=found, advice=advice)
 
     if content.startswith(b"\xef\xbb\xbf"):
-        raise corrupt("begins with a byte order mark, which JSON forbids")
+        problem = "begins with a byte order mark, which JSON forbids"
+        raise corrupt(problem, advice="Save it again as UTF-8 without a byte order mark")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        advice = "Save it again as UTF-8 without a byte order mark; PowerShell writes UTF-16 with > and Out-File"
+        raise corrupt("is UTF-16 text, not UTF-8", advice=advice)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -351,13 +355,15 @@ def resolved(path: Path) -> Path:
 def hub_blobs(folder: Path) -> Path | None:
     """The blob store that links in `folder` may lead to, when it is a snapshot of a Hugging Face hub cache.
 
-    Such a cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`. `folder` must be
-    resolved. A blob store that is itself a link is not accepted, since it could lead anywhere.
+    Such a cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`; `folder` may be
+    below the revision. It must be resolved. A blob store that is itself a link is not accepted, since it could lead
+    anywhere.
     """
-    blobs = folder.parent.parent / "blobs"
-    # os.path and not Path: these answer False where the system refuses to look.
-    if folder.parent.name == "snapshots" and os.path.isdir(blobs) and not os.path.islink(blobs):
-        return blobs
+    for place in (folder, *folder.parents):
+        if place.parent.name == "snapshots":
+            blobs = place.parent.parent / "blobs"
+            # os.path and not Path: these answer False where the system refuses to look.
+            return blobs if os.path.isdir(blobs) and not os.path.islink(blobs) else None
     return None
 
 

@@ -15,7 +15,7 @@ from irwm.checkpoint.formats.gguf_file import require_one_split
 from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.magic import SAVE_ADVICE
 from irwm.checkpoint.quantised import assembled
-from irwm.checkpoint.shards import joined, rival_tensors, shard_of_path, shards_of_folder
+from irwm.checkpoint.shards import joined, rival_tensors, shards_of_folder, shards_of_path
 from irwm.checkpoint.tensors import Tensor
 from irwm.errors import CheckpointError, NotACheckpointError, UnsupportedCheckpointError
 
@@ -40,7 +40,8 @@ class CheckpointFiles:
         format: the weight files' format.
         metadata: what else the first file's header says; GGUF keeps the vocabulary here.
         refused: by name, why a quantised weight could not be put together.
-        rivals: the tensors of a whole file that lies beside an index's shards; {} without one.
+        rival: a whole file next to the shards of an index; None without one.
+        rivals: its tensors; {} without one.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class CheckpointFiles:
     format: Format
     metadata: Mapping[str, Any]
     refused: Mapping[str, CheckpointError] = field(default_factory=dict)
+    rival: Path | None = None
     rivals: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -80,8 +82,8 @@ def find_files(path: str | Path) -> CheckpointFiles:
         # Only the parents: a link in a hub cache is named after the model, its target after a hash.
         path = resolved(path.parent) / path.name
         folder = path.parent
-        shards = shard_of_path(path, notes)
-        reading = Reading()
+        shards = shards_of_path(path, notes)
+        reading = Reading(folder, len(shards.files)) if len(shards.files) > 1 else Reading()
     stored, contents = joined(folder, shards, reading)
     notes += dict.fromkeys(note for content in contents for note in content.notes)
     metadata = contents[0].metadata
@@ -106,6 +108,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
         shards.format,
         metadata,
         found.refused,
+        shards.rival,
         rivals,
     )
 

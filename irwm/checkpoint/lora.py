@@ -40,6 +40,7 @@ class Change:
         stabilised: s is alpha / sqrt(r) instead of alpha / r.
         turned: the base may store (in, out), as GPT-2 does.
         tokens: the rows that `TOKENS` replaces.
+        scale: s itself, where the adapter states it instead of alpha.
     """
 
     pieces: Mapping[str, Tensor]
@@ -47,6 +48,7 @@ class Change:
     stabilised: bool = False
     turned: bool = False
     tokens: tuple[int, ...] = ()
+    scale: float | None = None
 
 
 def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tensor:
@@ -75,13 +77,26 @@ def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tens
     _require_shapes(pieces, base.shape[::-1] if turned else base.shape, base, change.tokens)
     pairs = [(one, other) for one, other in ((A, B), (EMBEDDING_A, EMBEDDING_B)) if one in pieces]
     rank = pieces[pairs[0][0]].shape[0] if pairs else 1
-    scaling = change.alpha / (rank**0.5 if change.stabilised else rank)
+    scaling = change.alpha / (rank**0.5 if change.stabilised else rank) if change.scale is None else change.scale
     decode = partial(_decoded, {BASE: base, **pieces}, scaling, turned, change.tokens)
     stored, by_rows = _flattened({BASE: base, **pieces}, () if turned else (BASE, B, LENGTHS))
     every: dict[str, Tensor] = {BASE: base, **pieces}
     inner = {role: piece.recipe.decode() for role, piece in every.items() if isinstance(piece, PackedTensor)}
     parameters = parameters_of(scaling=scaling, turned=turned, tokens=change.tokens, inner=inner)
     return PackedTensor(name, f"{base.dtype} with LoRA", base.shape, stored, by_rows, decode, parameters)
+
+
+def crosswise(piece: Tensor) -> Tensor:
+    """A piece of a matrix that is stored the other way round."""
+    if not isinstance(piece, TensorEntry) or len(piece.shape) != 2:
+        return piece
+
+    def decode(values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return values["elements"].to(torch.float32).T.contiguous()
+
+    parameters = parameters_of(crosswise=True)
+    stored = {"elements": piece}
+    return PackedTensor(piece.name, piece.dtype + VIEW, piece.shape[::-1], stored, frozenset(), decode, parameters)
 
 
 def _require_shapes(

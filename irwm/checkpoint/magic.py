@@ -11,14 +11,25 @@ SAVE_ADVICE = (
 DOWNLOAD_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
 # Weights of other tools. A folder with only these is told how to convert; a release leaves them behind, since they
 # would carry the unmarked weights along.
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 OTHER_WEIGHTS = frozenset(
     {
         *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"),  # PyTorch
         *(".gguf", ".ggml", ".llamafile"),
         *(".onnx", ".onnx_data", ".tflite"),
         *(".h5", ".keras", ".msgpack", ".npz", ".ot"),  # Keras, Flax, rust-bert
+        *(
+            ".nemo",
+            ".distcp",
+            ".tensors",
+            ".dduf",
+            ".mlmodel",
+        ),  # NeMo, torch.distributed, Tensorizer, diffusers, Core ML
+        *_ARCHIVES,
     }
 )
+# Files that are pieces of a checkpoint, also if their first bytes are those of a format that is read.
+PIECES = frozenset({".distcp"})
 # How many leading bytes `recognise_magic` wants to see.
 MAGIC_BYTES = 512
 
@@ -79,6 +90,35 @@ _PAGE = Foreign(
     "the model is gated",
     False,
 )
+
+
+_ADVICE = {
+    ".distcp": "Gather it first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
+    ".nemo": "Unpack it with tar, and give the folder with the weight files",
+}
+
+
+def advice_for(name: str) -> str:
+    """What to do with a weight file of a format that is not read, by its name."""
+    ending = name[name.rfind(".") :].lower()
+    if ending in _ARCHIVES:
+        return "Unpack it and give the folder with the model's files"
+    return _ADVICE.get(ending, SAVE_ADVICE)
+
+
+def own_format(start: bytes, size: int) -> str | None:
+    """The name of the format, of those that are read, that a file's first bytes are of; None for another.
+
+    Args:
+        start: up to MAGIC_BYTES.
+        size: of the whole file, in bytes.
+    """
+    if start.startswith(b"GGUF"):
+        return "GGUF"
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
+        return "safetensors"
+    # torch.save begins with the pickle that says which tensor is where.
+    return "PyTorch" if start.startswith(b"PK\x03\x04") and b"/data.pkl" in start else None
 
 
 def recognise_magic(start: bytes) -> Foreign | None:

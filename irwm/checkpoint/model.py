@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.checkpoint.candidates import others_in
 from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, is_block_format, torch_name
 from irwm.checkpoint.files import listed
 from irwm.checkpoint.formats import SAFETENSORS, Format
@@ -24,7 +25,13 @@ from irwm.checkpoint.layout import require_safetensors
 from irwm.checkpoint.remembered import fingerprint_of
 from irwm.checkpoint.rows import RowCache, Rows, enough_memory, read_tensor, row_numbers
 from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
-from irwm.errors import CorruptCheckpointError, UnknownFamilyError, UnsupportedCheckpointError
+from irwm.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    UnknownFamilyError,
+    UnsupportedCheckpointError,
+    printable,
+)
 from irwm.families import Layout, TensorRef
 
 # The embedding is marked in its own dtype, and these are the ones a mark is known to survive.
@@ -34,6 +41,14 @@ EXAMINED_DTYPES = (*EMBEDDING_DTYPES, "F64")
 # Bytes of float32 made at a time, which bounds the memory that a read needs besides its result.
 _BLOCK = 64 * 1024 * 1024
 _FINGERPRINT_DOMAIN = b"irwm-embedding-v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The folder that was given to be opened, and which of the weight files in and below it were read."""
+
+    folder: Path
+    read: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +71,10 @@ class Checkpoint:
         whole: of an `output_head`, the checkpoint that it belongs to; the layer 0 of A is there.
         answers: where the model is known by its answers alone, what they are. Then there is nothing but its output
             head, in the place of the embedding.
+        given: of a checkpoint that was opened by its folder, what that holds besides; None for a file.
+        contradiction: why layer 0 is not known although the embedding is; None where it is known. The checkpoint is
+            then examined by its embedding, and not marked.
+        unread_tensors: names of tensors that may be the embedding and cannot be read, where another one was taken.
     """
 
     path: Path
@@ -71,6 +90,9 @@ class Checkpoint:
     tokens: NDArray[np.int64] | None = field(default=None, repr=False)
     whole: Checkpoint | None = field(default=None, repr=False)
     answers: Heard | None = None
+    given: Given | None = None
+    contradiction: CheckpointError | None = field(default=None, repr=False)
+    unread_tensors: tuple[str, ...] = ()
     _heads: list[Checkpoint] = field(default_factory=list, init=False, repr=False)
     _cache: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _row_caches: dict[str, RowCache] = field(default_factory=dict, init=False, repr=False)
@@ -78,6 +100,17 @@ class Checkpoint:
     @property
     def family(self) -> str:
         return self.layout.family
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Names of what may be the suspect too and was not read: tensors, other checkpoints in and below the folder
+        that was given, and what could not be looked into.
+
+        Raises:
+            SweepFolderError: the folder cannot be read any more.
+        """
+        others = () if self.given is None else others_in(self.given.folder, self.given.read)
+        return tuple(printable(name, 80) for name in (*self.unread_tensors, *others))
 
     @property
     def vocab_size(self) -> int:
@@ -190,8 +223,11 @@ class Checkpoint:
 
         Raises:
             UnknownFamilyError: the tensors' names are not understood.
+            CorruptCheckpointError: the files contradict each other or their config.
             UnsupportedCheckpointError: marks are not known to survive in the embedding's number format.
         """
+        if self.contradiction is not None:
+            raise self.contradiction
         if not self.layout.names_known and not self.layout.known_alone:
             raise UnknownFamilyError(
                 "A mark needs layer 0's q and k, and they were not recognised",

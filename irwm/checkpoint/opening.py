@@ -5,28 +5,40 @@ Only headers and the config are read; a model larger than memory opens in millis
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from irwm.checkpoint.adapter import adapted, is_adapter
+from irwm.checkpoint.candidates import SweepFolderError, find_checkpoints
+from irwm.checkpoint.files import listed, resolved
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.layout import CONFIG_NAME, CheckpointFiles, find_files
-from irwm.checkpoint.model import EXAMINED_DTYPES, Checkpoint, is_examined
-from irwm.checkpoint.shards import two_models
+from irwm.checkpoint.model import EXAMINED_DTYPES, Checkpoint, Given, is_examined
+from irwm.checkpoint.shards import EXPECTED, holds_weights, two_models
 from irwm.checkpoint.tensors import same_bytes
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
+    IrwmError,
+    NotACheckpointError,
     UnknownFamilyError,
     UnsupportedCheckpointError,
+    path_from,
     printable,
 )
-from irwm.families import Layout, recognise, unnamed
+from irwm.families import Layout, names_an_embedding, recognise, unnamed
+from irwm.families.schema import Shapes
 
 
 def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpoint:
-    """Opens a checkpoint: a folder as save_pretrained writes it, or one .safetensors, .bin, .pt, .pth or .gguf file.
+    """Opens a checkpoint: a folder as save_pretrained writes it, or one weight file. Each file of a
+    set of shards, and its index, opens the whole set. A folder without weights opens the only checkpoint below it.
 
-    No weight is read, and no code of the model is ever run.
+    No weight is read, and no code of the model is ever run. Where config and tensors contradict each other and the
+    embedding is intact, the checkpoint is known by its embedding alone (`Checkpoint.contradiction`).
 
     Args:
         base: the model that an adapter was made for; ignored where `path` is not an adapter.
@@ -38,10 +50,69 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
         UnknownFamilyError: no known model family fits.
         CheckpointChangedError: a file shrank while it was read.
     """
-    if is_adapter(path):
-        return adapted(Path(path), base)
-    files = find_files(path)
-    layout = _recognise(files)
+    if str(path) == "" or not os.path.isdir(path := path_from(path)):
+        return _of_file(Path(path), base)
+    folder = resolved(Path(path))
+    place, notes = _only_checkpoint(folder)
+    found = _of_folder(place, base) if place.is_dir() else _of_file(place, base)
+    # A whole file next to an index's shards was compared with them.
+    read = () if found.given is None else found.given.read
+    return replace(found, notes=(*notes, *found.notes), given=Given(folder, (*found.shards, *read)))
+
+
+def _only_checkpoint(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The folder, if it contains weights or an adapter, else the only checkpoint below it, with a note.
+
+    Raises:
+        NotACheckpointError: there are several.
+    """
+    if is_adapter(folder) or holds_weights(folder):
+        return folder, ()
+    found = find_checkpoints(folder)
+    if not found.paths:
+        return folder, ()
+    names = [found.name_of(path) for path in found.paths]
+    if len(names) > 1:
+        raise NotACheckpointError(
+            "The folder holds several checkpoints",
+            file=folder,
+            expected=EXPECTED,
+            found=listed(names),
+            advice="Give one of them; irwm.find_checkpoints lists all, and Investigate examines all",
+        )
+    return found.paths[0], (f"The checkpoint is {printable(names[0], 80)}, below the folder that was given.",)
+
+
+def needs_base(path: str | Path) -> bool:
+    """Whether a path is that of an adapter; the weights that it was merged into may be next to it."""
+    path = path_from(path)
+    try:
+        return is_adapter(_only_checkpoint(resolved(path))[0] if os.path.isdir(path) else path)
+    except IrwmError:
+        return False
+
+
+def _of_folder(folder: Path, base: Checkpoint | None) -> Checkpoint:
+    """The model in a folder; without one, the adapter."""
+    if not is_adapter(folder):
+        return _model(find_files(folder))
+    if not holds_weights(folder, beside_adapter=True):
+        return adapted(folder, base)
+    try:
+        return _model(find_files(folder))
+    except (CheckpointError, SweepFolderError) as error:
+        # An adapter's trainer leaves files that are no model.
+        found = adapted(folder, base)
+        note = f"The weights next to the adapter were not read: {error.problem[:1].lower()}{error.problem[1:]}."
+        return replace(found, notes=(*found.notes, note))
+
+
+def _of_file(path: Path, base: Checkpoint | None) -> Checkpoint:
+    return adapted(path, base) if is_adapter(path) else _model(find_files(path))
+
+
+def _model(files: CheckpointFiles) -> Checkpoint:
+    layout, contradiction = _recognise(files)
     _require_one_model(files, layout)
     entry = files.tensors[layout.embedding.name]
     if not is_examined(entry):
@@ -73,6 +144,9 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
         bytes_total=sum({p.file: p.seen.size for tensor in files.tensors.values() for p in tensor.parts}.values()),
         format=files.format,
         metadata=files.metadata,
+        given=None if files.rival is None else Given(files.folder, (files.rival,)),
+        contradiction=contradiction,
+        unread_tensors=_unread_embeddings(files, layout),
     )
 
 
@@ -91,27 +165,58 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
             raise two_models(files.folder, rival, printable(ref.name, 80))
 
 
-def _recognise(files: CheckpointFiles) -> Layout:
-    """The family's layout; errors are raised with the file that they are about."""
+def _recognise(files: CheckpointFiles) -> tuple[Layout, CheckpointError | None]:
+    """The family's layout; where config and tensors contradict each other, that of the embedding, and the
+    contradiction. Errors are raised with the file that they are about."""
+    # A weight that could not be assembled has the shape (), which fits no role.
+    shapes = {name: entry.shape for name, entry in files.tensors.items()}
+    plain = {name: entry.shape for name, entry in files.tensors.items() if is_examined(entry)}
     try:
-        try:
-            # A weight that could not be assembled has the shape (), which fits no role.
-            shapes = {name: entry.shape for name, entry in files.tensors.items()}
-            return recognise(files.config, shapes | dict.fromkeys(files.refused, ()))
-        except CorruptCheckpointError as error:
-            if error.tensor is not None and error.tensor in files.refused:
-                raise files.refused[error.tensor] from error
-            raise
-        except UnknownFamilyError as error:
-            plain = {name: entry.shape for name, entry in files.tensors.items() if is_examined(entry)}
-            return unnamed(plain, error, files.config)
+        return recognise(files.config, shapes | dict.fromkeys(files.refused, ())), None
+    except CorruptCheckpointError as error:
+        refusal: CheckpointError = files.refused.get(error.tensor or "", error)
+        contradiction: CheckpointError | None = _about(files, refusal)
+        config: Mapping[str, Any] = {}
+    except UnknownFamilyError as error:
+        refusal, contradiction, config = error, None, files.config
+    try:
+        layout = unnamed(plain, refusal, config)
     except CheckpointError as error:
-        settings = files.path if files.format is GGUF else files.folder / CONFIG_NAME
-        raise type(error)(
-            error.problem,
-            file=settings if error.file == CONFIG_NAME else error.file or files.path,
-            tensor=error.tensor,
-            expected=error.expected,
-            found=error.found,
-            advice=error.advice,
-        ) from error
+        raise _about(files, _gathered_first(shapes) or error) from error
+    return layout, contradiction
+
+
+def _gathered_first(shapes: Shapes) -> CheckpointError | None:
+    """The error for a model whose weights its trainer kept elsewhere; None for another."""
+    empty = next((name for name, shape in shapes.items() if 0 in shape and names_an_embedding(name)), None)
+    if empty is None:
+        return None
+    return UnsupportedCheckpointError(
+        "The embedding is empty, as DeepSpeed ZeRO-3 saves it where the weights are not gathered",
+        tensor=empty,
+        expected="a matrix",
+        found=str(shapes[empty]),
+        advice="Gather the weights in the trainer's folder: python zero_to_fp32.py . OUT",
+    )
+
+
+def _unread_embeddings(files: CheckpointFiles, layout: Layout) -> tuple[str, ...]:
+    """Tensors that cannot be read and whose names are those of an embedding, or of a piece of one, if the embedding was
+    recognised by its shape alone."""
+    if layout.names_known or names_an_embedding(layout.embedding.name):
+        return ()
+    names = (*files.refused, *(name for name, entry in files.tensors.items() if not is_examined(entry)))
+    return tuple(dict.fromkeys(name for name in names if names_an_embedding(name, or_a_piece=True)))
+
+
+def _about(files: CheckpointFiles, error: CheckpointError) -> CheckpointError:
+    """The error with the file that it is about."""
+    settings = files.path if files.format is GGUF else files.folder / CONFIG_NAME
+    return type(error)(
+        error.problem,
+        file=settings if error.file == CONFIG_NAME else error.file or files.path,
+        tensor=error.tensor,
+        expected=error.expected,
+        found=error.found,
+        advice=error.advice,
+    )

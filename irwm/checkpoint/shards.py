@@ -7,23 +7,30 @@ the difference listed: a verdict about weights that are never run is worth nothi
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from irwm.checkpoint.files import listed, read_json_object, require_inside, unreadable
+from irwm.checkpoint.files import listed, require_inside, unreadable
 from irwm.checkpoint.formats import FORMATS, Content, Format, Reading
 from irwm.checkpoint.formats.content import first_bytes
 from irwm.checkpoint.formats.gguf_file import OF_A_PIECE
-from irwm.checkpoint.magic import OTHER_WEIGHTS, SAVE_ADVICE, recognise_magic
-from irwm.checkpoint.tensors import Tensor
+from irwm.checkpoint.magic import OTHER_WEIGHTS, advice_for, recognise_magic
+from irwm.checkpoint.tensors import Tensor, same_bytes
+from irwm.checkpoint.weight_sets import (
+    SHARD,
+    WeightSet,
+    format_of,
+    format_of_index,
+    missing_of,
+    numbered_like,
+    read_index,
+    weight_sets,
+)
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
-# The largest real index is some 10 MB.
-_MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The largest real models come in some 200 pieces, with a hundred files beside them.
 MAX_NAMES = 10_000
 MAX_SHARDS = 2_000
@@ -32,11 +39,6 @@ MAX_TENSORS = 500_000
 # Shards whose headers are read in parallel. Each PyTorch file needs a process that loads torch first, which takes a
 # second and a quarter of a gigabyte, and may take one more.
 _SIDE_BY_SIDE = 2
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<total>\d{1,6})\.[A-Za-z]+", re.DOTALL)
-# Files of trainers that have the suffixes of weights.
-_NO_WEIGHTS = re.compile(
-    r"(training_args|optimizer|scheduler|rng_state|scaler|trainer_state|random_states).*", re.ASCII
-)
 EXPECTED = "a folder with a model's files, or a .safetensors, .bin, .pt, .pth or .gguf file"
 
 
@@ -49,30 +51,44 @@ class Shards:
         files: in the order of their names.
         weight_map: which tensor the index expects in which file; None where there is no index.
         rival: a whole model's file beside the index that names others; transformers would load this one.
+        index: the index's name, where it is not the format's usual one.
+        stale: which tensor an index expects in files that are not there, while `files` do not need it; None without.
     """
 
     format: Format
     files: tuple[Path, ...]
     weight_map: Mapping[str, str] | None
     rival: Path | None = None
+    index: str | None = None
+    stale: Mapping[str, str] | None = None
 
 
-def shard_of_path(path: Path, notes: list[str]) -> Shards:
-    """One weight file by its path.
+def shards_of_path(path: Path, notes: list[str]) -> Shards:
+    """The weight files that a file's path opens: the file itself, those of an index, or the set that it is numbered in.
 
     Raises:
         NotACheckpointError: not a weight file.
         UnsupportedCheckpointError: weights of a format that is not read.
+        CorruptCheckpointError: an index and its shards contradict each other, or a link leaves the folder.
     """
-    format = next((format for format in FORMATS if format.owns(path.name)), None)
+    folder, name = path.parent, path.name
+    format = format_of_index(name)
+    if format is not None:
+        weight_map = read_index(path, format, folder)
+        return _checked(folder, _indexed(folder, format, name, weight_map, names_of(folder)))
+    parts = SHARD.fullmatch(name)
+    if parts is not None and int(parts["total"]) > 1:
+        sets = weight_sets(folder, names_of(folder))
+        whole = next((each for each in sets if name in each.files and not missing_of(each.files)[0]), None)
+        if whole is not None and whole.format is not None:
+            notes.append(f"{printable(name)} is one of {len(whole.files)} shards; all of them are read.")
+            files = tuple(folder / each for each in whole.files)
+            return _checked(folder, Shards(whole.format, files, None))
+        total = int(parts["total"])
+        notes.append(f"{printable(name)} is one of {total} shards that are not all there; only this one is read.")
+    _, format = format_of(path)
     if format is None:
         raise _no_format(path)
-    parts = _SHARD.fullmatch(path.name)
-    if parts is not None and int(parts["total"]) > 1:
-        notes.append(
-            f"{printable(path.name)} is one of {int(parts['total'])} shards; only this one is read. "
-            "Give the folder to read all of them."
-        )
     return Shards(format, (path,), None)
 
 
@@ -84,22 +100,66 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
         UnsupportedCheckpointError: weights in formats that are not read.
         CorruptCheckpointError: shards and index contradict each other, or a link leaves the folder.
     """
-    names = _names(folder)
+    names = names_of(folder)
+    sets = weight_sets(folder, names)
+    models = [each for each in sets if each.format is not None and not each.is_adapter]
+    models = [each for each in models if not each.is_hidden] or models
     for format in FORMATS:
-        weights = [name for name in names if format.owns(name) and not _NO_WEIGHTS.fullmatch(name)]
-        if format.index in names or weights:
-            shards = _shards(folder, format, names, weights)
+        own = [each for each in models if each.format is format]
+        if own or format.index in names:
+            shards = _checked(folder, _chosen(folder, format, names, own))
             break
     else:
-        raise _no_weights(folder, names)
-    for shard in (*shards.files, *filter(None, (shards.rival,))):
-        require_inside(shard, folder)
-    _require_different(shards.files)
-    _note_unread(folder, names, shards, notes)
+        raise _no_weights(folder, names, sets)
+    if shards.stale is not None:
+        notes.append(f"{format.index} names files that are not there. It was ignored, since {_shown(shards)}.")
+    _note_unread(folder, sets, shards, notes)
     return shards
 
 
-def _names(folder: Path) -> list[str]:
+def _shown(shards: Shards) -> str:
+    names = listed(file.name for file in shards.files)
+    return f"{names} {'holds' if len(shards.files) == 1 else 'hold'} all tensors that it names"
+
+
+def _checked(folder: Path, shards: Shards) -> Shards:
+    """The same, if no link leads out of the folder and no file is there twice."""
+    for shard in (*shards.files, *filter(None, (shards.rival,))):
+        require_inside(shard, folder)
+    _require_different(shards.files)
+    if len(shards.files) > MAX_SHARDS:
+        raise CorruptCheckpointError(
+            "The model is in more pieces than any real one",
+            file=folder,
+            expected=f"at most {MAX_SHARDS} weight files",
+            found=f"{len(shards.files)} weight files",
+            advice="Save the model again in larger pieces, with save_pretrained(folder, max_shard_size='5GB')",
+        )
+    return shards
+
+
+def holds_weights(folder: Path, *, beside_adapter: bool = False) -> bool:
+    """Whether weights, or an index of weights, lie directly in a folder.
+
+    Args:
+        beside_adapter: whether weights in a format that is read, other than an adapter's, do.
+
+    Raises:
+        NotACheckpointError: it cannot be read, or holds more than any model's does.
+    """
+    names = names_of(folder)
+    sets = weight_sets(folder, names)
+    if beside_adapter:
+        return any(each.format is not None and not each.is_adapter for each in sets)
+    return bool(sets) or any(format_of_index(name) is not None for name in names)
+
+
+def names_of(folder: Path) -> list[str]:
+    """The names of what is in a folder, sorted.
+
+    Raises:
+        NotACheckpointError: it cannot be read, or holds more than any model's does.
+    """
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in islice(entries, MAX_NAMES + 1))
@@ -116,117 +176,69 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def _shards(folder: Path, format: Format, names: list[str], weights: list[str]) -> Shards:
+def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[WeightSet]) -> Shards:
+    """The set of this format that transformers would load: an index's, the usual whole file, or the only one.
+
+    Args:
+        sets: those of the format.
+    """
+    whole = next((each for each in sets if each.files == (format.whole,) and each.index is None), None)
     if format.index in names:
-        weight_map = _read_index(folder, format)
-        files = _indexed_shards(folder, format, weight_map, weights)
-        whole = folder / str(format.whole)
-        rival = whole if format.whole in weights and whole not in files else None
-        shards = Shards(format, files, weight_map, rival)
-    elif format.whole in weights:
-        shards = Shards(format, (folder / format.whole,), None)
-    else:
-        shards = Shards(format, _unindexed_shards(folder, format, weights), None)
-    if len(shards.files) > MAX_SHARDS:
-        raise CorruptCheckpointError(
-            "The model is in more pieces than any real one",
-            file=folder,
-            expected=f"at most {MAX_SHARDS} weight files",
-            found=f"{len(shards.files)} weight files",
-            advice="Save the model again in larger pieces, with save_pretrained(folder, max_shard_size='5GB')",
-        )
-    return shards
-
-
-def _read_index(folder: Path, format: Format) -> dict[str, str]:
-    """The index's weight_map: tensor name to shard name, every shard name a plain path below the folder."""
-    path = folder / str(format.index)
-    weight_map = read_json_object(path, _MAX_INDEX_BYTES, "shard index", folder=folder, strict=True).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CorruptCheckpointError(
-            "The shard index has no weight_map", file=path, expected="an object of tensor name to file name"
-        )
-    for tensor, name in weight_map.items():
-        if not isinstance(name, str) or not _is_plain(name, format):
-            raise CorruptCheckpointError(
-                "The shard index leads out of the folder or to a name no shard has",
-                file=path,
-                tensor=tensor,
-                expected=f"the name of a {format.suffixes[0]} file in the folder",
-                found=str(name),
-                advice="Do not use this model: an index with such a path was made to read other files",
-            )
-    return weight_map
-
-
-def _is_plain(name: str, format: Format) -> bool:
-    """Whether a shard's name in an index is a plain relative path; links are judged once it is resolved."""
-    pieces = name.split("/")
-    return (
-        name.isprintable()
-        and "\\" not in name
-        and not PurePosixPath(name).is_absolute()
-        and not any(piece == "" or piece.startswith(".") for piece in pieces)
-        and format.owns(name)
-    )
-
-
-def _indexed_shards(
-    folder: Path, format: Format, weight_map: Mapping[str, str], weights: list[str]
-) -> tuple[Path, ...]:
-    """The shards the index names. Each must be there, and no file may pass for a further one of the same set."""
-    named = sorted(set(weight_map.values()))
-    missing = [name for name in named if not os.path.lexists(folder / name)]
-    sets = {(parts["stem"], parts["total"]) for parts in map(_SHARD.fullmatch, named) if parts is not None}
-    extra = [
-        name
-        for name in weights
-        if name not in named
-        and (parts := _SHARD.fullmatch(name)) is not None
-        and (parts["stem"], parts["total"]) in sets
-    ]
-    if missing or extra:
-        raise _difference("The shard index and the folder do not agree", folder / str(format.index), missing, extra)
-    return tuple(folder / name for name in named)
-
-
-def _unindexed_shards(folder: Path, format: Format, weights: list[str]) -> tuple[Path, ...]:
-    """The shards of a folder without an index: one file, or a complete numbered set and nothing else."""
-    if len(weights) == 1:
-        parts = _SHARD.fullmatch(weights[0])
-        if parts is None or int(parts["total"]) == 1:
-            return (folder / weights[0],)
-    found = [_SHARD.fullmatch(name) for name in weights]
-    numbered = [parts for parts in found if parts is not None]
-    sets = {(parts["stem"], int(parts["total"])) for parts in numbered}
-    if len(numbered) < len(weights) or len(sets) != 1:
+        others = [each for each in sets if each.index is None and not missing_of(each.files)[0]]
+        stands_in = whole or (others[0] if len(others) == 1 else None)
+        weight_map = read_index(folder / str(format.index), format, folder)
+        if stands_in is not None and any(not os.path.lexists(folder / name) for name in weight_map.values()):
+            return Shards(format, tuple(folder / name for name in stands_in.files), None, stale=weight_map)
+        shards = _indexed(folder, format, str(format.index), weight_map, names)
+        rival = None if whole is None or folder / str(format.whole) in shards.files else folder / str(format.whole)
+        return replace(shards, rival=rival)
+    if whole is not None:
+        return Shards(format, (folder / str(format.whole),), None)
+    files = [name for each in sets for name in each.files]
+    missing, extra = missing_of(files) if all(each.index is None for each in sets) else ([], [])
+    if missing:
+        raise _difference("The numbered set of shards is not complete", folder, missing, extra or files)
+    if len(sets) != 1:
         raise CorruptCheckpointError(
             "The folder holds several weight files and no index that says which belong together",
             file=folder,
-            expected=", ".join(filter(None, (format.index, format.whole)))
-            + f" one {format.suffixes[0]} file, or one numbered set of them",
-            found=listed(weights),
+            expected=f"{', '.join(filter(None, (format.index, format.whole)))}{', ' if format.whole else ''}"
+            f"one {format.suffixes[0]} file, or one numbered set of them",
+            found=listed(files),
             advice="Give the path of the one file you mean, or move the others away",
         )
-    total = sets.pop()[1]
-    present = [int(parts["number"]) for parts in numbered]
-    # Bounded by the names that exist, since the total is only what a name claims.
-    missing = [f"number {n} of {total}" for n in range(1, min(total, len(present) + 8) + 1) if n not in present]
-    extra = [parts.string for parts in numbered if not 1 <= int(parts["number"]) <= total]
-    if missing or extra or len(present) != total:
-        raise _difference("The numbered set of shards is not complete", folder, missing, extra or weights)
-    return tuple(folder / name for name in weights)
+    (only,) = sets
+    if only.index is not None:
+        weight_map = read_index(folder / only.index, format, folder)
+        return _indexed(folder, format, only.index, weight_map, names)
+    return Shards(format, tuple(folder / name for name in only.files), None)
 
 
-def _no_weights(folder: Path, names: list[str]) -> NotACheckpointError | UnsupportedCheckpointError:
-    others = [name for name in names if Path(name).suffix.lower() in OTHER_WEIGHTS]
+def _indexed(folder: Path, format: Format, index: str, weight_map: Mapping[str, str], names: Sequence[str]) -> Shards:
+    """The shards that an index names. Each must be there, and no file may pass for a further one of the same set.
+
+    Args:
+        names: of what is in the folder.
+    """
+    named = sorted(set(weight_map.values()))
+    missing = [name for name in named if not os.path.lexists(folder / name)]
+    extra = [name for name in numbered_like(named, names, format) if name not in named]
+    if missing or extra:
+        raise _difference("The shard index and the folder do not agree", folder / index, missing, extra)
+    return Shards(format, tuple(folder / name for name in named), weight_map, index=index)
+
+
+def _no_weights(
+    folder: Path, names: Sequence[str], sets: Sequence[WeightSet]
+) -> NotACheckpointError | UnsupportedCheckpointError:
+    others = [name for each in sets for name in each.files if each.format is None]
     if others:
         return UnsupportedCheckpointError(
             "The folder holds weights only in formats that are not read",
             file=folder,
             expected=EXPECTED,
             found=listed(others),
-            advice=SAVE_ADVICE,
+            advice=advice_for(others[0]),
         )
     return NotACheckpointError(
         "The folder holds no model" if names else "The folder is empty",
@@ -246,7 +258,7 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
             file=path,
             expected=EXPECTED,
             found=foreign.name if foreign is not None else f"a {path.suffix} file",
-            advice=foreign.advice if foreign is not None and foreign.is_model else SAVE_ADVICE,
+            advice=foreign.advice if foreign is not None and foreign.is_model else advice_for(path.name),
         )
     return NotACheckpointError(
         "The file is not a model",
@@ -257,15 +269,10 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
     )
 
 
-def _note_unread(folder: Path, names: list[str], shards: Shards, notes: list[str]) -> None:
+def _note_unread(folder: Path, sets: Sequence[WeightSet], shards: Shards, notes: list[str]) -> None:
     """Says which other weights lie in the folder, since another program may prefer them to the ones read here."""
-    used = {shard.name for shard in (*shards.files, *filter(None, (shards.rival,))) if shard.parent == folder}
-    kinds = OTHER_WEIGHTS | {".safetensors"}
-    unread = [
-        name
-        for name in names
-        if name not in used and Path(name).suffix.lower() in kinds and not _NO_WEIGHTS.fullmatch(name)
-    ]
+    used = {*shards.files, *filter(None, (shards.rival,))}
+    unread = sorted({name for each in sets for name in each.files if folder / name not in used})
     if unread:
         notes.append(f"Other weight files in the folder were not read: {listed(unread)}.")
 
@@ -327,35 +334,72 @@ def _contents(shards: Shards, reading: Reading) -> Iterator[Content]:
         readers.shutdown(cancel_futures=True)
 
 
+class _Joined:
+    """The tensors of all shards by name. Of one that is in two shards, the index names the shard to use."""
+
+    def __init__(self, folder: Path, weight_map: Mapping[str, str] | None) -> None:
+        self._folder, self._weight_map = folder, weight_map or {}
+        self.tensors: dict[str, Tensor] = {}
+        self.same: list[str] = []
+        self.replaced: dict[str, str] = {}
+
+    def add(self, name: str, entry: Tensor) -> None:
+        first = self.tensors.setdefault(name, entry)
+        if first is entry:
+            return
+        named = self._folder / self._weight_map[name] if name in self._weight_map else None
+        if same_bytes(first, entry):
+            self.same.append(name)
+        elif named is None:
+            raise CorruptCheckpointError(
+                "A tensor is in two shards, with different numbers",
+                file=self._folder,
+                tensor=name,
+                expected="every tensor in one shard, or an index that names the shard to use",
+                found=listed([first.file.name, entry.file.name]),
+                advice="Give the path of the one shard you mean, or save the model again with save_pretrained",
+            )
+        else:
+            other = first if entry.file == named else entry
+            # Kept, so that a second embedding is read as one that may be the model's.
+            second = f"{other.file.name}.{name}"
+            self.tensors[second], self.replaced[second] = replace(other, name=second), name
+        if entry.file == named:
+            self.tensors[name] = entry
+
+    def notes(self) -> Iterator[str]:
+        if self.same:
+            yield f"Two shards hold {listed(self.same, 3)}, with the same numbers."
+        if self.replaced:
+            names = listed(self.replaced.values(), 3)
+            yield f"Two shards hold {names}, with different numbers; the index names the shard that is used."
+
+
 def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
-    """All shards' tensors by name, each in one shard only and, where there is an index, in the shard it says;
-    and what each file holds."""
-    weight_map, index = shards.weight_map, folder / str(shards.format.index)
+    """All shards' tensors by name, where there is an index in the shard it says; and what each file holds."""
+    weight_map, index = shards.weight_map, folder / str(shards.index or shards.format.index)
     contents: list[Content] = []
-    tensors: dict[str, Tensor] = {}
-    for shard, content in zip(shards.files, _contents(shards, reading), strict=True):
+    found = _Joined(folder, weight_map)
+    tensors = found.tensors
+    for content in _contents(shards, reading):
         contents.append(content if not contents else _without_settings(content))
         if len(tensors) + len(content.tensors) > MAX_TENSORS:
             raise CorruptCheckpointError(
                 "The model has more tensors than any real one", file=folder, expected=f"at most {MAX_TENSORS}"
             )
         for name, entry in content.tensors.items():
-            if name in tensors:
-                raise CorruptCheckpointError(
-                    "A tensor is in two shards",
-                    file=folder,
-                    tensor=name,
-                    expected="every tensor in one shard",
-                    found=listed([tensors[name].file.name, shard.name]),
-                )
-            tensors[name] = entry
+            found.add(name, entry)
+    contents[0] = replace(contents[0], notes=(*contents[0].notes, *found.notes()))
+    if shards.stale is not None and (lacking := [name for name in shards.stale if name not in tensors]):
+        gone = sorted({shards.stale[name] for name in lacking})
+        raise _difference("The shard index and the folder do not agree", index, gone, [])
     if weight_map is None:
         return tensors, tuple(contents)
     missing = [name for name in weight_map if name not in tensors]
-    extra = [name for name in tensors if name not in weight_map]
+    extra = [name for name in tensors if name not in weight_map and name not in found.replaced]
     if missing or extra:
         raise _difference("The shard index and the shards' headers do not agree", index, missing, extra)
-    moved = [name for name, entry in tensors.items() if entry.file != folder / weight_map[name]]
+    moved = [name for name, shard in weight_map.items() if tensors[name].file != folder / shard]
     if moved:
         raise CorruptCheckpointError(
             "The shard index names other shards for some tensors than the ones they are in",

@@ -16,7 +16,7 @@ from irwm.checkpoint.heard import Recording, utc_text
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.recorded import Answers, Header, holds_answers, other_vocabulary, read_answers
-from irwm.errors import AnswersError, AnswersFileError
+from irwm.errors import AnswersError, AnswersFileError, path_from
 
 
 def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: bool = False) -> Checkpoint:
@@ -30,9 +30,9 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
         AnswersError: answers that cannot be used, or no original to read them against.
         CheckpointError: as `open_checkpoint`.
     """
-    if not answers and not holds_answers(path):
-        return open_checkpoint(path, base=original)
-    file = Path(path)
+    file = path_from(path)
+    if not answers and not holds_answers(file):
+        return open_checkpoint(file, base=original)
     if original is None:
         raise AnswersError(
             "recorded answers can be examined only beside the original", file=file, advice="Give the original as well"

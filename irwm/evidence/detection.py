@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.files import listed
 from irwm.errors import CheckpointError, KeyMismatchError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
@@ -39,6 +40,8 @@ WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint"
 # From here on no other map is asked: it could add nothing to the verdict, and little to its weight.
 ENOUGH_LOG10_RISK = -30.0
 NOT_ALL_READ = "Too many tensors might be the suspect's embedding to read them all, so nothing is cleared."
+NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
+NOT_READ = "not read: "
 NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
 
 
@@ -98,7 +101,8 @@ def detect_each(
     """
     # A fingerprint is looked for beside the reading that verdicts rest on. Another one is asked for to compare.
     both = (statistic, invariant) == WAYS[0]
-    yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, both)
+    for finding in _detect(examination, keys, seed, (statistic, invariant), keys_tried, both):
+        yield judge_opened(finding, listed(examination.suspect.unread))
 
 
 def detect_marks(
@@ -408,9 +412,29 @@ class _Detection:
         )
 
 
-def not_all_read(reason: str) -> tuple[str, str]:
-    """The verdict and its reason where no mark is found, for this reason, in the tensors that were read."""
-    return INCONCLUSIVE, f"{NOT_ALL_READ} In those that were read: {reason[:1].lower()}{reason[1:]}"
+def judge_opened(finding: Finding, unread: str) -> Finding:
+    """The finding with its verdict resting on all that came with the suspect: what was not read is named, and then no
+    key is dismissed.
+
+    Args:
+        unread: what was not read, in words; "" for nothing.
+    """
+    if not unread:
+        return finding
+    finding = replace(finding, warnings=(*finding.warnings, f"{NOT_READ}{unread}"))
+    if finding.verdict != NOT_FOUND:
+        return finding
+    verdict, reason = not_all_read(finding.reason, NOT_ALL_OPENED)
+    return replace(finding, verdict=verdict, reason=reason)
+
+
+def not_all_read(reason: str, why: str = NOT_ALL_READ) -> tuple[str, str]:
+    """The verdict and its reason where no mark is found, for this reason, in what was read.
+
+    Args:
+        why: `NOT_ALL_READ` or `NOT_ALL_OPENED`.
+    """
+    return INCONCLUSIVE, f"{why} In those that were read: {reason[:1].lower()}{reason[1:]}"
 
 
 def reading_of(

@@ -7,7 +7,7 @@ configvalues    numbers and switches out of an untrusted config.json
 schema          `Layout`, which the rest of the package uses
 """
 
-from irwm.families.identification import recognise, unnamed
+from irwm.families.identification import names_an_embedding, recognise, unnamed
 from irwm.families.schema import Layout, Norm, TensorRef
 
-__all__ = ["Layout", "Norm", "TensorRef", "recognise", "unnamed"]
+__all__ = ["Layout", "Norm", "TensorRef", "names_an_embedding", "recognise", "unnamed"]

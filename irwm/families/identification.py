@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from irwm.errors import UnknownFamilyError
+from irwm.errors import CheckpointError, UnknownFamilyError, printable
 from irwm.families.building import MOST_ROWS, build, present, tried
 from irwm.families.configvalues import Config, shown
 from irwm.families.family import Family, embedding_names, families, family_of, head_names, inner_type
@@ -74,7 +74,14 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
     return _by_names(config, sections[-1], shapes)
 
 
-def unnamed(shapes: Shapes, refusal: UnknownFamilyError, config: Mapping[str, Any] = MappingProxyType({})) -> Layout:
+def names_an_embedding(name: str, *, or_a_piece: bool = False) -> bool:
+    """Whether a tensor is an embedding by its name; with `or_a_piece`, or one of several that an embedding is stored
+    in, such as "embed_tokens.weight_scale"."""
+    endings = embedding_names()
+    return name.endswith(endings) or (or_a_piece and any(ending in name for ending in endings))
+
+
+def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] = MappingProxyType({})) -> Layout:
     """A layout that knows the embedding only, and by its name perhaps the output head.
 
     An embedding is among the tallest matrices there are, and it is all that the verdict's own reading needs. Shapes
@@ -91,7 +98,7 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError, config: Mapping[str, An
         config: config.json's content; {} without one.
 
     Raises:
-        UnknownFamilyError: `refusal`, where no matrix could be the embedding.
+        CheckpointError: `refusal`, where no matrix could be the embedding.
     """
     tall = {
         name: shape
@@ -111,12 +118,13 @@ def unnamed(shapes: Shapes, refusal: UnknownFamilyError, config: Mapping[str, An
     choice = f"; {len(candidates) - 1} more tensors could be it" if len(candidates) > 1 else ""
     # The list of names tried is useful for one family, not for all of them.
     why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
+    about = "" if refusal.tensor is None else f" ({printable(refusal.tensor, 80)})"
     return Layout(
         family=UNKNOWN_FAMILY,
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         embedding=TensorRef(candidates[0]),
-        notes=(f"{known}{choice}. Layer 0's q and k were not recognised: {why}.",),
+        notes=(f"{known}{choice}. Layer 0's q and k were not recognised: {why}{about}.",),
         alternatives=tuple(TensorRef(name) for name in candidates[1:]),
     )
 

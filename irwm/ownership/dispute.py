@@ -9,7 +9,7 @@ says who can show what.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm.checkpoint import Checkpoint
@@ -273,9 +273,9 @@ def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device
             finding = None
             if not refused:
                 try:
-                    finding = detect(
-                        model.checkpoint, claim.original, claim.key, device=device, seed=seed, keys_tried=total
-                    )
+                    # A dispute is about the weights that were brought, not about what lies next to them.
+                    brought = replace(model.checkpoint, given=None)
+                    finding = detect(brought, claim.original, claim.key, device=device, seed=seed, keys_tried=total)
                 except KeyMismatchError as error:
                     refused = str(error)
             yield Test(claim.claimant, model.name, model.kind, model.brought_by, finding, refused)

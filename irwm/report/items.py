@@ -13,14 +13,14 @@ from typing import Any
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
-from irwm.checkpoint.adapter import ADAPTER_CONFIG
 from irwm.checkpoint.files import read_small, resolved
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import CONFIG_NAME
 from irwm.checkpoint.model import folder_of
 from irwm.checkpoint.tokens import TOKENIZER_FILES
-from irwm.errors import CheckpointError
+from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
+from irwm.errors import CheckpointError, shown_path
 from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import log10_risk
 
@@ -97,12 +97,12 @@ class ItemDescription:
         known = dict(hashes.files if isinstance(hashes, Manifest) else hashes or {})
         sizes = {part.file: part.seen.size for tensor in checkpoint.tensors.values() for part in tensor.parts}
         # An adapter's config holds no tensor, but it decides how much the adapter changes.
-        weights = {shard.name: sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
+        weights = {shown_path(shard.name): sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
         files = tuple(FileRecord(name, size, known.get(name, "")) for name, size in weights.items())
         if files:
             files += tuple(_settings(checkpoint))
         return cls(
-            name=name or name_of_answers(checkpoint.answers) or checkpoint.path.name,
+            name=name or name_of_answers(checkpoint.answers) or shown_path(checkpoint.path.name),
             family=checkpoint.family,
             dtype=checkpoint.dtype,
             vocab_size=checkpoint.vocab_size,

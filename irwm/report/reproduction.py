@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
-from irwm.evidence.detection import detect_marks
+from irwm.evidence.detection import NOT_READ, detect_marks, judge_opened
 from irwm.evidence.examination import MAPS
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
@@ -73,17 +73,20 @@ def reproduce(
         seed, tried = document["seed"], document["evaluation"]["keys_tried"]
         forms = document["evaluation"]["forms"]
         rows_disclosed = document["rows_disclosed"]
+        said = (text for text in document["verdict"]["warnings"] if text.startswith(NOT_READ))
+        unread = next(said, NOT_READ).removeprefix(NOT_READ)
         recorded_tracing, others = document.get("tracing"), document.get("supporting", [])
         ways = [{name: each[name] for name in ("statistic", "invariant", "seed")} for each in others]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ReportError("the report lacks what a detection needs", found=f"no {error}") from error
     found = (suspect.fingerprint, model.fingerprint, key.commitment)
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
         return wrong
-    examined = Examination(suspect, model, device)
+    # What else came with the suspect then is known from the report alone.
+    examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
     read = detect_each if forms > 1 else detect_marks
-    (finding,) = read(examined, [key], seed=seed, keys_tried=tried, **how)
+    (finding,) = (judge_opened(each, unread) for each in read(examined, [key], seed=seed, keys_tried=tried, **how))
     supporting = [found for way in ways for found in detect_marks(examined, [key], keys_tried=tried, **way)]
     section = None
     if recorded_tracing is not None:

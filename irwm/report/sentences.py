@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from irwm import Finding
-from irwm.evidence.detection import NOT_ALL_READ, not_all_read
+from irwm.evidence.detection import NOT_ALL_OPENED, NOT_ALL_READ, not_all_read
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import judge, judge_both
 from irwm.ownership.key_search import Standing
@@ -56,14 +56,18 @@ def judged(finding: Finding, reason: str) -> Finding:
     """The finding with the verdict that its numbers give.
 
     Args:
-        reason: as recorded; that not every tensor was read is known from it alone, and clears nobody.
+        reason: as recorded; that not everything was read is known from it alone, and clears nobody.
     """
     word, said = judge(
         finding.reading, finding.parameters, finding.alignment, finding.faults, finding.comparisons, finding.place
     )
     if word == NOT_FOUND and reason.startswith(NOT_ALL_READ):
         word, said = not_all_read(said)
-    return judge_both(replace(finding, verdict=word, reason=said))
+    judged_finding = judge_both(replace(finding, verdict=word, reason=said))
+    if judged_finding.verdict == NOT_FOUND and reason.startswith(NOT_ALL_OPENED):
+        word, said = not_all_read(judged_finding.reason, NOT_ALL_OPENED)
+        return replace(judged_finding, verdict=word, reason=said)
+    return judged_finding
 
 
 def others(document: Mapping[str, Any]) -> Iterator[Claim]:

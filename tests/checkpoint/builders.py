@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors.torch import load_file, save_file
+
+from irwm.checkpoint import open_checkpoint
+from irwm.errors import CorruptCheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -41,6 +45,15 @@ def split(folder: Path, out: Path, shards: int = 3, *, index: bool = True) -> Pa
     for name in ("config.json", "generation_config.json"):
         shutil.copy(folder / name, out / name)
     return out
+
+
+def contradiction(path: Path) -> CorruptCheckpointError:
+    """Why a checkpoint is examined by its embedding alone, and not marked."""
+    model = open_checkpoint(path)
+    assert (model.family, model.layout.q, model.layout.k) == ("unknown", None, None)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        model.require_markable()
+    return caught.value
 
 
 def write_index(folder: Path, weight_map: Any) -> None:

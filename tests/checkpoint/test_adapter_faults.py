@@ -193,14 +193,16 @@ def test_a_link_out_of_the_folder_is_refused(base: Checkpoint, copy: Path, tmp_p
         (tmp_path / name).rename(copy / name)
 
 
-def test_a_folder_with_a_model_is_no_adapter(base: Checkpoint, copy: Path) -> None:
+def test_of_a_model_next_to_an_adapter_the_model_is_opened(base: Checkpoint, copy: Path) -> None:
     assert is_adapter(copy)
     assert not is_adapter(base.path)
     assert not is_adapter(copy / "nothing")
+    assert open_checkpoint(copy, base=base).base is base
     shutil.copy(base.path / "config.json", copy)
     shutil.copy(base.path / "model.safetensors", copy)
-    assert not is_adapter(copy)
-    assert open_checkpoint(copy, base=base).fingerprint == base.fingerprint
+    found = open_checkpoint(copy, base=base)
+    assert (found.base, found.fingerprint) == (None, base.fingerprint)
+    assert found.unread == ("adapter_model.safetensors",)
 
 
 def test_a_base_that_is_given_for_a_model_of_its_own_is_ignored(base: Checkpoint, demo_path: Path) -> None:

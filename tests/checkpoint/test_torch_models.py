@@ -220,8 +220,12 @@ def test_an_index_that_does_not_fit_its_shards(bert_path: Path, tmp_path: Path) 
             find_files(folder)
     (folder / INDEX).write_text(json.dumps(index))
     first, second = (folder / f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2))
-    torch.save(torch.load(first) | torch.load(second), first)
-    with pytest.raises(CorruptCheckpointError, match="in two shards"):
+    one = torch.load(first)
+    both = one | torch.load(second)
+    torch.save(both, first)
+    assert "Two shards hold" in " ".join(find_files(folder).notes)
+    torch.save(both | {"one.more": torch.ones(1)}, first)
+    with pytest.raises(CorruptCheckpointError, match=r"extra: one\.more"):
         find_files(folder)
     second.unlink()
     with pytest.raises(CorruptCheckpointError, match="missing: pytorch_model-00002-of-00002"):

@@ -180,7 +180,11 @@ def test_fault_16_a_tensor_in_two_shards_is_named_with_both(sharded: Path) -> No
     index = read_index(sharded)
     home = sharded / index["model.norm.weight"]
     other = sharded / next(name for name in sorted(index.values()) if name != home.name)
-    save_file(load_file(other) | {"model.norm.weight": torch.ones(64)}, other)
+    save_file(load_file(other) | {"model.norm.weight": torch.full((64,), 2.0)}, other)
+    found = open_checkpoint(sharded)
+    assert found.tensors["model.norm.weight"].file == home.resolve(), "the index names the shard that counts"
+    assert "model.norm.weight, with different numbers" in " ".join(found.notes)
+    (sharded / "model.safetensors.index.json").unlink()
     error = refused(sharded, CorruptCheckpointError)
     assert error.tensor == "model.norm.weight"
     assert home.name in str(error)

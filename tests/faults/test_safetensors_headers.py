@@ -181,7 +181,7 @@ def test_fault_11_a_hostile_folder_name_cannot_speak_in_a_message(tiny_path: Pat
     refused(folder, CorruptCheckpointError)
 
 
-@pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {"a": {}}, [], "text", 1, None])
+@pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {"a": {}}, [], "text", 1])
 def test_fault_12_metadata_that_is_not_text(tmp_path: Path, metadata: object) -> None:
     raw(tmp_path / "x.safetensors", {"__metadata__": metadata, "w": entry("F32", [1], 0, 4)}, bytes(4))
     assert "__metadata__" in str(refused(tmp_path / "x.safetensors", CorruptCheckpointError))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import irwm
-from irwm.checkpoint.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from irwm.checkpoint.weight_sets import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from irwm.report import from_json, reproduce
 from irwm.report.items import SETTINGS
 from storage import Vault

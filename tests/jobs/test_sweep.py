@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import irwm
+from irwm.checkpoint.candidates import DEEPEST, SweepFolderError, find_checkpoints
 from irwm.report import from_json
 from irwm.report.document import ReportError
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html
@@ -22,13 +23,12 @@ from storage.job_files import JobFiles
 from tests.jobs.recipients import averaged, given_out, jobs_of, make_keys, put_in_vault, request, run_here
 from tools.small_models import write_llama
 from tools.waiting import until
-from ui.candidates import DEEPEST, SweepFolderError, candidates
 from ui.components.sweep_view import table_row
 from ui.jobs import examining, runner, sweep
 from ui.jobs.kept import overview_of
 from ui.jobs.reporter import JobReporter
 from ui.jobs.requests import to_resume
-from ui.jobs.results import files_of
+from ui.jobs.results import files_of, outcome_of
 from ui.jobs.vault_access import secrets_for
 
 
@@ -271,14 +271,16 @@ def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tm
     (root / "loop").symlink_to(root)
     (root / "dangling.gguf").symlink_to(root / "nowhere")
     os.mkfifo(root / "pipe.gguf")
-    found = candidates(root)
+    found = find_checkpoints(root)
     assert [found.name_of(path) for path in found.paths] == [
-        "model", "model/q4.gguf", "pickles/one.bin", "sharded", "two-files/a.safetensors", "two-files/b.safetensors",
+        ".hidden/x.gguf", "dangling.gguf", "model/model.safetensors", "model/q4.gguf", "pickles/one.bin", "pipe.gguf",
+        "sharded", "two-files/a.safetensors", "two-files/b.safetensors",
     ]  # fmt: skip
     assert sorted(found.refused) == ["link.gguf", "linked"]
-    assert candidates(root / "model").is_one
-    assert candidates(root / "pickles").is_one, "one weights file without a config is the model"
-    assert not candidates(root / "two-files").is_one
+    assert not find_checkpoints(root / "model").is_one, "a GGUF file is a model of its own"
+    assert find_checkpoints(root / "sharded").is_one
+    assert find_checkpoints(root / "pickles").is_one, "one weights file without a config is the model"
+    assert not find_checkpoints(root / "two-files").is_one
     assert not found.is_one
 
 
@@ -288,14 +290,40 @@ def test_folders_too_deep_are_named_and_not_looked_into(tmp_path: Path) -> None:
         deep = deep / f"level{level}"
     deep.mkdir(parents=True)
     (deep / "w.gguf").write_bytes(b"x")
-    found = candidates(tmp_path)
+    found = find_checkpoints(tmp_path)
     assert found.paths == ()
     assert found.too_deep == ("/".join(f"level{level}" for level in range(DEEPEST + 1)),)
 
 
 def test_an_unreadable_folder_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(SweepFolderError, match="cannot be read"):
-        candidates(tmp_path / "nowhere")
+        find_checkpoints(tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(world, vault, jobs, tmp_path) -> None:
+    """Fault 101: a name that is no UTF-8, a hidden folder, a file and a folder that cannot be read."""
+    folder = tmp_path / "suspects"
+    for name in ("one", "two"):
+        shutil.copytree(world["folder"] / "other", folder / name)
+    odd = Path(os.fsdecode(os.fsencode(folder) + b"/mod\xe8le"))
+    shutil.copytree(world["copies"][0], odd)
+    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    assert first.state == "done", first.error
+    rows = by_path(overview_of(jobs.files(first.id)))
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "mod\\xe8le": "found", "one": "not found", "two": "not found",
+    }  # fmt: skip
+    assert outcome_of(first) == "found"
+    odd.rename(folder / ".cache")
+    (folder / "pipe.gguf").symlink_to(folder / "nowhere.gguf")
+    again = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    rows = by_path(overview_of(jobs.files(again.id)))
+    assert rows[".cache"]["verdict"] == "found"
+    assert rows["pipe.gguf"]["error"]["problem"] == "No such file or folder"
+    shutil.rmtree(folder / ".cache")
+    last = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    assert outcome_of(last) == "inconclusive", "what could not be examined clears nobody"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +93,7 @@ def test_what_cannot_be_checked_ends_with_2(signed, tmp_path):
 def test_help_needs_none_of_the_libraries_that_a_check_needs():
     code = """
 import sys
+from pathlib import Path
 from irwm.__main__ import main
 try:
     main(["verify", "--help"])
@@ -146,3 +149,19 @@ def test_detect_on_a_suspect_that_supports_neither_answer_ends_with_3(inconclusi
     )
     assert code == 3
     assert capsys.readouterr().out.splitlines()[0].endswith(": inconclusive")
+
+
+def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, capsys):
+    key, folder = tmp_path / "key", tmp_path / "suspects"
+    key.write_bytes(found.key.to_bytes())
+    shutil.copytree(not_found.model.path, folder / "one")
+    (folder / "broken.gguf").write_bytes(b"GGUF")
+    asked = ["detect", str(folder), "--original", str(found.model.path), "--key", str(key)]
+    assert main([*asked, "--json"]) == 3, "what could not be examined clears nobody"
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["suspect"] for row in answer["suspects"]] == ["broken.gguf", "one"]
+    assert "too short" in answer["suspects"][0]["error"]
+    shutil.copytree(found.suspect.path, Path(os.fsdecode(os.fsencode(folder) + b"/mod\xe8le")))
+    assert main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("mod\\xe8le:") + 1].strip() == f"{key}: found"

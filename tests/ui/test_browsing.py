@@ -49,6 +49,27 @@ def test_a_listing_has_folders_first_and_weights_after_and_nothing_else(root: Pa
     assert list_folder(root / "plain", limits).parent == root
 
 
+def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits: Limits) -> None:
+    odd = Path(os.fsdecode(os.fsencode(root) + b"/mod\xe8le"))
+    (odd / "deeper").mkdir(parents=True)
+    (odd / "w.gguf").write_bytes(b"x")
+    (entry,) = (each for each in list_folder(root, limits).entries if each.name == "mod\\xe8le")
+    assert (entry.kind, entry.detail) == ("model", "1 weights file, 1 byte")
+    entry.path.encode("utf-8")
+    assert use_path(entry.path, limits) == odd
+    assert names(list_folder(entry.path, limits)) == [("deeper", "folder"), ("w.gguf", "file")]
+    assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == odd / "w.gguf"
+
+
+def test_a_weight_file_without_a_telling_name_can_be_chosen(root: Path, limits: Limits) -> None:
+    (root / "sha256-0a").write_bytes(b"GGUF" + bytes(20_000))
+    (root / "model.safetensors.index.json").write_text("{}")
+    for name in ("sha256-0a", "model.safetensors.index.json"):
+        assert use_path(str(root / name), limits) == root / name
+    with pytest.raises(PathRefusedError, match="holds weights"):
+        use_path(str(root / "notes.txt"), limits)
+
+
 def test_a_folder_listing_has_no_files(root: Path, limits: Limits) -> None:
     assert names(list_folder(root, limits, kind="folder")) == [("model", "model"), ("plain", "folder")]
 

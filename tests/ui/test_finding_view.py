@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from irwm.checkpoint.candidates import several_in
 from irwm.errors import IrwmError
 from irwm.report import to_json
 from irwm.report.document import ReportError
@@ -15,7 +16,6 @@ from storage.encryption import Cost
 from storage.job_files import JobFiles
 from storage.job_keys import JobsKeys
 from tests.report.conftest import found, inconclusive, not_found, world
-from ui.candidates import several_in
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import OF_ONE_KEY, Drawn, FindingView, key_picker, read_document, read_others
 from ui.components.key_choice import MOST_LISTED, summary_html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, path_from
 
 
 def existing(name: str) -> Path:
@@ -26,7 +26,7 @@ def absolute(name: str) -> Path:
     link has the name and its target only a hash.
     """
     try:
-        path = Path(name).expanduser()
+        path = path_from(name).expanduser()
         return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
     except (OSError, RuntimeError, ValueError) as error:  # a NUL, an unknown ~user, a loop of links
         raise IrwmError("this path cannot be used", file=name, found=str(error)) from error

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from irwm.errors import IrwmError
+from irwm.checkpoint.weight_sets import format_of, format_of_index
+from irwm.errors import IrwmError, path_from, shown_path
 from ui.amounts import size_text
 from ui.entries import entries
 from ui.settings import Settings
@@ -130,7 +131,8 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
         return resolved
     if kind == "folder" or not stat.S_ISREG(mode):
         raise PathRefusedError(_NOT_THAT[kind], file=typed, advice=_PICK[kind])
-    if kind in SOME_FILES and suffixes and path.suffix.lower() not in suffixes:
+    by_content = kind == "model" and (format_of(resolved)[1] or format_of_index(path.name)) is not None
+    if kind in SOME_FILES and suffixes and path.suffix.lower() not in suffixes and not by_content:
         raise PathRefusedError(
             "this file is not of a kind that holds weights" if kind == "model" else "this file is of another kind",
             file=typed,
@@ -155,8 +157,8 @@ def new_folder(parent: str, name: str, limits: Limits) -> Path:
         )
     folder = use_path(parent, limits, kind="folder") / name
     # What has the name already may be a link, and what is written into it lands where that leads.
-    if os.path.lexists(folder) and not limits.hold(_resolved(str(folder))[1]):
-        raise _outside(str(folder), limits)
+    if os.path.lexists(folder) and not limits.hold(_resolved(shown_path(folder))[1]):
+        raise _outside(shown_path(folder), limits)
     return folder
 
 
@@ -171,17 +173,19 @@ def list_folder(
     Raises:
         PathRefusedError: the folder may not be shown, or cannot be read.
     """
-    place = use_path(str(folder), limits, kind="folder")
+    place = use_path(shown_path(folder), limits, kind="folder")
     folders: list[Entry] = []
     files: list[Entry] = []
     try:
         for name, resolved, mode in _visible(place, limits):
             if stat.S_ISDIR(mode):
-                folders.append(Entry(name, str(resolved), "folder"))
+                folders.append(Entry(shown_path(name), shown_path(resolved), "folder"))
             elif kind != "folder" and stat.S_ISREG(mode) and _is_shown(name, kind, suffixes):
-                files.append(Entry(name, str(place / name), "file", size_text(resolved.stat().st_size)))
+                files.append(
+                    Entry(shown_path(name), shown_path(place / name), "file", size_text(resolved.stat().st_size))
+                )
     except OSError as error:
-        raise _unreadable(str(place), error) from error
+        raise _unreadable(shown_path(place), error) from error
     folders.sort(key=lambda entry: entry.name.casefold())
     files.sort(key=lambda entry: entry.name.casefold())
     kept = (folders + files)[:MOST_ENTRIES]
@@ -214,7 +218,7 @@ def _is_shown(name: str, kind: str, suffixes: Sequence[str]) -> bool:
 
 def _looked_into(entry: Entry, suffixes: Sequence[str]) -> Entry:
     try:
-        detail = _weights(Path(entry.path), suffixes)
+        detail = _weights(path_from(entry.path), suffixes)
     except OSError:
         return replace(entry, detail="cannot be read")
     return replace(entry, kind="model", detail=detail) if detail else entry
@@ -237,7 +241,7 @@ def _weights(folder: Path, suffixes: Sequence[str]) -> str:
 
 def _resolved(typed: str) -> tuple[Path, Path]:
     try:
-        path = Path(typed).expanduser()
+        path = path_from(typed).expanduser()
         if not path.is_absolute():
             raise PathRefusedError("this is not a full path", file=typed, advice="give the full path")
         return path, path.resolve()

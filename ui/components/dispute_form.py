@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 import irwm
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
 from storage.vault import Vault
 from ui.components import notices
@@ -74,7 +74,7 @@ class DisputeForm:
     def _path(self, purpose: str, typed: str | None, what: str = "") -> str:
         if not (typed or "").strip():
             raise IrwmError(f"{what} is missing", advice="Choose it by its path")
-        return str(self.pickers[purpose].check(typed or ""))
+        return shown_path(self.pickers[purpose].check(typed or ""))
 
     def _stamp(self, files: list[str] | None) -> str:
         """The folder of what was uploaded of their time-stamp; "" for none."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from ui.components.path_picker import PathPicker, path_picker
 from ui.context import Context
 from ui.days import day_utc
@@ -42,7 +42,7 @@ class ItemForm:
         if not (path or "").strip():
             raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
         return {
-            "path": str(self.path.check(path or "")),
+            "path": shown_path(self.path.check(path or "")),
             "name": (name or "").strip(),
             "received_from": (source or "").strip(),
             "seen_utc": day_utc(seen),

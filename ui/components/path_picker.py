@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, printable, shown_path
 from ui.components import notices
 from ui.components.browsing import WEIGHTS, Entry, Limits, Listing, describe, list_folder, use_path
 from ui.components.events import PRIVATE
@@ -88,10 +88,10 @@ class PathPicker:
         except IrwmError as error:
             return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
         # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
-        tidy = gr.skip() if text.strip() == str(path) else str(path)
+        tidy = gr.skip() if text.strip() == shown_path(path) else shown_path(path)
         # Whether a model is sound is seen only when it is opened: no tick before.
         said = notices.note_html(_about(path, self.kind, self.suffixes), good=self.kind != "model")
-        return tidy, gr.HTML(said, visible=True), str(path)
+        return tidy, gr.HTML(said, visible=True), shown_path(path)
 
     def choose(self, event: gr.EventData, request: gr.Request) -> Any:
         """Opens the folder of the line that was pressed, or takes what it names."""
@@ -188,10 +188,10 @@ def start_folder(text: str, limits: Limits) -> Path:
 
 def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
     """A folder as a list of buttons."""
-    up = _line("up", "Up one level", str(listing.parent), "open", "") if listing.parent else ""
+    up = _line("up", "Up one level", shown_path(listing.parent), "open", "") if listing.parent else ""
     this = (
         Markup('<button type="button" class="use" data-act="pick" data-place="{}">Use this folder</button>').format(
-            str(listing.folder)
+            shown_path(listing.folder)
         )
         if kind in ("folder", "any") or (kind == "model" and describe(listing.folder))
         else ""
@@ -207,7 +207,7 @@ def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
     )
     return str(
         Markup('{}<div class="here"><code>{}</code>{}</div><ul class="entries" role="list">{}{}{}</ul>').format(
-            places_html(limits, listing.folder), printable(str(listing.folder), 400), this, up, lines, more
+            places_html(limits, listing.folder), printable(shown_path(listing.folder), 400), this, up, lines, more
         )
     )
 

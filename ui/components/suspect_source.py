@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
@@ -68,7 +68,7 @@ class SuspectSource:
             return str(received)
         if not typed:
             raise IrwmError("the suspect is missing", advice=self.missing)
-        path = str(self.picker.check(typed))
+        path = shown_path(self.picker.check(typed))
         if path != looked_at:
             raise IrwmError(
                 "the suspect in the field is not the one on the card",

@@ -9,13 +9,13 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from irwm.errors import IrwmError, printable
+from irwm.checkpoint.candidates import Candidates
+from irwm.errors import IrwmError, printable, shown_path
 from irwm.report.document import ReportError
 from irwm.report.numbers import number, power_text
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
 from irwm.report.two_findings import origin
 from storage.job_files import JobFiles
-from ui.candidates import Candidates
 from ui.components import notices
 from ui.components.uploads import offer
 from ui.jobs.kept import overview_of
@@ -122,7 +122,7 @@ def folder_html(found: Candidates) -> str:
     return str(
         Markup(
             '<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p><dl class="facts">{}</dl></section>'
-        ).format(found.folder.name, f"{count}. Each is examined by itself, and filed in one case.", facts)
+        ).format(shown_path(found.folder.name), f"{count}. Each is examined by itself, and filed in one case.", facts)
     )
 
 

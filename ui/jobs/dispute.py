@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, path_from, shown_path
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
@@ -58,7 +57,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     report.progress(0, 0, "Reading keys and models")
     ours, theirs = _ours(vault, request["ours"]), _theirs(request["theirs"], request["roots"])
     exhibit = irwm.open_checkpoint(request["exhibit"]) if request["exhibit"] else None
-    named = [] if exhibit is None else [(f"model in dispute, {exhibit.path.name}", exhibit)]
+    named = [] if exhibit is None else [(f"model in dispute, {shown_path(exhibit.path.name)}", exhibit)]
     outcome = resolve([ours[0], theirs[0]], named, device, SEED, report.progress, report.cancelled)
     original = ours[0].original
     claims = [_described(*ours, report, original, ours=True), _described(*theirs, report, original, ours=False)]
@@ -107,10 +106,10 @@ def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, dict[str, Any]
 
 def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any] | None]:
     """The other claim, and its time-stamp, proven by our roots alone."""
-    key = read_key(Path(asked["key_file"]))
+    key = read_key(path_from(asked["key_file"]))
     committed, given = None, None
     if asked["stamp"]:
-        files = StampFiles.of(sorted(Path(asked["stamp"]).iterdir()))
+        files = StampFiles.of(sorted(path_from(asked["stamp"]).iterdir()))
         if files.commitment is None:
             raise DisputeError(
                 "their commitment is missing", advice="Give the .json that was time-stamped, beside the response"
@@ -125,7 +124,7 @@ def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any]
             )
         # Anybody can run an authority of their own, set its clock back and send its root along. So a root among their
         # files proves nothing.
-        trusted = StampFiles.of([Path(roots)]).roots if roots else None
+        trusted = StampFiles.of([path_from(roots)]).roots if roots else None
         sent, answer, stamp = replace(files, roots=trusted).read(commitment)
         committed = stamp.time_utc if stamp.trusted else None
         given = StampedCommitment(commitment.to_bytes(), sent, answer).section()

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import irwm
 from irwm.checkpoint.files import listed
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
-from irwm.evidence.detection import detect_marks
+from irwm.evidence.detection import detect_marks, judge_opened
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, standing
@@ -330,8 +330,9 @@ class Examiner:
         report.progress(0, len(chosen), ALIGNING)
         tried = len(keys.keys)
         read = detect_marks(examination, [keys.keys[i] for i in chosen], **DEFAULTS, keys_tried=tried)
+        unread = listed(suspect.unread)
         for place, finding in zip(chosen, read, strict=True):
-            findings[place] = finding
+            findings[place] = judge_opened(finding, unread)
             report.progress(len(findings), len(chosen), ALIGNING)
         best = _best(findings, traced, tracing)
         beside = {name: self._request[name] for name in DEFAULTS}
@@ -481,5 +482,5 @@ def hashes(checkpoint: irwm.Checkpoint, report: JobReporter, original: irwm.Chec
                 digest.update(block)
                 done += len(block)
                 report.progress(done, total, what)
-        found[Path(shard).name] = digest.hexdigest()
+        found[shown_path(shard.name)] = digest.hexdigest()
     return found

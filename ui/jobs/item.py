@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.recorded import holds_answers, read_header
-from irwm.errors import AnswersFileError, IrwmError, printable
+from irwm.errors import AnswersFileError, IrwmError, path_from, printable
 from irwm.report.items import answers_of
 from ui.jobs.filing import Filing
 from ui.jobs.reporter import JobReporter
@@ -39,7 +39,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         ItemError
     """
     vault = vault_of(secrets, report)
-    path = Path(request["path"])
+    path = path_from(request["path"])
     hashed = hash_files(path, report)
     filing = Filing.begin(vault, {"case_title": "", **request})
     name = request["name"].strip() or _own_name(path)

@@ -16,7 +16,7 @@ from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.errors import CancelledError, OutputExistsError
+from irwm.errors import CancelledError, OutputExistsError, path_from
 from irwm.release import preflight
 from storage.records import KeyRecord
 from storage.vault import Vault
@@ -73,7 +73,7 @@ def _released(
     report.progress(0, 0, "Fingerprinting the embedding")
     owner, recipient = request["owner"], request["recipient"]
     known = issued(vault, model.fingerprint, owner, params, {same_name(recipient)})
-    out = Path(request["out_dir"])
+    out = path_from(request["out_dir"])
     folder = out.parent.resolve() / out.name
     earlier = _Earlier(request, model, vault, known, folder, device, report)
     filed = earlier.filed()

@@ -21,7 +21,7 @@ from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, printable
+from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, path_from, printable
 from irwm.release import MANIFEST_NAME, Preflight, preflight, sweep_partials
 from irwm.release.cloning import ClonedFrom
 from irwm.release.partial import sync_folder
@@ -90,7 +90,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         report.progress(0, 0, "Fingerprinting the embedding and looking through the vault")
         among = {same_name(recipient.name) for recipient in recipients}
         known = issued(vault, model.fingerprint, request["owner"], params, among)
-        out = Path(request["out_dir"])
+        out = path_from(request["out_dir"])
         left = [recipient for recipient in recipients if same_name(recipient.name) not in known.released]
         report.progress(0, 0, "Checking the target disk")
         room = room_for(model, out, len(left), request.get("also", ())) if left else None

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.recorded import holds_answers
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, printable, shown_path
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
 from irwm.release.selection import select_files
@@ -22,7 +23,6 @@ from irwm.report.numbers import number
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
-from ui.candidates import several_in
 from ui.days import day_utc
 from ui.jobs import runner
 from ui.jobs.certifying import ALWAYS, NEVER, SMALL
@@ -105,8 +105,8 @@ def protect(
     check_names(vault, checkpoint.fingerprint if recipients is not None else None, owner, recipients)
     check_memory(parameters, checkpoint.hidden_size)
     request: dict[str, Any] = {
-        "model": str(model),
-        "out_dir": str(out),
+        "model": shown_path(model),
+        "out_dir": shown_path(out),
         "parameters": parameters.to_dict(),
         "owner": _text("owner", owner, MAX_NAME),
         "label": _text("note", label, MAX_NOTE),
@@ -117,10 +117,14 @@ def protect(
     select_files(checkpoint, also)
     if recipients is not None:
         request["recipients"] = [[person.name, person.note] for person in recipients]
-        return Asked("protect", f"Protect {model.name} for {number(len(recipients))} recipients in {out.name}", request)
+        return Asked(
+            "protect",
+            f"Protect {shown_path(model.name)} for {number(len(recipients))} recipients in {shown_path(out.name)}",
+            request,
+        )
     preflight(checkpoint, out, also=also)
     request["recipient"] = _text("recipient", recipient, MAX_NAME)
-    return Asked("protect", f"Protect {model.name} as {out.name}", request)
+    return Asked("protect", f"Protect {shown_path(model.name)} as {shown_path(out.name)}", request)
 
 
 def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient] | None) -> None:
@@ -203,7 +207,7 @@ def investigate(
     """
     named = _text("title of the case", case, MOST_TITLE)
     request = chosen_keys(vault, fingerprint, keys, matching) | {
-        "original": str(original),
+        "original": shown_path(original),
         "seed": checked_seed(seed),
         "statistic": _one_of("statistic", statistic, STATISTICS),
         "invariant": _one_of("invariant", invariant, INVARIANTS),
@@ -216,10 +220,10 @@ def investigate(
         "scheduler": scheduler,
     }
     if several_in(suspect) is None:
-        kind = {"suspect": str(suspect), "answers": answers or holds_answers(suspect)}
-        return Asked("investigate", f"Investigate {suspect.name}", request | kind)
-    request["folder"] = str(suspect)
-    return Asked("sweep", f"Sweep {suspect.name}", request | {"resume": to_resume(jobs, request)})
+        kind = {"suspect": shown_path(suspect), "answers": answers or holds_answers(suspect)}
+        return Asked("investigate", f"Investigate {shown_path(suspect.name)}", request | kind)
+    request["folder"] = shown_path(suspect)
+    return Asked("sweep", f"Sweep {shown_path(suspect.name)}", request | {"resume": to_resume(jobs, request)})
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
@@ -231,7 +235,7 @@ def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: 
     """
     noisy = _with_noise(vault, fingerprint, settings.pop("keys", None), settings.pop("matching", ""))
     asked = investigate(vault, jobs, suspect, original, fingerprint, **settings, **noisy)
-    return Asked(asked.kind, f"Trace {suspect.name}", asked.request)
+    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request)
 
 
 def chosen_keys(

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.errors import CancelledError, IrwmError, NotACheckpointError, printable
+from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints
+from irwm.errors import CancelledError, IrwmError, NotACheckpointError, path_from, printable, shown_path
 from irwm.evidence.devices import on_device
 from irwm.report.answer import word_of
 from irwm.report.document import ReportError, from_json, plain, to_json
-from irwm.report.items import installed_versions
+from irwm.report.items import SETTINGS, installed_versions
 from irwm.report.signature_file import Signer, sign_report
 from irwm.report.sweep import (
     FOUND_AT,
@@ -36,7 +37,6 @@ from irwm.report.write import signed_files
 from storage.errors import StorageError
 from storage.job_files import JobFiles
 from storage.vault import Vault
-from ui.candidates import Candidates, SweepFolderError, candidates
 from ui.jobs.child import error_parts
 from ui.jobs.device import device_of
 from ui.jobs.examining import Examiner, Keys
@@ -94,7 +94,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         examiner = Examiner(original, keys, request, executor, report.folder)
         of_suspects = _SuspectExaminer(request, original, examiner, filing, device)
         for number, path in enumerate(found.paths, 1):
-            name, stamp = found.name_of(path), _stamp(path)
+            name, stamp = found.name_of(path), _stamp(path, found.files[path])
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
             report.progress(number - 1, len(found.paths), what)
             row, before = _row(name, stamp), done.get(name)
@@ -112,7 +112,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             filing.items(document)
             document, files = sweep.publish(row, document, filing.signer())
             # Filed before it is listed: a crash between the two files it twice when resumed, and never not at all.
-            filing.run(document, files, str(path), word_of(document), request["note"])
+            filing.run(document, files, shown_path(path), word_of(document), request["note"])
             sweep.add(row | summary(document))
     report.progress(len(found.paths), len(found.paths), "Writing the overview")
     return sweep.close(filing.signer())
@@ -124,7 +124,7 @@ def _suspects(folder: str) -> Candidates:
     Raises:
         SweepFolderError: there is none.
     """
-    found = candidates(Path(folder))
+    found = find_checkpoints(path_from(folder))
     if not found.paths:
         raise SweepFolderError(
             "this folder holds no checkpoint",
@@ -283,12 +283,14 @@ def _unreadable(path: Path, error: OSError) -> NotACheckpointError:
     )
 
 
-def _stamp(path: Path) -> str:
+def _stamp(path: Path, weights: Iterable[Path]) -> str:
     """What changes when a suspect changes: sizes and times of its files."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = {*weights, path}
+    with contextlib.suppress(OSError):
+        files |= set(path.iterdir() if path.is_dir() else (path.parent / name for name in SETTINGS))
     parts = []
-    for file in files:
+    for file in sorted(files):
         with contextlib.suppress(OSError):
             status = file.stat()
-            parts.append(f"{file.name}:{status.st_size}:{status.st_mtime_ns}")
+            parts.append(f"{shown_path(file.name)}:{status.st_size}:{status.st_mtime_ns}")
     return "|".join(parts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.errors import path_from
 from irwm.report.checks import Verification, in_words
 from irwm.report.judged import judge_report
 from irwm.report.verify import verify_report
@@ -39,10 +39,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         return _answer(judged)
     original = irwm.open_checkpoint(request["original"]) if "original" in request else None
     suspect = irwm.open_suspect(request["suspect"], original) if "suspect" in request else None
-    key = read_key(Path(request["key_file"])) if "key_file" in request else None
+    key = read_key(path_from(request["key_file"])) if "key_file" in request else None
     report.progress(0, 0, "Examining again and comparing every number")
     found = verify_report(
-        Path(request["report"]),
+        path_from(request["report"]),
         suspect=suspect,
         original=original,
         key=key,

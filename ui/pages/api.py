@@ -19,7 +19,7 @@ import gradio as gr
 from gradio import events
 
 import irwm
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, printable, shown_path
 from storage.vault import Vault
 from ui.components.browsing import Limits, new_folder, use_path
 from ui.components.uploads import offer
@@ -88,7 +88,7 @@ class Endpoints:
         asked = requests.protect(
             vault,
             source,
-            new_folder(str(place.parent), place.name, limits),
+            new_folder(shown_path(place.parent), place.name, limits),
             owner=_text("owner", owner),
             parameters=_parameters(_text("preset", preset), parameters, people is not None, source),
             recipient=_text("recipient", recipient),

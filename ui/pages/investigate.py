@@ -10,13 +10,13 @@ from typing import Any
 import gradio as gr
 
 import irwm
-from irwm.checkpoint.adapter import is_adapter
+from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.card import card_of
+from irwm.checkpoint.opening import needs_base
 from irwm.checkpoint.recorded import read_header
 from irwm.checkpoint.suspects import check_header
-from irwm.errors import AnswersError, IrwmError
+from irwm.errors import AnswersError, IrwmError, path_from, shown_path
 from ui.amounts import size_text
-from ui.candidates import several_in
 from ui.components import notices
 from ui.components.answers_card import OUT, answers_html, how_html
 from ui.components.events import PRIVATE, in_turn, unchanged
@@ -183,7 +183,7 @@ class Investigate:
         of_release.investigate.click(self.take_release, of_release.done, taken, **PRIVATE).success(
             None, js=OPEN_PAGE.format("investigate")
         )
-        suspect.connect(original, page.results, described, is_adapter)
+        suspect.connect(original, page.results, described, needs_base)
         page.recorded.connect(original, page.results, described_answers, lambda _path: True)
         original.change(self.tell_how, original, page.how, **PRIVATE, **LAST)
         about_original = [page.original_card, *keys.shown, page.keyed, known, page.results]
@@ -318,8 +318,8 @@ class Investigate:
         asked = requests.investigate(
             vault,
             context.jobs_of(request),
-            Path(source),
-            Path(looked[0]),
+            path_from(source),
+            path_from(looked[0]),
             looked[1],
             **chosen,
             case=title or "",  # a field that was never unfolded has no value yet
@@ -347,7 +347,7 @@ class Investigate:
         """
         if not (reference or "").strip():
             raise IrwmError("the original is missing", advice="Choose the unmarked model first")
-        if read is None or str(self.page.original.check(reference or "")) != read[0]:
+        if read is None or shown_path(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
                 "the original in the field is not the one on the card",
                 expected=read[0] if read else None,
@@ -412,11 +412,11 @@ def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, 
         yield "", True
         return
     try:
-        several = several_in(Path(path))
+        several = several_in(path_from(path))
         if several is not None:
             yield folder_html(several), True
             return
-        under = irwm.open_checkpoint(base) if base and is_adapter(path) else None
+        under = irwm.open_checkpoint(base) if base and needs_base(path) else None
         model = irwm.open_checkpoint(path, under)
         facts = card_of(model)
         yield model_html(facts, foldable=True), True
@@ -438,7 +438,7 @@ def described_answers(path: str | None, base: str | None = None) -> Iterator[tup
     problem: IrwmError | None = None
     try:
         if base:
-            check_header(Path(path), header, irwm.open_checkpoint(base))
+            check_header(path_from(path), header, irwm.open_checkpoint(base))
     except AnswersError as error:
         problem = error
     except IrwmError:  # what is wrong with the original is said on its own card

@@ -12,7 +12,7 @@ import gradio as gr
 import irwm
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from irwm.report.lab_rows import MANY, MODES, SINGLE
 from irwm.report.numbers import number
 from irwm.scheme.parameters import many_recipients, one_owner
@@ -252,9 +252,9 @@ class Lab:
                 )
             path = original.check(base) if base else DEMO
         asked: dict[str, Any] = {
-            "original": str(path),
+            "original": shown_path(path),
             "trials": self.choice.trials(*chosen),
-            "text": str(self.text.check(file or "")) if (file or "").strip() else "",
+            "text": shown_path(self.text.check(file or "")) if (file or "").strip() else "",
             "tokens": _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
             "seed": _whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
             "device": self.context.settings.device,
@@ -270,7 +270,7 @@ class Lab:
         else:
             asked |= {"release": "", "key": "", "parameters": trial_marks(path, modes, preset, json)}
         if base:
-            recent.add(original.purpose, str(path))
+            recent.add(original.purpose, shown_path(path))
         return self.start_lab(asked, vault)
 
     def released(self, copy: str | None, key: str | None) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Lab:
         with at("key"):
             if not key:
                 raise IrwmError("the key of the release is missing", advice="Choose it, or rehearse without it")
-        return {"release": str(attacked), "key": key, "parameters": {}}
+        return {"release": shown_path(attacked), "key": key, "parameters": {}}
 
     def start_lab(self, asked: Mapping[str, Any], vault: Vault) -> str:
         attacked = Path(asked["release"] or asked["original"])

@@ -13,7 +13,7 @@ import gradio as gr
 
 import irwm
 from irwm.checkpoint.card import card_of
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
 from irwm.release import Preflight, preflight
 from irwm.report.numbers import number
@@ -262,7 +262,7 @@ class Protect:
         if left is None or source or any(typed):
             return unchanged(self.page.returned)
         try:
-            path = str(self.page.original.check(left.original)) if left.original else None
+            path = shown_path(self.page.original.check(left.original)) if left.original else None
         except IrwmError:
             path = None  # it is gone: it has to be chosen again
         owner, recipient, names, label, who = left.texts

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.checkpoint.files import read_small
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, shown_path
 from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
 from irwm.report.checks import in_words
 from irwm.report.judged import judge_report
@@ -134,21 +134,22 @@ class Verify:
             raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
         pickers = {"suspect": page.suspect, "original": page.original, "key_file": page.key}
         texts = dict(zip(pickers, (examined, unmarked, opened), strict=True))
-        given = {name: str(pickers[name].check(text)) for name, text in texts.items() if text and text.strip()}
+        given = {name: shown_path(pickers[name].check(text)) for name, text in texts.items() if text and text.strip()}
         place = None if files else page.report.check(typed or "")
-        about = About.of(str(place) if place else None, files)
+        about = About.of(shown_path(place) if place else None, files)
         if not given:
             return gr.skip(), look_at(files, place, known, trusted), about
         # The task gets nothing of the vault: no secrets go with it.
         place = place or receive(files or [], self.context.settings.home)
         asked = {
-            "report": str(place),
+            "report": shown_path(place),
             "identity": (known or "").strip(),
             "device": self.context.settings.device,
             "roots": certificates(trusted),
             **given,
         }
-        started = runner.start("verify", f"Verify {place.name}", asked, None, self.context.jobs_to_start(vault)).id
+        title, jobs = f"Verify {shown_path(place.name)}", self.context.jobs_to_start(vault)
+        started = runner.start("verify", title, asked, None, jobs).id
         return started, "", replace(about, job=started)
 
     @guarded

@@ -129,6 +129,8 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _metadata(path: Path, value: Any) -> dict[str, str]:
+    if value is None:  # some writers put null for none, and safetensors 0.8 opens it
+        return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         odd = next((k for k, v in value.items() if not isinstance(v, str)), "") if isinstance(value, dict) else ""
         raise CorruptCheckpointError(

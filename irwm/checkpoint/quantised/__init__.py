@@ -8,6 +8,7 @@
     microscaled    NVFP4, MXFP4, MXFP8
     bitsandbytes   8 bits by rows; NF4 and FP4 by blocks
     mlx            MLX's groups with scale and offset
+    torchao        torchao's pieces under the names of the others
     siblings       what else stands under a weight's name
 
 A quantised weight is found by its pieces' names, number formats and shapes, since the config may be missing or wrong;
@@ -30,6 +31,7 @@ from irwm.checkpoint.quantised import awq, bitsandbytes, compressed, gptq, grids
 from irwm.checkpoint.quantised.parts import Answer, Parts
 from irwm.checkpoint.quantised.settings import Settings, settings_of
 from irwm.checkpoint.quantised.siblings import HARMLESS, unknown_piece, unread, with_factors
+from irwm.checkpoint.quantised.torchao import plainly_named
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError, printable
 from irwm.families.family import family_of
@@ -85,6 +87,7 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
     """
     folder = next((tensor.file.parent for tensor in tensors.values()), Path())
     settings = settings_of(config, folder / "config.json")
+    tensors = plainly_named(tensors)
     stems = _stems(tensors)
     result, found, crosswise = dict(tensors), _Found(), _crosswise(config)
     for name, parts, scheme in _schemes(tensors, stems, settings):

@@ -1,0 +1,276 @@
+"""Every arrangement of public bug reports is opened, or refused with the reason; none hides a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.checkpoint import open_checkpoint
+from irwm.checkpoint.candidates import find_checkpoints
+from irwm.errors import (
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnmarkedCopyError,
+    UnsupportedCheckpointError,
+    path_from,
+    printable,
+    shown_path,
+)
+from tests.checkpoint.as_found import KINDS, adapter, below, companions, contradictory, split_gguf, stale_index
+from tests.checkpoint.builders import EMBEDDING, split
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_embedding_of_every_arrangement_is_read(tiny_path: Path, tmp_path: Path, kind: str) -> None:
+    given = KINDS[kind](tiny_path, tmp_path / "suspect")
+    found = open_checkpoint(given)
+    assert torch.equal(found.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING].float())
+    # As a text too, which pages and jobs send.
+    assert open_checkpoint(shown_path(given)).fingerprint == found.fingerprint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mark_is_found_with_the_same_numbers_in_every_arrangement(release_of, tmp_path: Path, kind: str) -> None:
+    original, key, release = release_of("demo")
+    plain = irwm.detect(open_checkpoint(release), original, key)
+    found = irwm.detect(irwm.open_suspect(KINDS[kind](release, tmp_path / "suspect"), original), original, key)
+    assert found.verdict == plain.verdict == "found"
+    assert (found.count, found.present) == (plain.count, plain.present)
+    assert found.log10_p == pytest.approx(plain.log10_p)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_arrangement_of_the_unmarked_model_is_found(release_of, demo_path: Path, tmp_path: Path, kind: str) -> None:
+    original, key, _ = release_of("demo")
+    found = irwm.detect(irwm.open_suspect(KINDS[kind](demo_path, tmp_path / "suspect"), original), original, key)
+    assert found.verdict != "found"
+
+
+@pytest.mark.parametrize("what", ["packed", "empty", "hidden size", "heads"])
+def test_a_contradiction_is_said_and_such_a_model_is_not_marked(tiny_path: Path, tmp_path: Path, what: str) -> None:
+    model = open_checkpoint(contradictory(what, tiny_path, tmp_path / "m"))
+    assert model.contradiction is not None
+    assert "were not recognised" in " ".join(model.notes)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        model.require_markable()
+    assert str(caught.value.file).startswith(str(tmp_path))
+    with pytest.raises(CorruptCheckpointError):
+        irwm.generate_key(model, irwm.Parameters(), secret=bytes(32), owner="us")
+
+
+def test_weights_that_were_not_read_are_named_and_clear_nobody(tiny_path: Path, tmp_path: Path) -> None:
+    original = open_checkpoint(tiny_path)
+    key = irwm.generate_key(original, irwm.Parameters(), secret=bytes(range(32)), owner="us")
+    alone = tmp_path / "alone"
+    shutil.copytree(tiny_path, alone)
+    assert open_checkpoint(alone).unread == ()
+    assert irwm.detect(open_checkpoint(alone), original, key).verdict == "not found"
+    torch.save(load_file(tiny_path / "model.safetensors"), alone / "weights.pth")
+    (alone / "deeper").mkdir()
+    (alone / "deeper" / "tf_model.h5").write_bytes(b"x")
+    suspect = open_checkpoint(alone)
+    assert suspect.unread == ("deeper/tf_model.h5", "weights.pth")
+    finding = irwm.detect(suspect, original, key)
+    assert finding.verdict == "inconclusive"
+    assert "not read: deeper/tf_model.h5, weights.pth" in finding.warnings
+    # The file itself was given, and what lies next to it was not asked about.
+    assert irwm.detect(open_checkpoint(alone / "model.safetensors"), original, key).verdict == "not found"
+
+
+def test_an_embedding_that_is_packed_in_an_unknown_way_clears_nobody(tiny_path: Path, tmp_path: Path) -> None:
+    tensors = load_file(tiny_path / "model.safetensors")
+    packed = tensors.pop(EMBEDDING).to(torch.uint8)[:, ::2].contiguous()
+    out = companions(tiny_path, tmp_path / "m")
+    save_file(tensors | {f"{EMBEDDING}_qpacked": packed}, out / "model.safetensors")
+    assert open_checkpoint(out).unread == (f"{EMBEDDING}_qpacked",)
+
+
+def test_a_folder_with_several_models_is_not_one_checkpoint(tiny_path: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(tiny_path, tmp_path / "several" / name)
+    with pytest.raises(NotACheckpointError, match="several checkpoints") as caught:
+        open_checkpoint(tmp_path / "several")
+    assert caught.value.found == "one, two"
+
+
+def test_the_weights_next_to_an_adapter_are_named_where_they_are_no_model(tiny_path: Path, tmp_path: Path) -> None:
+    base = open_checkpoint(tiny_path)
+    folder = adapter(tmp_path / "adapter", base.hidden_size)
+    torch.save({"value_head": torch.ones(3)}, folder / "head.bin")
+    found = open_checkpoint(folder, base=base)
+    assert found.base is base
+    assert "next to the adapter were not read" in " ".join(found.notes)
+    assert found.unread == ("head.bin",)
+
+
+def test_an_mlx_adapter_needs_its_base_and_is_read_on_it(tiny_path: Path, tmp_path: Path) -> None:
+    base = open_checkpoint(tiny_path)
+    folder = adapter(tmp_path / "mlx", base.hidden_size, "mlx")
+    with pytest.raises(UnsupportedCheckpointError, match="base model") as caught:
+        open_checkpoint(folder)
+    assert "someone/model" in str(caught.value.found)
+    found = open_checkpoint(folder, base=base)
+    pieces = load_file(folder / "adapters.safetensors")
+    a, b = (pieces[f"model.layers.0.self_attn.q_proj.lora_{which}"] for which in "ab")
+    q = "model.layers.0.self_attn.q_proj.weight"
+    expected = load_file(tiny_path / "model.safetensors")[q].float() + 2.0 * (a @ b).T
+    assert torch.allclose(found.read(found.layout.q), expected, atol=1e-6)
+
+
+def test_an_mlx_adapter_of_the_embedding(tiny_path: Path, tmp_path: Path) -> None:
+    base = open_checkpoint(tiny_path)
+    folder = adapter(tmp_path / "mlx", base.hidden_size, "mlx")
+    a, b = torch.randn(base.vocab_size, 4), torch.randn(4, base.hidden_size)
+    save_file({f"{EMBEDDING.removesuffix('.weight')}.lora_{w}": t for w, t in (("a", a), ("b", b))},
+              folder / "adapters.safetensors")  # fmt: skip
+    found = open_checkpoint(folder, base=base)
+    assert torch.allclose(found.embedding([3, 1]), base.embedding([3, 1]) + 2.0 * (a @ b)[[3, 1]], atol=1e-5)
+
+
+def test_a_stale_index_is_said_and_a_model_that_lacks_a_tensor_of_it_is_refused(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    out = stale_index("whole", tiny_path, tmp_path / "m")
+    assert "was ignored" in " ".join(open_checkpoint(out).notes)
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    index["weight_map"]["model.one_more.weight"] = "model-00002-of-00002.safetensors"
+    (out / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CorruptCheckpointError, match="do not agree") as caught:
+        open_checkpoint(out)
+    assert "model-00002-of-00002.safetensors" in str(caught.value.found)
+
+
+def test_an_embedding_that_is_in_two_shards_is_never_released_half_marked(tiny_path: Path, tmp_path: Path) -> None:
+    out = split(tiny_path, tmp_path / "m")
+    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
+    other = next(file for file in sorted(out.glob("*.safetensors")) if file.name != index[EMBEDDING])
+    save_file(load_file(other) | {EMBEDDING: load_file(tiny_path / "model.safetensors")[EMBEDDING]}, other)
+    model = open_checkpoint(out)
+    key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)), owner="us")
+    with pytest.raises(UnmarkedCopyError):
+        irwm.insert(model, key, tmp_path / "release")
+    assert not (tmp_path / "release").exists()
+
+
+def test_a_second_embedding_in_another_shard_is_read_too(tiny_path: Path, tmp_path: Path) -> None:
+    out = split(tiny_path, tmp_path / "m")
+    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
+    other = next(file for file in sorted(out.glob("*.safetensors")) if file.name != index[EMBEDDING])
+    embedding = load_file(tiny_path / "model.safetensors")[EMBEDDING]
+    save_file(load_file(other) | {EMBEDDING: embedding.flip(0).contiguous()}, other, {"format": "pt"})
+    found = open_checkpoint(out)
+    assert torch.equal(found.embedding(), embedding.float())
+    assert [each.name for each in found.layout.alternatives] == [f"{other.name}.{EMBEDDING}"]
+
+
+def test_a_shard_whose_set_is_not_complete_is_read_alone(tiny_path: Path, tmp_path: Path) -> None:
+    split(tiny_path, tmp_path / "m", index=False)
+    (tmp_path / "m" / "model-00003-of-00003.safetensors").unlink()
+    holding = next(file for file in (tmp_path / "m").glob("*.safetensors") if EMBEDDING in load_file(file))
+    assert "not all there" in " ".join(open_checkpoint(holding).notes)
+
+
+def test_a_file_of_a_split_gguf_whose_others_are_gone(tiny_path: Path, tmp_path: Path) -> None:
+    last = split_gguf(2, tiny_path, tmp_path / "m")
+    (last.parent / "model-00001-of-00003.gguf").unlink()
+    with pytest.raises(irwm.IrwmError):
+        open_checkpoint(last.parent)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [("\ufeff{}".encode(), "without a byte order mark"), ("{}".encode("utf-16"), "Save it again as UTF-8")],
+    ids=["byte order mark", "UTF-16"],
+)
+def test_a_config_in_another_encoding_comes_with_advice(
+    tiny_path: Path, tmp_path: Path, content: bytes, advice: str
+) -> None:
+    shutil.copytree(tiny_path, tmp_path / "m")
+    (tmp_path / "m" / "config.json").write_bytes(content)
+    with pytest.raises(CorruptCheckpointError) as caught:
+        open_checkpoint(tmp_path / "m")
+    assert advice in str(caught.value.advice)
+
+
+def test_of_a_tensor_in_two_shards_the_index_names_the_one_that_counts(tiny_path: Path, tmp_path: Path) -> None:
+    out = KINDS["a tensor in two shards"](tiny_path, tmp_path / "m")
+    assert "with the same numbers" in " ".join(open_checkpoint(out).notes)
+    second = out / "model-00002-of-00003.safetensors"
+    tensors = load_file(second)
+    name = min(load_file(out / "model-00001-of-00003.safetensors"))
+    save_file(tensors | {name: tensors[name] + 1}, second, {"format": "pt"})
+    found = open_checkpoint(out)
+    assert "the index names the shard" in " ".join(found.notes)
+    assert found.tensors[name].file.name == "model-00001-of-00003.safetensors"
+    assert f"{second.name}.{name}" in found.tensors
+    (out / "model.safetensors.index.json").unlink()
+    with pytest.raises(CorruptCheckpointError, match="different numbers") as caught:
+        open_checkpoint(out)
+    assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("__0_0.distcp", "dcp_to_torch"), ("model.nemo", "tar"), ("model.zip", "Unpack")]
+)
+def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    torch.save({}, tmp_path / "scheduler.pt")
+    with pytest.raises(UnsupportedCheckpointError) as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.found == name
+    assert advice in str(caught.value.advice)
+
+
+# Folders
+
+
+def names(folder: Path) -> list[str]:
+    found = find_checkpoints(folder)
+    return [found.name_of(path) for path in found.paths]
+
+
+def test_each_set_of_weights_in_a_folder_is_a_candidate(tiny_path: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_path, tmp_path / "m")
+    for name in ("pytorch_model.bin", "b.gguf", "flax_model.msgpack", ".hidden.safetensors", "training_args.bin"):
+        (tmp_path / "m" / name).write_bytes(b"x")
+    split(tiny_path, tmp_path / "shards")
+    (tmp_path / "shards" / "adapter_model.safetensors").write_bytes(b"x")
+    assert names(tmp_path) == [
+        "m/.hidden.safetensors", "m/b.gguf", "m/flax_model.msgpack", "m/model.safetensors", "m/pytorch_model.bin",
+        "shards/adapter_model.safetensors", "shards/model.safetensors.index.json",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_read_is_a_candidate_too(tiny_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    below(".cache/m", tiny_path, tmp_path)
+    assert names(tmp_path) == [".cache/m", "gone.gguf", "pipe.safetensors"]
+    for path in find_checkpoints(tmp_path).paths[1:]:
+        with pytest.raises(NotACheckpointError):
+            open_checkpoint(path)
+
+
+def test_names_that_are_not_utf_8_are_shown_and_read_back(tiny_path: Path, tmp_path: Path) -> None:
+    odd = KINDS["name in Latin-1"](tiny_path, tmp_path / "all")
+    (tmp_path / "all" / "mod\\xe8le.gguf").write_bytes(b"x")
+    assert names(tmp_path / "all") == ["mod\\\\xe8le.gguf", "mod\\xe8le"]
+    assert shown_path(odd).endswith("/mod\\xe8le")
+    assert path_from(shown_path(odd)) == odd
+    assert printable(odd.name) == "mod\\xe8le"
+    assert path_from(tmp_path / "all" / "mod\\xe8le.gguf").exists()
+
+
+def test_a_hub_cache_is_one_candidate_although_its_blobs_hold_the_weights_too(tiny_path: Path, tmp_path: Path) -> None:
+    KINDS["hub cache, model in a subfolder"](tiny_path, tmp_path / "hub")
+    (name,) = names(tmp_path / "hub")
+    assert name.endswith("/Q8_0")

@@ -34,6 +34,7 @@ def overview(
     folder: str,
     original: str,
     keys: int,
+    keys_held: int,
     keys_sha256: str,
     case_id: str,
     settings: Mapping[str, Any],
@@ -49,6 +50,7 @@ def overview(
         folder: what is swept.
         original: fingerprint of the original.
         keys: how many keys are tried on each suspect; `keys_sha256` is over their sorted commitments.
+        keys_held: how many keys of this original there were to try.
         case_id: the case that the runs are filed in.
         suspects: how many were found.
         settings: what readings were asked for besides the verdict's own.
@@ -62,6 +64,7 @@ def overview(
         "folder": folder,
         "original": original,
         "keys": keys,
+        "keys_held": keys_held,
         "keys_sha256": keys_sha256,
         "case_id": case_id,
         "settings": dict(settings),

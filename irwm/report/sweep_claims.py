@@ -25,6 +25,7 @@ UNCHECKED = (
         "only the files show them",
         ("rows[].stamp", "rows[].error*"),
     ),
+    Unchecked("how many keys there were to try", "only the person who holds them shows it", ("keys_held",)),
     Unchecked(
         "the keys that were tried, where no report lists all of them",
         "only the opened keys show them",
@@ -55,6 +56,8 @@ def claims(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> Iterato
     yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
     rows, suspects = document["rows"], document["suspects"]
     yield from whole("keys", document["keys"], 1)
+    if "keys_held" in document:  # overviews of earlier versions of this program do not have it
+        yield from whole("keys_held", document["keys_held"], document["keys"])
     yield from digest("keys_sha256", document["keys_sha256"])
     yield from digest("original", document["original"])
     yield from whole("suspects", suspects, len(rows))

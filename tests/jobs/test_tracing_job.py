@@ -26,6 +26,7 @@ from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import read_others
 from ui.components.ranking import ranking_html
+from ui.jobs import requests
 
 NAMES = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Finn"]
 
@@ -90,6 +91,22 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
     assert all(f"“{name}”" in sentence for name in NAMES[:3])
     assert not [name for name in NAMES[3:] if name in sentence]
     assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ask", [requests.investigate, requests.trace])
+def test_keys_made_after_the_work_was_asked_for_are_tried(world, vault, jobs, ask) -> None:
+    """Copies that were protected while the request was in the queue must not be "not found"."""
+    put_in_vault(vault, world["keys"][:1])
+    asked = ask(vault, jobs, world["copies"][2], world["path"], world["model"].fingerprint)
+    put_in_vault(vault, world["keys"][1:])
+    job = run_here(asked.kind, asked.request, vault, jobs)
+    assert job.state == "done", job.error
+    assert (job.result["keys_tried"], job.result["keys_held"]) == (6, 6)
+    assert (job.result["verdict"], job.result["rows"][0]["recipient"]) == ("found", "Cleo")
+    chosen = [vault.keys()[0].id]
+    few = run_here(asked.kind, asked.request | {"keys": chosen, "matching": ""}, vault, jobs)
+    assert (few.result["keys_tried"], few.result["keys_held"]) == (1, 6)
 
 
 @pytest.mark.slow

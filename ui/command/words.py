@@ -102,8 +102,11 @@ def sentence(answer: dict[str, Any]) -> str:
         nobody = "; its noise names nobody" if outcome == FOUND and answer["command"] == TRACE else ""
         return f"{said} {', '.join(names[:_NAMED])}{more}{nobody}."
     if outcome == NOT_FOUND:
-        tried = result["keys_tried"]
-        return f"Not found: {number(tried)} {'key' if tried == 1 else 'keys'} tried, none of them fits."
+        tried, held = result["keys_tried"], result["keys_held"]
+        of_all = "" if held is None else f" of {number(held)}"
+        return (
+            f"Not found: {number(tried)}{of_all} {'key' if (held or tried) == 1 else 'keys'} tried, none of them fits."
+        )
     return "Inconclusive: this suspect supports neither answer; the report says why."
 
 

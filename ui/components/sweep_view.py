@@ -138,6 +138,8 @@ def summary_html(found: Mapping[str, Any]) -> str:
             f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])}. What is done is kept: "
             "press Investigate again to go on with the rest. "
         )
+    if "keys_held" in found:
+        more += f"Keys tried on each: {number(found['keys'])} of {number(found['keys_held'])}. "
     if found["refused"]:
         more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
     return str(

@@ -90,7 +90,8 @@ class Keys:
 
     @classmethod
     def chosen(cls, vault: Vault, request: Mapping[str, Any], fingerprint: str, report: JobReporter) -> Keys:
-        """The keys of a request: those listed under "keys", or all of the original that fit the words "matching".
+        """The keys of a request as the vault holds them now, when the work starts: those listed under "keys", or all of
+        the original that fit the words "matching"; with "noisy", those of them that carry noise.
 
         Raises:
             IrwmError: none is left.
@@ -107,8 +108,10 @@ class Keys:
         lost: list[RecordName] = []
         ids, keys = [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
-            ids.append(id)
-            keys.append(irwm.Key.from_bytes(data))
+            key = irwm.Key.from_bytes(data)
+            if key.parameters.noise_coordinates or not request.get("noisy"):
+                ids.append(id)
+                keys.append(key)
         if not keys:
             raise IrwmError(
                 "no key was chosen" if not lost else "no key that was chosen can be read",

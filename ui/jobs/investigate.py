@@ -31,15 +31,16 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     Args:
         request: "suspect" and "original" (paths), "keys" (ids in the vault, or None for all of this original that fit
             the words "matching"), "seed", "statistic" and "invariant" of a reading beside the verdict's own, "case_id"
-            ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or "");
-            "examiner", "seen_utc" (since when the suspect is known to exist, ISO 8601) and "answers" (whether the
-            suspect must be a file of recorded answers) may be missing.
+            ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or ""); "noisy"
+            (whether only keys with noise are tried), "examiner", "seen_utc" (since when the suspect is known to exist,
+            ISO 8601) and "answers" (whether the suspect must be a file of recorded answers) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        Plain JSON: a row per key, likeliest first ("rows", of very many the first ones), "keys_tried", how many were
-        "read" by the rank rule, "verdict", the "word" that lists show for it, the names of the report's files in the
-        job's folder and that of what was read with the "others" of its keys, "case_id" and "run_id".
+        Plain JSON: a row per key, likeliest first ("rows", of very many the first ones), "keys_tried", "keys_held" (how
+        many of this original the vault holds), how many were "read" by the rank rule, "verdict", the "word" that lists
+        show for it, the names of the report's files in the job's folder and that of what was read with the "others" of
+        its keys, "case_id" and "run_id".
     """
     started = time.monotonic()
     vault = vault_of(secrets, report)
@@ -81,6 +82,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     return {
         "rows": examined.rows(),
         "keys_tried": len(keys.keys),
+        "keys_held": keys.held,
         "read": len(examined.findings),
         "damaged": [name.id for name in keys.damaged],
         "verdict": document["verdict"]["word"],

@@ -227,15 +227,15 @@ def investigate(
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
-    """Ask whose copy a suspect is: an investigation of those keys alone that carry noise; arguments as `investigate`.
+    """Ask whose copy a suspect is: an investigation of the keys that carry noise; arguments as `investigate`.
 
     Raises:
         NoNoiseError: none of them does.
         IrwmError: see `investigate`.
     """
-    noisy = _with_noise(vault, fingerprint, settings.pop("keys", None), settings.pop("matching", ""))
-    asked = investigate(vault, jobs, suspect, original, fingerprint, **settings, **noisy)
-    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request)
+    _require_noise(vault, chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching")), fingerprint)
+    asked = investigate(vault, jobs, suspect, original, fingerprint, **settings)
+    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request | {"noisy": True})
 
 
 def chosen_keys(
@@ -289,20 +289,17 @@ def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> list[st
     return list(dict.fromkeys(found))
 
 
-def _with_noise(vault: Vault, fingerprint: str, keys: Sequence[str] | None, matching: str) -> dict[str, Any]:
-    """`keys` and `matching` of those alone that carry noise."""
-    asked = chosen_keys(vault, fingerprint, keys, matching)
-    ids = vault.key_ids(asked["matching"], model_fingerprint=fingerprint) if asked["keys"] is None else asked["keys"]
+def _require_noise(vault: Vault, chosen: Mapping[str, Any], fingerprint: str) -> None:
+    ids = chosen["keys"]
+    if ids is None:
+        ids = vault.key_ids(chosen["matching"], model_fingerprint=fingerprint)
     records = vault.key_records(ids)
-    noisy = [record.id for record in records if record.parameters.get("noise_coordinates")]
-    if not noisy:
+    if not any(record.parameters.get("noise_coordinates") for record in records):
         raise NoNoiseError(
             "no key of this original carries noise, so there is nobody to trace",
             found=f"{number(len(records))} keys without noise",
             advice="Investigate it instead; every preset but “Paper” makes releases that can be traced",
         )
-    # Words and not ten thousand identifiers, where both mean the same.
-    return asked if asked["keys"] is None and len(noisy) == len(ids) else {"keys": noisy, "matching": ""}
 
 
 def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
@@ -311,7 +308,7 @@ def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
     Args:
         jobs: opened.
     """
-    same = ("folder", "original", "keys", "matching", "statistic", "invariant", "seed")
+    same = ("folder", "original", "keys", "matching", "noisy", "statistic", "invariant", "seed")
     for job in jobs.recent(_LOOK_BACK):
         if (
             isinstance(job, Job)

@@ -87,7 +87,7 @@ def result_of(job: Job) -> dict[str, Any] | None:
         return _protected(result)
     if job.kind == "investigate":
         rows = [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]]
-        filed = {name: result[name] for name in ("case_id", "run_id", "keys_tried")}
+        filed = {name: result.get(name) for name in ("case_id", "run_id", "keys_tried", "keys_held")}
         return {
             "verdict": result["verdict"],
             "whose": whose(result["verdict"], result["rows"]),
@@ -101,6 +101,7 @@ def result_of(job: Job) -> dict[str, Any] | None:
             "verdict": outcome_of(job),
             "case_id": result["case_id"],
             "keys_tried": result["keys"],
+            "keys_held": result.get("keys_held"),
             "links_not_followed": result["refused"],
             "too_deep": result["too_deep"],
             "cut_short": result["cut"],

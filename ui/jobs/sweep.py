@@ -79,6 +79,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
             folder=str(request["folder"]),
             original=original.fingerprint,
             keys=len(keys.keys),
+            keys_held=keys.held,
             keys_sha256=tried,
             case_id=filing.case_id,
             settings=_settings(request),

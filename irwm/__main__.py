@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,7 +114,7 @@ def _inspect(given: argparse.Namespace) -> int:
 def _detect(given: argparse.Namespace) -> int:
     keys = [_key(Path(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)
-    several = irwm.find_checkpoints(given.suspect) if path_from(given.suspect).is_dir() else None
+    several = irwm.find_checkpoints(given.suspect) if os.path.isdir(path_from(given.suspect)) else None
     if several is None or len(several.paths) < 2:
         found = _read(given, given.suspect, original, keys)
         code = _code(found)

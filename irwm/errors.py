@@ -14,7 +14,8 @@ from pathlib import Path
 # Marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX 9, section 2).
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # A byte of a path that is no UTF-8, as `shown_path` writes it.
-_ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
+_ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
+_ESCAPED_OR_DOUBLED = re.compile(rb"\\\\|\\x[89a-f][0-9a-f]")
 
 
 class IrwmError(Exception):
@@ -39,10 +40,10 @@ class IrwmError(Exception):
         advice: str | None = None,
     ) -> None:
         self.problem = problem
-        self.file = shown_path(file) if file is not None else None
-        self.tensor = None if tensor is None else shown_path(tensor)
-        self.expected = None if expected is None else shown_path(expected)
-        self.found = None if found is None else shown_path(found)
+        self.file = shown_path(file) if isinstance(file, Path) else _sendable(file)
+        self.tensor = _sendable(tensor)
+        self.expected = _sendable(expected)
+        self.found = _sendable(found)
         self.advice = advice
         super().__init__(self._text())
 
@@ -62,19 +63,33 @@ class IrwmError(Exception):
 
 
 def shown_path(path: str | Path) -> str:
-    """A path as text that can be stored, sent and shown. A path is bytes to the system; bytes that are not UTF-8 are
-    written as \\xNN. `path_from` reads the text back."""
-    return "".join(_escaped(c) if "\ud800" <= c <= "\udfff" else c for c in os.fspath(path))
+    """A path as text that can be stored, sent and shown, a different one for each path. A path is bytes to the system;
+    bytes that are not UTF-8 are written as \\xNN, and then backslashes are doubled. `path_from` reads the text back."""
+    text = os.fspath(path)
+    if not any("\ud800" <= c <= "\udfff" for c in text) and (os.name == "nt" or not _ESCAPED.search(text)):
+        return text
+    return str(_sendable(text.replace("\\", "\\\\")))
+
+
+def _sendable(text: str | None) -> str | None:
+    """A text without lone surrogates, which no encoding of Unicode can hold."""
+    return text and "".join(_escaped(c) if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def path_from(text: str | Path) -> Path:
-    """The path of a text that `shown_path` wrote: the text itself if that path exists, else with each \\xNN as a
-    byte."""
-    path, text = Path(text), str(text)
-    if _ESCAPED.search(text) is None or os.path.lexists(path):
-        return path
-    parts = _ESCAPED.split(text)
-    return Path(os.fsdecode(b"".join(bytes.fromhex(p) if i % 2 else os.fsencode(p) for i, p in enumerate(parts))))
+    """The path of a text that `shown_path` wrote; or, if there is no such path, the text as it is."""
+    if isinstance(text, Path) or os.name == "nt" or _ESCAPED.search(text) is None:
+        return Path(text)
+    try:
+        raw = _ESCAPED_OR_DOUBLED.sub(lambda found: _byte(found.group(0)), os.fsencode(text))
+    except UnicodeEncodeError:  # a surrogate that is no byte of a path
+        return Path(text)
+    path = Path(os.fsdecode(raw))
+    return path if os.path.lexists(path) else Path(text)
+
+
+def _byte(escape: bytes) -> bytes:
+    return b"\\" if escape == b"\\\\" else bytes.fromhex(escape[2:].decode("ascii"))
 
 
 def printable(text: str, limit: int = 300) -> str:

@@ -38,7 +38,7 @@ class RecentPaths:
 
     def add(self, purpose: str, path: str | Path) -> None:
         """Puts a path at the head of its list."""
-        text, purpose = shown_path(path), SHARED.get(purpose, purpose)
+        text, purpose = path if isinstance(path, str) else shown_path(path), SHARED.get(purpose, purpose)
         with self._lock:
             content = self._read()
             if content.get(purpose, [""])[:1] == [text]:

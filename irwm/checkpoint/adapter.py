@@ -97,7 +97,8 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
             advice="Choose that model as the original as well, in Python open_checkpoint(path, base=...); or merge the"
             " adapter into it first",
         )
-    weights = next((folder / name for name in ADAPTER_WEIGHTS if os.path.lexists(folder / name)), None)
+    names = (path.name,) if path.name in ADAPTER_WEIGHTS else ADAPTER_WEIGHTS
+    weights = next((folder / name for name in names if os.path.lexists(folder / name)), None)
     if weights is None:
         raise CorruptCheckpointError(
             "The adapter's weights are missing",
@@ -125,6 +126,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
         tensors=tensors,
         shards=(weights, folder / ADAPTER_CONFIG),
         notes=(*base.notes, *content.notes, *_notes(config, base, pieces, places)),
+        unread_tensors=tuple(_kept_heads(base, pieces, places)),
         layout=replace(base.layout, vocab_size=embedding.shape[0]),
         bytes_total=sum(_size(file) for file in (weights, folder / ADAPTER_CONFIG)),
         format=ADAPTER,
@@ -251,6 +253,13 @@ def _under_head(base: Checkpoint) -> str | None:
     return None
 
 
+def _kept_heads(base: Checkpoint, pieces: Iterable[str], places: Mapping[str, str]) -> list[str]:
+    """The adapter's own output heads, where the base stores its embedding under the head's name."""
+    if _under_head(base) is None:
+        return []
+    return [target for target in pieces if target not in places and target.endswith(base.layout.embedding.name)]
+
+
 def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places: Mapping[str, str]) -> list[str]:
     layout = base.layout
     roles = (("the embedding", layout.embedding), ("q", layout.q), ("k", layout.k))
@@ -264,8 +273,7 @@ def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places:
     ]
     if config.base:
         notes.append(f"The adapter itself names {printable(config.base)} as its base.")
-    heads = [target for target in pieces if target not in places and target.endswith(base.layout.embedding.name)]
-    heads = heads if _under_head(base) is not None else []
+    heads = _kept_heads(base, pieces, places)
     if heads:
         notes.append(
             "The adapter changes the output head, under whose name the base stores its embedding; the embedding is the "

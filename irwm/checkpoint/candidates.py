@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from irwm.checkpoint.files import hub_blobs
-from irwm.checkpoint.weight_sets import WeightSet, weight_sets
+from irwm.checkpoint.weight_sets import WeightSet, format_of_index, weight_sets
 from irwm.errors import IrwmError, path_from, shown_path
 
 # A folder of a training run holds its checkpoints one or two levels down; a hub's cache four.
 DEEPEST = 8
 MOST_CANDIDATES = 500
 MOST_SCANNED = 50_000
+# Of all indexes together; the largest real ones have 10 MB.
+MOST_INDEX_BYTES = 128 * 1024 * 1024
 
 
 class SweepFolderError(IrwmError):
@@ -66,8 +68,8 @@ def find_checkpoints(folder: str | Path) -> Candidates:
         root = path_from(folder).resolve(strict=True)
         search = _Search(root)
         search.look(root, 0)
-    except (OSError, RuntimeError) as error:  # a circle of links
-        found = error.strerror if isinstance(error, OSError) else "a circle of links"
+    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a path with NUL
+        found = error.strerror if isinstance(error, OSError) else str(error)
         raise SweepFolderError(
             "this folder cannot be read", file=folder, found=found, advice="Check it and its permissions"
         ) from error
@@ -105,7 +107,7 @@ class _Search:
         self.unread: list[Path] = []
         self.refused: list[str] = []
         self.too_deep: list[str] = []
-        self.scanned = 0
+        self.scanned, self.index_bytes = 0, 0
         self.cut = False
         self._seen: set[Path] = set()
 
@@ -122,6 +124,11 @@ class _Search:
                 folders.append(path)
             else:
                 files.append(name)
+        for name in filter(format_of_index, files):
+            self.index_bytes += _size(folder / name)
+        if self.index_bytes > MOST_INDEX_BYTES:
+            self.cut = True
+            return
         sets, left = weight_sets(folder, sorted(files)), MOST_CANDIDATES - len(self.found)
         self.cut = self.cut or len(sets) > left
         self.found += [(folder, each) for each in sets[:left]]
@@ -141,9 +148,8 @@ class _Search:
         known: set[Path] = set()
         # Sets first, and names that say something: a hub's cache has its files once more, under their hashes.
         for folder, each in sorted(self.found, key=lambda found: (len(found[1].files) < 2, not _telling(found[1]))):
-            own = frozenset(
-                Path(os.path.realpath(folder / name)) for name in (*each.files, *filter(None, (each.index,)))
-            )
+            # An index that cannot be read has no files.
+            own = frozenset(Path(os.path.realpath(folder / name)) for name in each.files or (each.name,))
             if not own <= known:
                 known |= own
                 kept.append((folder, each))
@@ -183,9 +189,15 @@ class _Search:
 
 
 def _name(path: Path) -> str:
-    """A path below a folder as text, a different one for each, since a report's row is found by it: backslashes are
-    doubled, and bytes that are no UTF-8 are escaped."""
-    return shown_path(path.as_posix().replace("\\", "\\\\"))
+    """A path below a folder as text, a different one for each, since a report's row is found by it."""
+    return shown_path(path.as_posix())
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _telling(each: WeightSet) -> bool:

@@ -17,7 +17,8 @@ OTHER_WEIGHTS = frozenset(
         *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"),  # PyTorch
         *(".gguf", ".ggml", ".llamafile"),
         *(".onnx", ".onnx_data", ".tflite"),
-        *(".h5", ".keras", ".msgpack", ".npz", ".ot"),  # Keras, Flax, rust-bert
+        *(".h5", ".keras", ".msgpack", ".npz", ".npy", ".ot"),  # Keras, Flax, NumPy, rust-bert
+        *(".pb", ".pdparams", ".pte"),  # TensorFlow, Paddle, ExecuTorch
         *(
             ".nemo",
             ".distcp",
@@ -41,10 +42,11 @@ class Foreign:
     name: str
     advice: str
     is_model: bool
+    is_archive: bool = False
 
 
 def _archive(name: str) -> Foreign:
-    return Foreign(name, "Unpack it and give the folder with the .safetensors files", False)
+    return Foreign(name, "Unpack it and give the folder with the .safetensors files", False, True)
 
 
 # Longer prefixes first where one begins another.

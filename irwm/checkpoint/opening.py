@@ -159,7 +159,7 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
     if not files.rivals:
         return
     rival = next(iter(files.rivals.values())).file
-    for ref in layout.tensors:
+    for ref in (*layout.tensors, *filter(None, (layout.head,)), *layout.alternatives):
         other = files.rivals.get(ref.name)
         if other is None or not same_bytes(files.tensors[ref.name], other):
             raise two_models(files.folder, rival, printable(ref.name, 80))

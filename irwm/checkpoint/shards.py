@@ -362,7 +362,7 @@ class _Joined:
         else:
             other = first if entry.file == named else entry
             # Kept, so that a second embedding is read as one that may be the model's.
-            second = f"{other.file.name}.{name}"
+            second = f"{other.file.relative_to(self._folder).as_posix()}.{name}"
             self.tensors[second], self.replaced[second] = replace(other, name=second), name
         if entry.file == named:
             self.tensors[name] = entry

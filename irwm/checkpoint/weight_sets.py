@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from irwm.checkpoint.files import read_json_object
 from irwm.checkpoint.formats import FORMATS, Format
 from irwm.checkpoint.formats.content import first_bytes
-from irwm.checkpoint.magic import OTHER_WEIGHTS, PIECES, own_format
-from irwm.errors import CheckpointError, CorruptCheckpointError
+from irwm.checkpoint.magic import OTHER_WEIGHTS, PIECES, own_format, recognise_magic
+from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError
 
 ADAPTER_CONFIG = "adapter_config.json"
 # peft's names, then that of MLX.
@@ -27,10 +27,12 @@ SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<total>\d{1,6})\.[A-
 # The largest real index is some 10 MB.
 _MAX_INDEX_BYTES = 64 * 1024 * 1024
 _INDEX = ".index.json"
-# Files of trainers whose names end like those of weights.
+# Files of trainers whose names end like those of weights. That of an optimizer is large, the others are small.
+_OPTIMIZER = re.compile(r"optim(izer)?([_-]?\d+)*\.(bin|pt|pth)", re.ASCII)
 _OF_A_TRAINER = re.compile(
-    r"(training_args|optimizer|optim|scheduler|scaler|rng_state|trainer_state|random_states)([_-]?\d+)*\.\w+", re.ASCII
+    r"(training_args|scheduler|scaler|rng_state|trainer_state|random_states)([_-]?\d+)*\.(bin|pt|pth|pkl)", re.ASCII
 )
+_MOST_OF_A_TRAINER = 4 * 1024 * 1024
 # macOS writes a companion next to each file where the disk cannot hold the file's attributes.
 _APPLE_DOUBLE, _COMPANION = b"\x00\x05\x16\x07", "._"
 # A file with another name is looked into from this size on; the smallest models are far larger.
@@ -75,7 +77,7 @@ def weight_sets(folder: Path, names: Sequence[str]) -> list[WeightSet]:
         folder: resolved.
         names: of its files.
     """
-    names = [name for name in names if not _OF_A_TRAINER.fullmatch(name) and not is_companion(folder / name)]
+    names = [name for name in names if not _is_of_a_trainer(folder / name) and not is_companion(folder / name, folder)]
     found: list[WeightSet] = []
     taken: set[str] = set()
     for name in names:
@@ -209,8 +211,7 @@ def format_of(path: Path, folder: Path | None = None) -> tuple[bool, Format | No
     if not stat.S_ISREG(status.st_mode) or status.st_size < _LEAST_UNNAMED:
         return False, None
     format = _format_inside(path, folder)
-    # An unreadable file may hold weights.
-    return format is not None or not os.access(path, os.R_OK), format
+    return format is not None or _may_hold_weights(path, folder), format
 
 
 def _format_inside(path: Path, folder: Path | None) -> Format | None:
@@ -222,11 +223,31 @@ def _format_inside(path: Path, folder: Path | None) -> Format | None:
     return next((each for each in FORMATS if each.name == named), None)
 
 
-def is_companion(path: Path) -> bool:
+def _may_hold_weights(path: Path, folder: Path | None) -> bool:
+    """Whether a file with another name is a pickle, an archive or another container, or cannot be read."""
+    try:
+        foreign = recognise_magic(first_bytes(path, folder)[0])
+    except NotACheckpointError:
+        return True
+    except CheckpointError:  # a link out of the folder, which the search names
+        return False
+    return foreign is not None and (foreign.is_model or foreign.is_archive)
+
+
+def _is_of_a_trainer(path: Path) -> bool:
+    if _OPTIMIZER.fullmatch(path.name):
+        return True
+    try:
+        return bool(_OF_A_TRAINER.fullmatch(path.name)) and os.stat(path).st_size <= _MOST_OF_A_TRAINER
+    except OSError:
+        return False
+
+
+def is_companion(path: Path, folder: Path) -> bool:
     """Whether a file is a companion that macOS writes ("AppleDouble"): it holds attributes of another file."""
     if not path.name.startswith(_COMPANION):
         return False
     try:
-        return first_bytes(path)[0].startswith(_APPLE_DOUBLE)
+        return first_bytes(path, folder)[0].startswith(_APPLE_DOUBLE)
     except CheckpointError:
         return False

@@ -250,7 +250,13 @@ def odd_bytes(name: bytes, folder: Path, out: Path) -> Path:
     return odd
 
 
+def shards(index: bool, folder: Path, out: Path) -> Path:
+    return split(folder, out, index=index)
+
+
 KINDS: dict[str, Arrangement] = {
+    "shards with an index": partial(shards, True),
+    "shards without an index": partial(shards, False),
     "weights .pt next to an adapter": partial(next_to_an_adapter, "hf_model_0001_0.pt"),
     "weights .pth next to an adapter": partial(next_to_an_adapter, "weights.pth"),
     "weights .safetensors next to an adapter": partial(next_to_an_adapter, "finetuned.safetensors"),

@@ -55,6 +55,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "embedding": {"target_modules": ["q_proj", "k_proj", "embed_tokens"], "lora_alpha": 9},
     "embedding alone": {"target_modules": ["embed_tokens"]},
     "saved layers": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "input_layernorm", "lm_head"]},
+    "q as a parameter": {"target_modules": ["k_proj"], "target_parameters": ["self_attn.q_proj.weight"]},
+    "embedding as a parameter": {"target_modules": ["q_proj"], "target_parameters": ["embed_tokens.weight"]},
     "tokens": {"target_modules": ["q_proj", "k_proj"], "trainable_token_indices": {"embed_tokens": [3, 599, 7]}},
 }
 
@@ -67,6 +69,26 @@ def test_an_adapter_reads_as_peft_merges_it(base: Checkpoint, tmp_path: Path, se
     changed = [name for name in base.tensors if not torch.equal(read_tensor(base.tensors[name]), expected[name])]
     assert changed
     require_equal(model, expected, tuple(base.tensors))
+
+
+@pytest.mark.slow
+def test_factors_of_fused_experts_are_left_out_and_said(tmp_path: Path) -> None:
+    """peft wraps a module once for each parameter that it adapts, and names the factors after the wrappers."""
+    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(
+            Qwen3MoeConfig(vocab_size=300, num_experts_per_tok=2, **sizes, **heads)
+        )
+    model.save_pretrained(tmp_path / "base")
+    experts = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    merged = made(tmp_path / "base", tmp_path / "a", target_modules=["q_proj"], target_parameters=experts)
+    found = open_checkpoint(tmp_path / "a", open_checkpoint(tmp_path / "base"))
+    require_equal(found, merged, (EMBEDDING, Q))
+    assert "4 are not in the base or not read there" in " ".join(found.notes)
 
 
 def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.candidates import find_checkpoints
+from irwm.checkpoint.weight_sets import is_companion
 from irwm.errors import (
     CorruptCheckpointError,
     NotACheckpointError,
@@ -31,6 +32,8 @@ from tests.checkpoint.builders import EMBEDDING, split
 def test_the_embedding_of_every_arrangement_is_read(tiny_path: Path, tmp_path: Path, kind: str) -> None:
     given = KINDS[kind](tiny_path, tmp_path / "suspect")
     found = open_checkpoint(given)
+    if "adapter" not in kind and "old shard" not in kind:
+        assert found.unread == (), "everything that was given was read"
     assert torch.equal(found.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING].float())
     # As a text too, which pages and jobs send.
     assert open_checkpoint(shown_path(given)).fingerprint == found.fingerprint
@@ -230,6 +233,95 @@ def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, na
     assert advice in str(caught.value.advice)
 
 
+# What an attacker would try
+
+
+def test_an_adapters_file_that_is_named_is_the_one_that_is_read(tiny_path: Path, tmp_path: Path) -> None:
+    base = open_checkpoint(tiny_path)
+    folder = adapter(tmp_path / "adapter", base.hidden_size)
+    name = f"base_model.model.{EMBEDDING}"
+    save_file({name: torch.zeros(600, base.hidden_size)}, folder / "adapter_model.safetensors")
+    torch.save({name: torch.ones(600, base.hidden_size)}, folder / "adapter_model.bin")
+    for file, value in (("adapter_model.safetensors", 0.0), ("adapter_model.bin", 1.0)):
+        assert float(open_checkpoint(folder / file, base).embedding([5])[0, 0]) == value
+    assert open_checkpoint(folder, base).unread == ("adapter_model.bin",)
+
+
+@pytest.mark.parametrize("name", ["optimizer.safetensors", "scaler.gguf", "training_args.bin", "rng_state_0.pth"])
+def test_a_trainers_name_hides_no_weights(tiny_path: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(tiny_path, tmp_path / "m")
+    (tmp_path / "m" / name).write_bytes(bytes(5 << 20))
+    assert open_checkpoint(tmp_path / "m").unread == (name,)
+    (tmp_path / "m" / name).unlink()
+    for own in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
+        (tmp_path / "m" / own).write_bytes(bytes(1000))
+    assert open_checkpoint(tmp_path / "m").unread == ()
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x80\x02", b"\x1f\x8b", b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"\x89HDF\r\n\x1a\n"]
+)
+def test_a_container_without_a_telling_name_is_listed(tiny_path: Path, tmp_path: Path, start: bytes) -> None:
+    shutil.copytree(tiny_path, tmp_path / "m")
+    (tmp_path / "m" / "weights").write_bytes(start + bytes(20_000))
+    (tmp_path / "m" / "notes").write_bytes(b"words " * 5000)
+    assert open_checkpoint(tmp_path / "m").unread == ("weights",)
+
+
+@pytest.mark.parametrize("pieces", ["early", "later"])
+def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp_path: Path, pieces: str) -> None:
+    tensors = load_file(tiny_path / "model.safetensors")
+    codes = torch.randint(-127, 127, tensors[EMBEDDING].shape, dtype=torch.int8)
+    scale = torch.ones(codes.shape[0], 1)
+    stem = EMBEDDING.removesuffix("weight")
+    tensors |= (
+        {f"{EMBEDDING}:qdata": codes, f"{EMBEDDING}:scale": scale}
+        if pieces == "early"
+        else {f"{stem}_weight_qdata": codes, f"{stem}_weight_scale": scale}
+    )
+    out = companions(tiny_path, tmp_path / "m")
+    save_file(tensors, out / "model.safetensors")
+    found = open_checkpoint(out)
+    assert [each.name for each in found.layout.alternatives] == [f"torchao.{EMBEDDING}"]
+    assert torch.equal(found.read(found.layout.alternatives[0]), codes.float())
+
+
+def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: Path, tmp_path: Path) -> None:
+    tensors = load_file(tiny_path / "model.safetensors")
+    first = tensors | {f"teacher.{EMBEDDING}": tensors[EMBEDDING] * 1.01}
+    whole = companions(tiny_path, tmp_path / "whole")
+    save_file(first, whole / "model.safetensors")
+    out = split(whole, tmp_path / "m")
+    save_file(first | {f"teacher.{EMBEDDING}": tensors[EMBEDDING].flip(0).contiguous()}, out / "model.safetensors")
+    with pytest.raises(CorruptCheckpointError, match="two different models"):
+        open_checkpoint(out)
+    shutil.copy(whole / "model.safetensors", out)
+    assert open_checkpoint(out).unread == ()
+
+
+def test_many_large_indexes_end_the_search(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(tiny_path, tmp_path / "m")
+    for number in range(5):
+        (tmp_path / "m" / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
+    monkeypatch.setattr("irwm.checkpoint.candidates.MOST_INDEX_BYTES", 4000)
+    assert irwm.find_checkpoints(tmp_path / "m").cut
+    assert open_checkpoint(tmp_path / "m").unread == ("more files than are looked through",)
+
+
+def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "outside").write_bytes(bytes.fromhex("00051607") + bytes(100))
+    (tmp_path / "m" / "._x").symlink_to(tmp_path / "outside")
+    assert not is_companion(tmp_path / "m" / "._x", tmp_path / "m")
+
+
+@pytest.mark.parametrize("text", ["x" * 300, "a\0b", "\ud800\\xe8", "/nowhere/\\xe8"])
+def test_paths_that_no_file_has_are_typed_errors(text: str) -> None:
+    for ask in (open_checkpoint, irwm.find_checkpoints, irwm.open_suspect):
+        with pytest.raises(irwm.IrwmError):
+            ask(text)
+
+
 # Folders
 
 
@@ -267,7 +359,10 @@ def test_names_that_are_not_utf_8_are_shown_and_read_back(tiny_path: Path, tmp_p
     assert shown_path(odd).endswith("/mod\\xe8le")
     assert path_from(shown_path(odd)) == odd
     assert printable(odd.name) == "mod\\xe8le"
-    assert path_from(tmp_path / "all" / "mod\\xe8le.gguf").exists()
+    literal = tmp_path / "all" / "mod\\xe8le"
+    literal.mkdir()
+    for path in (odd, literal):
+        assert path_from(shown_path(path)) == path, "each has a text of its own, although both look alike"
 
 
 def test_a_hub_cache_is_one_candidate_although_its_blobs_hold_the_weights_too(tiny_path: Path, tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_an_unreadable_folder_is_said_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(world, vault, jobs, tmp_path) -> None:
-    """Fault 101: a name that is no UTF-8, a hidden folder, a file and a folder that cannot be read."""
+    """A name that is not UTF-8, a hidden folder, and a file that cannot be read."""
     folder = tmp_path / "suspects"
     for name in ("one", "two"):
         shutil.copytree(world["folder"] / "other", folder / name)

@@ -173,7 +173,7 @@ def list_folder(
     Raises:
         PathRefusedError: the folder may not be shown, or cannot be read.
     """
-    place = use_path(shown_path(folder), limits, kind="folder")
+    place = use_path(folder if isinstance(folder, str) else shown_path(folder), limits, kind="folder")
     folders: list[Entry] = []
     files: list[Entry] = []
     try:

@@ -1,8 +1,8 @@
 """Which checkpoints a folder and the folders below it contain, by names and a few first bytes: terabytes take a moment.
 
-The search skips no file in silence. It looks into hidden folders. What cannot be read is a candidate too; opening
-it gives the reason. It does not follow a link that leads out of the folder: its author decides what it shows, and a
-report must be about the content of the folder.
+Except for what `weight_sets` leaves out, no weight file is skipped in silence. Hidden folders are searched too. What
+cannot be read is a candidate too; opening it gives the reason. The search does not follow a link that leads out of the
+folder: its author decides what it shows, and a report must be about the content of the folder.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def several_in(path: Path) -> Candidates | None:
     Raises:
         SweepFolderError: the folder cannot be read.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return None
     found = find_checkpoints(path)
     return None if found.is_one or not found.paths else found

@@ -355,7 +355,7 @@ def resolved(path: Path) -> Path:
 def hub_blobs(folder: Path) -> Path | None:
     """The blob store that links in `folder` may lead to, when it is a snapshot of a Hugging Face hub cache.
 
-    Such a cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`; `folder` may be
+    The cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`; `folder` may be
     below the revision. It must be resolved. A blob store that is itself a link is not accepted, since it could lead
     anywhere.
     """

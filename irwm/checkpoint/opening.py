@@ -201,11 +201,13 @@ def _gathered_first(shapes: Shapes) -> CheckpointError | None:
 
 
 def _unread_embeddings(files: CheckpointFiles, layout: Layout) -> tuple[str, ...]:
-    """Tensors that cannot be read and whose names are those of an embedding, or of a piece of one, if the embedding was
-    recognised by its shape alone."""
-    if layout.names_known or names_an_embedding(layout.embedding.name):
-        return ()
-    names = (*files.refused, *(name for name, entry in files.tensors.items() if not is_examined(entry)))
+    """Tensors that cannot be read and whose names are those of an embedding, or of a piece of one. Where a readable
+    embedding has such a name, only those with a row for each token."""
+    by_shape = not layout.names_known and not names_an_embedding(layout.embedding.name)
+    unread = [name for name, entry in files.tensors.items() if not is_examined(entry)]
+    if not by_shape:
+        unread = [name for name in unread if files.tensors[name].shape[:1] == (layout.vocab_size,)]
+    names = (*files.refused, *unread)
     return tuple(dict.fromkeys(name for name in names if names_an_embedding(name, or_a_piece=True)))
 
 

@@ -106,9 +106,11 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
     models = [each for each in models if not each.is_hidden] or models
     for format in FORMATS:
         own = [each for each in models if each.format is format]
-        if own or format.index in names:
+        if own or (format.index in names and not models):
             shards = _checked(folder, _chosen(folder, format, names, own))
             break
+        if format.index in names:  # left over from another format's model
+            notes.append(f"{format.index} names files that are not there, and was ignored.")
     else:
         raise _no_weights(folder, names, sets)
     if shards.stale is not None:

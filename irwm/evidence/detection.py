@@ -99,10 +99,11 @@ def detect_each(
     Raises:
         ParameterError, KeyMismatchError, CheckpointError: as `detect`.
     """
-    # A fingerprint is looked for beside the reading that verdicts rest on. Another one is asked for to compare.
+    # A fingerprint is looked for only with the reading that verdicts rest on. Other readings serve to compare.
     both = (statistic, invariant) == WAYS[0]
+    unread = listed(examination.suspect.unread)  # once: it searches the suspect's folder
     for finding in _detect(examination, keys, seed, (statistic, invariant), keys_tried, both):
-        yield judge_opened(finding, listed(examination.suspect.unread))
+        yield judge_opened(finding, unread)
 
 
 def detect_marks(

@@ -154,7 +154,10 @@ def stale_index(arrangement: str, folder: Path, out: Path) -> Path:
     """An index that names files which are gone, next to a model that is complete without it."""
     tensors = tensors_of(folder)
     old = {name: f"model-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(sorted(tensors))}
-    if arrangement == "resharded":
+    if arrangement == "another format":
+        companions(folder, out)
+        torch.save(tensors, out / "pytorch_model.bin")
+    elif arrangement == "resharded":
         split(folder, out, index=False)
     else:
         with_tensors(folder, out, tensors)
@@ -278,6 +281,7 @@ KINDS: dict[str, Arrangement] = {
     "stale index, whole file": partial(stale_index, "whole"),
     "stale index, one old shard left": partial(stale_index, "one old shard left"),
     "stale index, other shards": partial(stale_index, "resharded"),
+    "stale index, PyTorch file": partial(stale_index, "another format"),
     **{f"contradiction: {what}": partial(contradictory, what) for what in (
         "packed", "missing", "empty", "hidden size", "heads", "no heads", "unknown type",
     )},

@@ -26,6 +26,7 @@ from irwm.errors import (
 )
 from tests.checkpoint.as_found import KINDS, adapter, below, companions, contradictory, split_gguf, stale_index
 from tests.checkpoint.builders import EMBEDDING, split
+from tools.small_models import write_llama
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,6 +222,22 @@ def test_of_a_tensor_in_two_shards_the_index_names_the_one_that_counts(tiny_path
     assert caught.value.advice
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_the_empty_tensors_that_zero_3_leaves_are_refused_with_the_command_that_gathers_them(
+    tiny_path: Path, tmp_path: Path, name: str
+) -> None:
+    out = companions(tiny_path, tmp_path / "m")
+    tensors = {key: torch.empty(0) for key in load_file(tiny_path / "model.safetensors")}
+    if name.endswith(".bin"):
+        torch.save(tensors, out / name)
+    else:
+        save_file(tensors, out / name)
+    with pytest.raises(UnsupportedCheckpointError, match="ZeRO-3") as caught:
+        open_checkpoint(out)
+    assert (caught.value.tensor, caught.value.found) == (EMBEDDING, "(0,)")
+    assert "zero_to_fp32.py" in str(caught.value.advice)
+
+
 @pytest.mark.parametrize(
     ("name", "advice"), [("__0_0.distcp", "dcp_to_torch"), ("model.nemo", "tar"), ("model.zip", "Unpack")]
 )
@@ -284,6 +301,45 @@ def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp
     found = open_checkpoint(out)
     assert [each.name for each in found.layout.alternatives] == [f"torchao.{EMBEDDING}"]
     assert torch.equal(found.read(found.layout.alternatives[0]), codes.float())
+
+
+def test_a_packed_embedding_next_to_a_plain_one_clears_nobody(tiny_path: Path, tmp_path: Path) -> None:
+    tensors = load_file(tiny_path / "model.safetensors")
+    packed = torch.zeros(tensors[EMBEDDING].shape[0], 8, dtype=torch.uint8)
+    out = companions(tiny_path, tmp_path / "m")
+    save_file(tensors | {f"{EMBEDDING}:qdata": packed}, out / "model.safetensors")
+    assert open_checkpoint(out).unread == (f"{EMBEDDING}:qdata",)
+
+
+def test_two_embeddings_in_files_of_one_name_are_both_read(tiny_path: Path, tmp_path: Path) -> None:
+    out, tensors = companions(tiny_path, tmp_path / "m"), load_file(tiny_path / "model.safetensors")
+    save_file(tensors, out / "main.safetensors")
+    index = dict.fromkeys(tensors, "main.safetensors")
+    for place, factor in (("a", 1.01), ("b", 1.02)):
+        (out / place).mkdir()
+        extra = {EMBEDDING: tensors[EMBEDDING] * factor, place: torch.ones(1)}
+        save_file(extra, out / place / "m.safetensors")
+        index[place] = f"{place}/m.safetensors"
+    (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    found = open_checkpoint(out)
+    names = [f"{place}/m.safetensors.{EMBEDDING}" for place in "ab"]
+    assert sorted(each.name for each in found.layout.alternatives) == names
+
+
+def test_an_adapters_own_head_on_a_tied_base_clears_nobody(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    write_llama(base, tie_word_embeddings=True)
+    tensors = load_file(base / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop(EMBEDDING)  # as savers keep either name of a shared tensor
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    model = open_checkpoint(base)
+    folder = adapter(tmp_path / "adapter", model.hidden_size)
+    own = {
+        f"base_model.model.{name}": torch.ones(model.vocab_size, model.hidden_size)
+        for name in (EMBEDDING, "lm_head.weight")
+    }
+    save_file(own, folder / "adapter_model.safetensors")
+    assert open_checkpoint(folder, model).unread == ("lm_head.weight",)
 
 
 def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: Path, tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ class Desk:
     home: Path
     work: Path
 
+    @classmethod
+    def made(cls, folder: Path) -> Desk:
+        """One with an empty vault."""
+        desk = cls(folder / "home", folder / "work")
+        desk.work.mkdir()
+        desk.home.mkdir(mode=0o700)
+        Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+        return desk
+
     @property
     def jobs(self) -> Jobs:
         return Jobs(self.home).opened(self.vault().jobs_keys_to_seal())

@@ -11,9 +11,8 @@ import pytest
 import irwm
 from irwm.__main__ import main
 from irwm.errors import shown_path
-from storage.vault import Vault
 from tests.checkpoint.as_found import KINDS
-from tests.command.commands import CHEAP, PASSPHRASE, Desk
+from tests.command.commands import Desk
 from tests.jobs.recipients import PARAMETERS, make_keys, put_in_vault
 from tools.small_models import write_llama
 from ui.pages.investigate import described
@@ -24,18 +23,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A vault with one key, its original, its release, and the opened key."""
-    folder = tmp_path_factory.mktemp("desk")
-    desk = Desk(folder / "home", folder / "work")
-    desk.work.mkdir()
-    desk.home.mkdir(mode=0o700)
+    desk = Desk.made(tmp_path_factory.mktemp("desk"))
     # Tied, so that where the config is contradicted no head of the embedding's size is read as well.
     model = irwm.open_checkpoint(write_llama(desk.work / "model", vocab_size=1200, tie_word_embeddings=True))
     (key,) = make_keys(model, ["Ada"], PARAMETERS)
     irwm.insert(model, key, desk.work / "release")
     (desk.work / "opened.key").write_bytes(key.to_bytes())
-    vault = Vault.create(desk.home, PASSPHRASE, cost=CHEAP)
-    put_in_vault(vault, [key])
-    vault.lock()
+    put_in_vault(desk.vault(), [key])
     return desk
 
 

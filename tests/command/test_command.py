@@ -39,11 +39,7 @@ RECIPIENTS = 300
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A vault, a small model, and an empty folder to work in."""
-    folder = tmp_path_factory.mktemp("desk")
-    desk = Desk(folder / "home", folder / "work")
-    desk.work.mkdir()
-    desk.home.mkdir(mode=0o700)
-    Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+    desk = Desk.made(tmp_path_factory.mktemp("desk"))
     write_llama(desk.work / "model")
     for name in ("modeling_own.py", "customers.csv"):
         (desk.work / "model" / name).write_text("")

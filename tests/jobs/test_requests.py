@@ -77,6 +77,22 @@ def test_a_trace_asks_for_the_keys_with_noise_alone(vault: Vault, jobs: Jobs, tm
     assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, keys=[ben]).request["keys"] == [ben]
 
 
+def test_a_trace_goes_on_with_a_trace_and_not_with_an_investigation(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+    put(vault, "Ada", "1" * 8, noise=5)
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / "several").mkdir(exist_ok=True)
+        (tmp_path / "several" / name).write_bytes(b"GGUF")
+    place = vault, jobs, tmp_path / "several", tmp_path, MODEL
+    stopped = {}
+    for ask in (requests.investigate, requests.trace):
+        asked = ask(*place)
+        assert (asked.kind, asked.request["resume"]) == ("sweep", "")
+        job = jobs.create("sweep", asked.title, asked.request)
+        jobs.finish(job.id, "stopped")
+        stopped[ask] = job.id
+        assert ask(*place).request["resume"] == job.id
+
+
 def test_an_investigation_goes_on_with_a_case_of_its_title(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     put(vault, "Ada", "1" * 8)
     known = vault.add_case("A leak", "")

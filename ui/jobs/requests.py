@@ -188,6 +188,7 @@ def investigate(
     device: str = "auto",
     scheduler: str = "",
     answers: bool = False,
+    noisy: bool = False,
 ) -> Asked:
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
 
@@ -200,25 +201,30 @@ def investigate(
         seen: the day since when the suspect is known to exist, such as "2024-01-28".
         scheduler: address of a Dask cluster, or "".
         answers: whether the suspect must be a file of recorded answers; else that is told by its contents.
+        noisy: whether only keys with noise are tried.
 
     Raises:
         SweepFolderError: the suspect's folder cannot be read.
         IrwmError: no key is left, or a value cannot be used.
     """
     named = _text("title of the case", case, MOST_TITLE)
-    request = chosen_keys(vault, fingerprint, keys, matching) | {
-        "original": shown_path(original),
-        "seed": checked_seed(seed),
-        "statistic": _one_of("statistic", statistic, STATISTICS),
-        "invariant": _one_of("invariant", invariant, INVARIANTS),
-        "case_id": next((known.id for known in vault.cases() if named and known.title == named), ""),
-        "case_title": named,
-        "note": _text("note", note, MOST_RUN_NOTE),
-        "seen_utc": day_utc(seen),
-        "examiner": _text("examiner", examiner, MOST_EXAMINER),
-        "device": device,
-        "scheduler": scheduler,
-    }
+    request = (
+        chosen_keys(vault, fingerprint, keys, matching)
+        | {
+            "original": shown_path(original),
+            "seed": checked_seed(seed),
+            "statistic": _one_of("statistic", statistic, STATISTICS),
+            "invariant": _one_of("invariant", invariant, INVARIANTS),
+            "case_id": next((known.id for known in vault.cases() if named and known.title == named), ""),
+            "case_title": named,
+            "note": _text("note", note, MOST_RUN_NOTE),
+            "seen_utc": day_utc(seen),
+            "examiner": _text("examiner", examiner, MOST_EXAMINER),
+            "device": device,
+            "scheduler": scheduler,
+        }
+        | ({"noisy": True} if noisy else {})
+    )
     if several_in(suspect) is None:
         kind = {"suspect": shown_path(suspect), "answers": answers or holds_answers(suspect)}
         return Asked("investigate", f"Investigate {shown_path(suspect.name)}", request | kind)
@@ -234,8 +240,8 @@ def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: 
         IrwmError: see `investigate`.
     """
     _require_noise(vault, chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching")), fingerprint)
-    asked = investigate(vault, jobs, suspect, original, fingerprint, **settings)
-    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request | {"noisy": True})
+    asked = investigate(vault, jobs, suspect, original, fingerprint, noisy=True, **settings)
+    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request)
 
 
 def chosen_keys(

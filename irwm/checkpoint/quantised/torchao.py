@@ -18,13 +18,13 @@ from irwm.checkpoint.tensors import Tensor, TensorEntry
 _BYTES = ("I8", "F8_E4M3", "F8_E5M2")
 _PIECE = re.compile(r"(?P<weight>.+):(?P<piece>_data|qdata|scale|zero_point)", re.DOTALL)
 _LATER = re.compile(r"(?P<module>.+\.)_(?P<weight>weight)_(?P<piece>qdata|scale|zero_point)", re.DOTALL)
-BESIDE = "torchao."
+SECOND = "torchao."
 _NAMES = {"_data": "", "qdata": "", "scale": "_scale", "zero_point": "_zero_point"}
 
 
 def plainly_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors; each piece that torchao wrote has the name that other tools give it. If a plain tensor has that
-    name already, `BESIDE` is put in front of it, so that both are read."""
+    name already, `SECOND` is put in front of it, so that both are read."""
     found = dict(tensors)
     for name, tensor in tensors.items():
         place = _place(name)
@@ -33,7 +33,7 @@ def plainly_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         weight, piece = place
         codes = tensors.get(_codes(name, piece))
         readable = piece == "_data" or (codes is not None and codes.dtype in _BYTES)
-        plain = (BESIDE if weight in tensors else "") + weight + _NAMES[piece]
+        plain = (SECOND if weight in tensors else "") + weight + _NAMES[piece]
         if readable and plain not in found:
             del found[name]
             found[plain] = replace(tensor, name=plain)

@@ -218,6 +218,7 @@ def test_no_file_of_a_release_holds_an_original_row(
     model = STORED[stored](write_llama(tmp_path / "model", dtype=dtype), tmp_path)
     original, _, release = insert(model, preset, tmp_path / "out")
     assert leftovers(original, release.path) == []
-    # The search would have found one.
-    shutil.copy(original.tensors[EMBEDDING].file, release.path / "spare")
+    # The search would have found one. In a folder of its own, so that the release still opens.
+    (release.path / "kept").mkdir()
+    shutil.copy(original.tensors[EMBEDDING].file, release.path / "kept" / "spare")
     assert leftovers(original, release.path) == ["spare"]

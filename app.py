@@ -63,4 +63,6 @@ def serve() -> int:
 
 
 if __name__ == "__main__":
+    # No process that this one starts takes modules from the folder that it is started in.
+    os.environ["PYTHONSAFEPATH"] = "1"
     sys.exit(main(sys.argv[1:]))

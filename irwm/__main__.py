@@ -11,22 +11,30 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import irwm
 from irwm.errors import IrwmError, path_from, printable, shown_path
-from irwm.report.checks import BY_WHOM, in_words, said
+from irwm.report.checks import NEEDED, Verification, in_words, said
+
+if TYPE_CHECKING:
+    from irwm.report.brought import Brought
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
-_RESULTS = (
-    "This report holds: signed by the expected identity, and every number but those listed follows from the others.",
-    "This report does not hold: something was changed, or differs.",
-    "Nothing that was checked is wrong, but it is not established that this report holds: {}.",
-)
+# The option that gives what a report still needs.
+_OPTIONS = {
+    "identity": "--identity",
+    "root": "--tsa-root",
+    "suspect": "--suspect",
+    "folder": "--suspect",
+    "original": "--original",
+    "models": "--model",
+    "key": "--key",
+    "log": "--audit-log",
+    "seen": "--seen",
+}
 # As `python app.py investigate` has them (docs/headless.md).
 _FOUND, _NOT_FOUND, _ERROR, _INCONCLUSIVE = 0, 1, 2, 3
-# A key has some hundred bytes; a file that was named by mistake may be a model.
-_MOST_KEY_BYTES = 1 << 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,44 +48,73 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _ERROR
 
 
+def run() -> int:
+    """The installed command: what it starts takes no module from the folder that it is run in."""
+    os.environ["PYTHONSAFEPATH"] = "1"
+    return main()
+
+
 def _verify(given: argparse.Namespace) -> int:
-    keys = [_key(Path(name)) for name in given.key]
     from irwm.report.judged import judge_report
 
     roots = _roots(given.tsa_root)
-    found = judge_report(given.report, given.identity, roots_pem=roots)
-    if found.ok and (given.suspect or given.original or keys):
-        # A second's import, which --help does not need.
-        from irwm.report.verify import verify_report
-
-        found = verify_report(
-            given.report,
-            suspect=given.suspect,
-            original=given.original,
-            key=keys[0] if keys else None,
-            keys=keys[1:],
-            identity=given.identity,
-            device=given.device,
-            roots_pem=roots,
-        )
+    found = judge_report(given.report, given.identity, roots_pem=roots, brought=_brought(given))
     if given.json:
-        checks = [{"name": c.name, "ok": c.ok, "said": c.said} for c in found.checks]
-        unchecked = [{"name": g.name, "why": g.why, "fields": list(g.fields)} for g in found.unchecked]
-        _print_json({"ok": found.ok, "exit_code": found.exit_code, "checks": checks, "unchecked": unchecked})
+        _print_json(_as_json(found))
         return found.exit_code
     if len(found.checks) == 1:  # it is not a report, so that there is nothing to ask of it
         print(f"{_inert(found.checks[0].said)}.")
         return found.exit_code
     for check in found.checks:
         print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {_inert(check.said)}")
-    if found.unchecked:
-        print("These fields of the report are not checked:")
-        for line in in_words(found.unchecked):
+    if found.states.left:
+        print("The signer states, and nothing that was given shows:")
+        for line in in_words(found.states.left):
             print(f"  {_inert(line)}.")
-    unknown = found.exit_code == 2 and given.identity is None
-    result = _RESULTS[found.exit_code].format("; ".join(found.open))
-    print(f"{result} {BY_WHOM}" if unknown else result)
+    if found.exit_code == 2 and found.needed:
+        print("To have these computed again, give:")
+        for need in found.needed:
+            print(f"  {_OPTIONS[need]:<11}  {NEEDED[need]}")
+    print(_inert(found.result))
     return found.exit_code
+
+
+def _brought(given: argparse.Namespace) -> Brought | None:
+    """The models, keys and other things that were given with the report; None if there are none."""
+    if not (given.suspect or given.original or given.model or given.key or given.audit_log or given.seen):
+        return None
+    # A second's import, which --help and most garbage do not need.
+    from irwm.report.brought import Brought, opened_keys
+
+    return Brought(
+        suspect=_path(given.suspect),
+        original=_path(given.original),
+        models=tuple(path_from(model) for model in given.model),
+        keys=tuple(key for name in given.key for key in opened_keys(path_from(name))),
+        audit_log=_path(given.audit_log),
+        seen_utc=given.seen,
+        device=given.device,
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else path_from(text)
+
+
+def _as_json(found: Verification) -> dict[str, Any]:
+    return {
+        "ok": found.ok,
+        "exit_code": found.exit_code,
+        "result": found.result,
+        "checks": [{"name": check.name, "ok": check.ok, "said": check.said} for check in found.checks],
+        "open": list(found.open),
+        "needed": list(found.needed),
+        "states": {state: list(fields) for state, fields in found.states.fields.items()},
+        "stated": [
+            {"name": group.name, "why": group.why, "carries": group.carries, "needed": list(group.bring)}
+            for group in found.states.left
+        ],
+    }
 
 
 def _roots(names: Sequence[str]) -> bytes | None:
@@ -112,7 +149,9 @@ def _inspect(given: argparse.Namespace) -> int:
 
 
 def _detect(given: argparse.Namespace) -> int:
-    keys = [_key(Path(name)) for name in given.key]
+    from irwm.report.brought import opened_key
+
+    keys = [opened_key(path_from(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)
     several = irwm.find_checkpoints(given.suspect) if os.path.isdir(path_from(given.suspect)) else None
     if several is None or len(several.paths) < 2:
@@ -194,21 +233,33 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="check a report's signature, files and numbers",
         description="Check a report: signature, files, numbers and, given the models and the key, the examination.",
-        epilog="Exit code: 0 signed by the identity given with --identity, every number but those listed worked out "
-        "again, and a date proven under --tsa-root; 1 something was changed or differs; 2 neither was established.",
+        epilog="Exit code: 0 signed by the identity given with --identity, and everything that the verdict depends on "
+        "computed again from what was given; 1 something was changed or differs; 2 neither was established, and the "
+        "last lines say what to give.",
     )
     verify.set_defaults(run=_verify)
     verify.add_argument("report", metavar="REPORT", help="its JSON, HTML, PDF or signature, or the folder they are in")
-    verify.add_argument("--suspect", metavar="PATH", help="the model that was examined")
+    verify.add_argument(
+        "--suspect", metavar="PATH", help="the model that was examined, or of a sweep the folder that was swept"
+    )
     verify.add_argument("--original", metavar="PATH", help="the unmarked model")
     verify.add_argument(
-        "--key", metavar="FILE", action="append", default=[],
-        help="the key as its owner opened it; once more for each recipient who is to be traced again",
+        "--model", metavar="PATH", action="append", default=[],
+        help="of a dispute, a model that was examined, or a folder of them; once for each",
+    )  # fmt: skip
+    verify.add_argument(
+        "--key", metavar="PATH", action="append", default=[],
+        help="a key as its owner opened it, or a folder of such keys; once for each key that was tried",
     )  # fmt: skip
     verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as the signer published it")
     verify.add_argument(
         "--tsa-root", metavar="FILE", action="append", default=[],
         help="root certificate (PEM or DER) of a time-stamping authority that you trust; once for each",
+    )  # fmt: skip
+    verify.add_argument("--audit-log", metavar="FILE", help="the signer's audit log, as the page Vault exports it")
+    verify.add_argument(
+        "--seen", metavar="TIME",
+        help="since when you know the suspect to exist (ISO 8601 with its zone), or the word unknown",
     )  # fmt: skip
 
     inspect = commands.add_parser(
@@ -240,14 +291,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (verify, inspect, detect):
         command.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
-
-
-def _key(path: Path) -> irwm.Key:
-    try:
-        with path.open("rb") as file:
-            return irwm.Key.from_bytes(file.read(_MOST_KEY_BYTES))
-    except OSError as error:
-        raise IrwmError("the key file cannot be read", file=path, found=error.strerror) from error
 
 
 def _inert(text: str) -> str:

@@ -33,13 +33,13 @@ from typing import Any
 
 import sqlite_utils
 
+from irwm.report.audit_log import GENESIS, LogEntry, entry_hash, log_lines
 from storage import header
 from storage.canonical import json_bytes
 from storage.encryption import Place, Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, DatabaseDamagedError
 from storage.schema import VAULT_SCHEMA_VERSION
 
-GENESIS = "0" * 64
 TABLE = "audit"
 SALT_BYTES = 16
 # Of the newest entries, when it is asked whether a key opens any: more than anybody would damage by accident.
@@ -225,25 +225,6 @@ def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Seale
         )
 
 
-def entry_hash(
-    vault: str, version: int, sequence: int, time: str, event: str, previous: str, details_sha256: str
-) -> str:
-    """The hash of one entry, hex; see the module's description for the bytes it covers."""
-    return hashlib.sha256(
-        json_bytes(
-            {
-                "vault": vault,
-                "version": version,
-                "sequence": sequence,
-                "time": time,
-                "event": event,
-                "previous": previous,
-                "details": details_sha256,
-            }
-        )
-    ).hexdigest()
-
-
 def entries(
     db: sqlite_utils.Database, sealer: Sealer | None, where: str = "", values: Sequence[Any] = ()
 ) -> Iterator[AuditEntry]:
@@ -266,6 +247,15 @@ def entries(
             row["version"],
             row["details_sha256"],
         )
+
+
+def exported(db: sqlite_utils.Database, vault: str) -> Iterator[bytes]:
+    """The log as anyone may have it: the lines of `irwm.report.audit_log`, without the particulars of any entry."""
+    found = (
+        LogEntry(e.sequence, e.time, e.event, e.details_sha256, e.version, e.previous, e.hash)
+        for e in entries(db, None)
+    )
+    yield from log_lines(vault, found)
 
 
 def _place(version: int, sequence: int, time: str) -> Place:

@@ -55,7 +55,8 @@ entries of the vault's audit log about this case. The log's head and number of e
 Names of people, of models and of folders on the examiner's computer stand in it as they were filed.
 """
 REPORTS = """
-Each report can be checked with IRWM Studio and without the vault (docs/verifying.md):
+Each report can be checked without the vault (docs/verifying.md). Use the command irwm as it is installed, and never
+python -m irwm in this folder: Python would then run files of this folder that have the names of its modules.
 
 {commands}
 """
@@ -129,7 +130,7 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
 def _readme(paths: Iterable[str]) -> str:
     """What this is, with the command for each signed report in it."""
     signed = [path.removesuffix(SIGNATURE) + ".json" for path in paths if path.endswith(SIGNATURE)]
-    commands = "\n".join(f"    python -m irwm verify {path}" for path in signed)
+    commands = "\n".join(f"    irwm verify {path}" for path in signed)
     return README.format(reports=REPORTS.format(commands=commands) if signed else "")
 
 

@@ -338,6 +338,11 @@ class VaultSession:
         with self._file.reading() as db:
             return audit.state(db).head
 
+    def exported_log(self) -> bytes:
+        """The audit log as anyone may have it, without the particulars of any entry (`irwm.report.audit_log`)."""
+        with self._file.reading() as db:
+            return b"".join(audit.exported(db, header.read(db).id))
+
     def verify_audit(self, known_head: str | None = None) -> audit.AuditCheck:
         """Checks the whole log; while locked, as far as that goes without the passphrase.
 

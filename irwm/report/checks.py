@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from irwm.errors import IrwmError, printable
+from irwm.report.states import Stated, States
 
-# After what holds, where nobody said whose signature it should be.
+HOLDS = (
+    "This report holds: the expected identity signed it, and everything that its verdict depends on was computed again."
+)
+NOT_ESTABLISHED = "Nothing that was checked is wrong, but it is not established that this report holds"
+# Where nobody said whose signature it should be.
 BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
 
-
 # Names of checks that are told apart by what they show.
-EXAMINATION, KEY, SUSPECT, ORIGINAL, RECIPIENTS = "examination", "key", "suspect", "original", "recipients"
-TIME_STAMP = "time-stamp"
-# The checks that make a report a certain person's, and those that work its numbers out, by the kind of report.
-_SIGNED = frozenset({"files", "document", "signature", "certificates", "identity"})
-_WORKED_OUT = frozenset({"numbers", "rulings"})
+SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "time-stamp", "log", "seen"
+SUSPECT, ORIGINAL, KEY, KEYS = "suspect", "original", "key", "keys"
+MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
+EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"
+# What shows a time-stamp.
+ROOT = "root"
+# For a reader who does not know since when the suspect exists.
+UNKNOWN_TIME = "unknown"
+NEEDED: Mapping[str, str] = {
+    IDENTITY: "the signer’s first public key, as the signer published it",
+    ROOT: "the root certificate of the authority that dated the key’s commitment",
+    SUSPECT: "the suspect",
+    FOLDER: "the folder that was swept",
+    ORIGINAL: "the original",
+    MODELS: "every model of the dispute",
+    KEY: "the opened key, and every other key that was tried",
+    LOG: "the signer’s audit log, exported after the report was signed",
+    SEEN: "the day since which the suspect is known to exist, from another source than the signer",
+}
+# The checks that make a report a certain person's, and those of whether its numbers follow from one another.
+_SIGNED = frozenset({"files", "document", SIGNATURE, "certificates", IDENTITY})
+_FOLLOWS = frozenset({"numbers", "rulings"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +58,16 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchecked:
-    """Fields of a document that nothing else in it determines, though some are checked for whether they can be so.
-
-    Attributes:
-        name: the group in a few words, as the result prints it.
-        why: why the report alone cannot show that they are true.
-        fields: their places. "[]" is every element of a list, "*" every name of an object, and "name*" all that lies
-            within `name`.
-        shown_by: checks of which any one that holds shows these fields after all.
-    """
-
-    name: str
-    why: str
-    fields: tuple[str, ...]
-    shown_by: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Verification:
     """All checks of a report, in the order in which they were made.
 
     Attributes:
         checks: the checks.
-        unchecked: the report's fields that no check that was made shows.
+        states: which values of the report were derived, which follow from others, and which its signer states.
     """
 
     checks: tuple[Check, ...]
-    unchecked: tuple[Unchecked, ...] = ()
+    states: States = field(default_factory=States)
 
     @property
     def ok(self) -> bool:
@@ -75,25 +76,43 @@ class Verification:
 
     @property
     def established(self) -> bool:
-        """`ok`, and signed by the identity that the caller expects, with every number worked out again."""
-        held = {check.name for check in self.checks if check.ok}
-        left = {check.name for check in self.checks if check.ok is None}
-        return self.ok and held >= _SIGNED and not held.isdisjoint(_WORKED_OUT) and TIME_STAMP not in left
+        """`ok`, signed by the identity that the caller expects, and nothing that the verdict depends on is merely
+        stated."""
+        return self.ok and not self.open
 
     @property
     def open(self) -> tuple[str, ...]:
         """Why it is not `established` although nothing is wrong, each reason as a sentence part."""
-        answers = {check.name: check.ok for check in self.checks}
+        answers = {check.name: check for check in self.checks}
+        hold = held(self.checks)
         reasons = [f"{check.name} could not be checked" for check in self.checks if check.ok is None and check.asked]
-        if not answers.get("signature"):
+        if SIGNATURE not in hold:
             reasons.append("it is not signed")
-        elif not answers.get("identity"):
+        elif IDENTITY not in hold:
             reasons.append("nobody said whose signature is expected")
-        if not any(answers.get(name) for name in _WORKED_OUT):
-            reasons.append("its numbers were not worked out again")
-        if TIME_STAMP in answers and answers[TIME_STAMP] is None:
+        elif not hold >= _SIGNED:
+            reasons.append("its signature was not checked in full")
+        if hold.isdisjoint(_FOLLOWS):
+            reasons.append("its numbers were not computed again")
+        if TIME_STAMP in answers and answers[TIME_STAMP].ok is None:
             reasons.append("nobody said which authority is trusted to have dated the key’s commitment")
+        if KEY in answers:  # without it, nothing of this could be checked
+            reasons += [check.said for check in self.checks if check.name in (CHOICES, CONTROLS) and check.ok is None]
+        # Whose signature and whose date it is was said above.
+        if any(group.carries and group.bring not in ((IDENTITY,), (ROOT,)) for group in self.states.left):
+            reasons.append("the signer alone states what its verdict depends on")
         return tuple(reasons)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What to bring so that nothing the verdict depends on is merely stated, as names of `NEEDED`."""
+        answers = {check.name: check.ok for check in self.checks}
+        wanted = [need for group in self.states.left if group.carries for need in group.bring]
+        if answers.get(SIGNATURE) and not answers.get(IDENTITY):
+            wanted.append(IDENTITY)
+        if TIME_STAMP in answers and answers[TIME_STAMP] is None:
+            wanted.append(ROOT)
+        return tuple(need for need in NEEDED if need in wanted)
 
     @property
     def exit_code(self) -> int:
@@ -102,63 +121,54 @@ class Verification:
             return 1
         return 0 if self.established else 2
 
+    @property
+    def result(self) -> str:
+        """The outcome in one or two sentences; a command, a page and an answer say the same."""
+        failed = dict.fromkeys(check.name for check in self.checks if check.ok is False)
+        if failed:
+            return f"This report does not hold. What fails: {', '.join(failed)}."
+        if self.established:
+            return HOLDS
+        said_of = f"{NOT_ESTABLISHED}: {'; '.join(self.open)}."
+        return said_of if IDENTITY in held(self.checks) else f"{said_of} {BY_WHOM}"
 
-def left_unchecked(
-    groups: Sequence[Unchecked], document: Mapping[str, Any], checks: Sequence[Check]
-) -> tuple[Unchecked, ...]:
-    """Those of a kind of report's unchecked fields that this one has, and that none of these checks shows."""
-    held = {check.name for check in checks if check.ok}
-    return tuple(
-        group
-        for group in groups
-        if held.isdisjoint(group.shown_by) and any(has_field(document, field) for field in group.fields)
-    )
+
+def held(checks: Sequence[Check]) -> set[str]:
+    """The names of the checks that hold."""
+    return {check.name for check in checks if check.ok}
 
 
-def in_words(unchecked: Sequence[Unchecked]) -> list[str]:
-    """What is not checked, in a sentence for each reason why."""
+def of_document(name: str, check: Callable[[], Check]) -> Check:
+    """The outcome of a check that needs only the report's own files, so that they are the reason for any error.
+
+    Every exception is meant: which one a template or a typesetter raises on a crooked document is theirs to choose.
+    """
+    try:
+        return check()
+    except IrwmError as error:
+        return Check(name, False, f"the document cannot be checked: {said(error)}")
+    except Exception as error:
+        what = printable(f"{type(error).__name__}: {error}", 200)
+        return Check(name, False, f"the document does not have the form of a report ({what})")
+
+
+def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check:
+    """The outcome of a check against a model or a key, which may be what stops it; a crooked document fails too."""
+    try:
+        return check()
+    except IrwmError as error:
+        return Check(name, None, f"could not be checked: {said(error)}", asked)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, RuntimeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        return Check(name, False, f"the document does not have the form of a report ({printable(what, 200)})")
+
+
+def in_words(stated: Sequence[Stated]) -> list[str]:
+    """The groups that are merely stated, in a sentence part for each reason why."""
     by_reason: dict[str, list[str]] = {}
-    for group in unchecked:
+    for group in stated:
         by_reason.setdefault(group.why, []).append(group.name)
     return [f"{'; '.join(names)}: {why}" for why, names in by_reason.items()]
-
-
-def _steps(field: str) -> list[str]:
-    return re.findall(r"\[\]|[^.\[\]]+", field)
-
-
-def has_field(value: Any, field: str) -> bool:
-    """Whether a document has a value at a field of `Unchecked`."""
-    values = [value]
-    for step in _steps(field):
-        whole = step.endswith("*") and step != "*"
-        name = step.removesuffix("*") if whole else step
-        inside: list[Any] = []
-        for each in values:
-            if name == "[]" and isinstance(each, list):
-                inside += each
-            elif step == "*" and isinstance(each, Mapping):
-                inside += each.values()
-            elif isinstance(each, Mapping) and name in each:
-                inside.append(each[name])
-        values = inside
-        if whole:
-            break
-    return bool(values)
-
-
-def holds_field(pattern: str, place: Sequence[str | int]) -> bool:
-    """Whether a field of `Unchecked` means the value at this place, given as names and numbers."""
-    steps = _steps(pattern)
-    for number, step in enumerate(steps):
-        if step.endswith("*") and step != "*":
-            return len(place) > number and place[number] == step[:-1]
-        if number >= len(place):
-            return False
-        here = place[number]
-        if isinstance(here, int) != (step == "[]") or (step not in ("[]", "*") and here != step):
-            return False
-    return len(steps) == len(place)
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

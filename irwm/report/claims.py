@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm.errors import IrwmError
-from irwm.report.checks import Unchecked
+from irwm.report.checks import IDENTITY, LOG
 from irwm.report.document import ReportError, plain
 from irwm.report.reproduction import RELATIVE, Difference
+from irwm.report.states import Stated
 
 # Where a value stands, the value, and what it should be: a value, or in words what it must be.
 Claim = tuple[str, Any, Any]
@@ -21,20 +22,32 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, IrwmError)
 
 
-# Of any document; who gave them is said in it.
-CASE = Unchecked(
-    "the case, and when its examination ended",
-    "the examiner says so",
-    ("case.*", "created_utc"),
+# Of any document; its signer gave them.
+CASE = Stated("the case, and when its examination ended", "the examiner says so", ("case*", "created_utc"))
+PARTICULARS = Stated("other particulars", "the examiner says so", ("extra*",))
+VERSIONS = Stated("versions of programs", "only the computer that made the report shows them", ("versions*",))
+SIGNER = Stated(
+    "who signed", "only the signer’s published key shows it", ("status.custody.identity",), (IDENTITY,), carries=True
 )
-PARTICULARS = Unchecked("other particulars", "the examiner says so", ("extra*",))
-VERSIONS = Unchecked("versions of programs", "only the computer that made the report shows them", ("versions.*",))
+CUSTODY = Stated(
+    "the state of the audit log when it was signed",
+    "only the log itself shows it",
+    ("status.custody.audit_head", "status.custody.audit_entries"),
+    (LOG,),
+    carries=True,
+)
+# What `SIGNER` and `CUSTODY` need.
+SHOWN_OF_SIGNATURE: Mapping[str, tuple[str, ...]] = {IDENTITY: SIGNER.fields, LOG: CUSTODY.fields}
+# Of an item (`irwm.report.items.ItemDescription`) all that its files show.
+_OF_ITEM = (
+    "family", "dtype", "vocab_size", "hidden_size", "tied", "heads", "kv_heads", "head_dim", "fingerprint",
+    "bytes_total", "files*", "notes*", "answers*",
+)  # fmt: skip
 
 
-def item_fields(place: str, *besides: str) -> tuple[str, ...]:
-    """The fields of an item (`irwm.report.items.ItemDescription`) that nothing but its files shows, and `besides`."""
-    names = ("family", "dtype", "tied", "heads", "kv_heads", "head_dim", "files[].name", "files[].sha256", "notes*")
-    return tuple(f"{place}.{name}" for name in (*names, *besides))
+def item_fields(*places: str) -> tuple[str, ...]:
+    """The fields of the items at these places that their files show: all but what the examiner calls them."""
+    return tuple(f"{place}.{name}" for place in places for name in _OF_ITEM)
 
 
 def wrong(claims: Iterable[Claim]) -> Iterator[Difference]:
@@ -54,11 +67,15 @@ def _agree(recorded: Any, expected: Any) -> bool:
     return type(recorded) is type(expected) and bool(recorded == expected)
 
 
-def contradicted(claims: Iterable[Claim], problem: str) -> list[Difference]:
-    """The claims that do not hold; ReportError with this problem where they cannot even be made."""
+def contradicted(claims: Iterable[Claim], problem: str, assigned: set[str] | None = None) -> list[Difference]:
+    """The claims that do not hold; ReportError with this problem where they cannot even be made.
+
+    Args:
+        assigned: the places that the claims are about are added to it.
+    """
     found: list[Difference] = []
     try:
-        found.extend(wrong(claims))
+        found.extend(wrong(claims if assigned is None else _noted(claims, assigned)))
     except IMPOSSIBLE as error:
         if found:  # what is wrong is named already; the rest cannot be worked out because of it
             return found
@@ -70,13 +87,21 @@ def contradicted(claims: Iterable[Claim], problem: str) -> list[Difference]:
     return found
 
 
+def _noted(claims: Iterable[Claim], assigned: set[str]) -> Iterator[Claim]:
+    for claim in claims:
+        assigned.add(claim[0])
+        yield claim
+
+
 def each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
     """Claims about every value inside `expected`, which says what the whole of `recorded` should be."""
     yield from _each(where, recorded, plain(expected))
 
 
 def _each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
-    if isinstance(expected, dict) and isinstance(recorded, Mapping):
+    if not expected and type(recorded) is type(expected):  # nothing inside, of which a claim could be made
+        yield where, recorded, expected
+    elif isinstance(expected, dict) and isinstance(recorded, Mapping):
         for name in dict.fromkeys((*expected, *recorded)):
             if name not in expected or name not in recorded:
                 yield f"{where}.{name}", recorded.get(name, "missing"), expected.get(name, "no part of it")

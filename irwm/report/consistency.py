@@ -2,8 +2,8 @@
 
 Every chance in a report is computed from the ranks of the positions, the parameters and the number of keys tried, and
 every sentence from those, all of which the document holds. Whoever changes one of them without the others is found out
-here. What nothing else in a document determines stands in `UNCHECKED`; `tests/report/test_every_leaf.py` alters every
-value of real reports and holds the two together.
+here. All else follows from the inputs, which `STATED` lists; `tests/report/test_every_leaf.py` alters every value of
+real reports and compares the two.
 
     reading_claims, tracing_claims, examined_claims, sentences    the claims, part by part
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from irwm import Parameters
@@ -21,10 +22,24 @@ from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_compariso
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import examined_claims, reading_claims, sentences, tracing_claims
-from irwm.report.checks import EXAMINATION, KEY, ORIGINAL, RECIPIENTS, SUSPECT, TIME_STAMP, Unchecked
+from irwm.report.checks import (
+    CHOICES,
+    CONTROLS,
+    EXAMINATION,
+    KEY,
+    ORIGINAL,
+    RECIPIENTS,
+    ROOT,
+    SEEN,
+    SUSPECT,
+    TIME_STAMP,
+)
 from irwm.report.claims import (
     CASE,
+    CUSTODY,
     PARTICULARS,
+    SHOWN_OF_SIGNATURE,
+    SIGNER,
     VERSIONS,
     Claim,
     contradicted,
@@ -37,122 +52,164 @@ from irwm.report.document import ALWAYS_THERE, PAID_FOR, SCHEMA, VERSION, paid_f
 from irwm.report.likelihood import claimed_log10_risk
 from irwm.report.recorded import finding_of
 from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.states import Stated
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10
 
-# What the models show, with the original's key; `shown_by` says which check they are needed for.
+_MODELS = (SUSPECT, ORIGINAL, KEY)
 _MEASURED = "only the models show what was measured on them"
-UNCHECKED = (
+# What matters only where the key has a date.
+_DATED = (
+    Stated(
+        "the time-stamp of the key’s commitment",
+        "only the root of an authority that you trust shows it",
+        ("time_stamp*",),
+        (ROOT,),
+        carries=True,
+    ),
+    Stated(
+        "since when the suspect is known to exist",
+        "the examiner says so",
+        ("standing.suspect_seen_utc",),
+        (SEEN,),
+        carries=True,
+    ),
+)
+# The inputs of a report; all else follows from them.
+STATED = (
     CASE,
     PARTICULARS,
     VERSIONS,
-    Unchecked(
-        "the key, and the settings of its mark that no chance depends on",
-        "only the opened key shows them",
+    SIGNER,
+    CUSTODY,
+    Stated("what the items are called", "the examiner says so", ("items.suspect.name", "items.original.name"), only=()),
+    Stated(
+        "how many keys were tried, the seed, and the way of reading",
+        "a signer who tried others would not say so",
         (
-            "key.commitment", "key.owner", "parameters.hidden", "parameters.constraints",
-            "parameters.condition_limit", "parameters.noise_coordinates",
-            "parameters.noise_level", "parameters.spread",
+            "evaluation.keys_tried", "seed", "reading.statistic", "reading.invariant", "tracing.risk",
+            "error_rates.decoys.seed",
         ),
-        (KEY, TIME_STAMP),
+        (KEY,),
+        (CHOICES,),
+        carries=True,
     ),
-    Unchecked("the scale of its mark", "only the opened key shows it", ("key.scale",), (KEY,)),
-    Unchecked(
-        "the suspect: its form, its files and its fingerprint",
-        "only its files show them",
-        item_fields("items.suspect", "vocab_size", "hidden_size", "fingerprint"),
+    Stated("how many keys there were to try", "only their owner can show it", ("keys.held",)),
+    Stated(
+        "the key: whose it is, its scale, and the settings of its mark",
+        "only the opened key shows it",
+        ("key*", "parameters*"),
+        (KEY,),
+        carries=True,
+    ),
+    Stated(
+        "the suspect: its files, its form and, where it only answers, who was asked and when",
+        "only the files show it",
+        item_fields("items.suspect"),
         (SUSPECT,),
+        carries=True,
     ),
-    Unchecked(
-        "the suspect’s answers: who was asked, when, and how they vary",
-        "only the recorded file shows it, and its recorder says so",
-        (
-            "items.suspect.answers.given", "items.suspect.answers.used", "items.suspect.answers.directions",
-            "items.suspect.answers.recording.*",
-        ),
-        (SUSPECT,),
-    ),
-    Unchecked(
-        "the original: its form and its files, apart from its sizes and its fingerprint",
-        "only its files show them",
+    Stated(
+        "the original: its files and its form",
+        "only its files show it",
         item_fields("items.original"),
         (ORIGINAL,),
+        carries=True,
     ),
-    Unchecked("how many keys there were to try", "only whoever holds them shows it", ("keys.held",)),
-    Unchecked("what tokens the marked rows stand for", "only the tokenizer shows them", ("reading.positions[].text",)),
-    Unchecked(
-        "which rows are marked, and what was read there, apart from its rank among the null",
-        _MEASURED,
-        (
-            "reading.positions[].token", "reading.positions[].observed", "reading.positions[].threshold",
-            "reading.positions[].null_quantiles[]", "paper.positions[].observed", "paper.positions[].threshold",
-            "paper.positions[].null_quantiles[]", "elsewhere.positions[].observed", "elsewhere.positions[].threshold",
-            "elsewhere.positions[].null_quantiles[]",
-        ),
-        (EXAMINATION,),
+    Stated(
+        "which tokens the marked rows are",
+        "only the tokenizer shows it",
+        ("reading.positions[].text",),
+        only=(),
     ),
-    Unchecked(
+    Stated(
         "the digest of all values of the null",
         "its last bits depend on the processor, so nothing is compared with it",
         ("reading.null.sha256", "paper.null.sha256", "elsewhere.null.sha256"),
+        only=(),
     ),
-    Unchecked(
-        "place and rows behind a fingerprint, the readings beside, and the map and place of a tracing",
-        _MEASURED,
-        ("evidence[].rows", "evidence[].by", "supporting[].seed", "supporting[].count", "supporting[].log10_risk",
-         "supporting[].statistic", "supporting[].invariant", "tracing.by", "tracing.place", "evidence[].place"),
-        (EXAMINATION,),
-    ),
-    Unchecked(
-        "how rows and columns were put back, lineage apart from its similarities, and warnings",
+    Stated(
+        "which rows are marked, what was read there, and where",
         _MEASURED,
         (
-            "alignment.reason", "alignment.exhausted", "alignment.steps*", "alignment.embedding_tensor",
-            "alignment.rows_of_original_gone", "alignment.marked_rows_gone", "alignment.row_scale",
-            "alignment.columns_moved", "alignment.columns_mutual_share", "alignment.broken_rows",
-            "alignment.first_broken_rows*", "alignment.rows_compared", "alignment.whole", "lineage.attention",
-            "lineage.attention_decoy", "lineage.fitted", "verdict.warnings*",
+            "reading*", "elsewhere*", "paper*", "place", "evidence*", "supporting*",
+            "evaluation.forms", "evaluation.places", "evaluation.tensors_read",
         ),
-        (EXAMINATION,),
+        _MODELS,
+        carries=True,
     ),
-    Unchecked(
-        "recipients who are not named: their z below 0, and the weights, rows and marks of all",
-        "only the models and every recipient's key show them",
-        (
-            "tracing.ranked[].z", "tracing.ranked[].recipient", "tracing.ranked[].owner", "tracing.ranked[].commitment",
-            "tracing.ranked[].share", "tracing.ranked[].rows", "tracing.ranked[].mark*", "tracing.first_pass_rows",
-            "tracing.others*", "tracing.decoys[]", "tracing.read_by_rank_rule",
-        ),
+    Stated(
+        "how rows and columns were put back, the lineage, and what a reader was warned of",
+        _MEASURED,
+        ("alignment*", "lineage*", "verdict.warnings*"),
+        _MODELS,
+        carries=True,
+    ),
+    Stated(
+        "how many recipients the rank rule was read for",
+        "marks of recipients who are not listed are in no report",
+        ("tracing.read_by_rank_rule",),
+        only=(),
+    ),
+    Stated(
+        "who was traced, and what was read of each",
+        "only the models and every recipient’s key show it",
+        ("tracing*",),
+        _MODELS,
         (RECIPIENTS,),
+        carries=True,
     ),
-    Unchecked(
-        "what wrong keys read, apart from their counts at each level",
+    Stated(
+        "the decoys: what wrong keys read",
         _MEASURED,
-        tuple(f"error_rates.decoys.{name}" for name in
-              ("seed", "bank_rows", "smallest_log10_risk", "mean_count", "largest_count", "as_low_as_suspect")),
-        (EXAMINATION,),
+        ("error_rates.decoys*",),
+        _MODELS,
+        (CONTROLS,),
+        carries=True,
     ),
-    Unchecked(
-        "what controls and neutral models read",
-        "only an examination of such models and keys shows it",
-        (
-            "self_tests[].name", "self_tests[].count", "self_tests[].present", "self_tests[].log10_risk",
-            "self_tests[].verdict", "self_tests[].expected", "error_rates.neutral[].name", "error_rates.neutral[].rows",
-            "error_rates.neutral[].reason", "error_rates.neutral[].similarity", "error_rates.neutral[].aligned",
-            "error_rates.neutral[].log10_risk",
-            "error_rates.neutral[].verdict",
-        ),
+    Stated(
+        "the controls, and what neutral models read",
+        "only the same controls, run again, show it",
+        ("self_tests*", "error_rates*"),
+        _MODELS,
+        (CONTROLS,),
+        carries=True,
     ),
+    *_DATED,
 )  # fmt: skip
+# Which check computes which values again.
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    **SHOWN_OF_SIGNATURE,
+    SUSPECT: item_fields("items.suspect"),
+    ORIGINAL: item_fields("items.original"),
+    KEY: ("key*", "parameters*"),
+    CHOICES: ("evaluation.keys_tried", "keys.tried", "seed", "reading.statistic", "reading.invariant", "tracing.risk",
+              "error_rates.decoys.seed"),
+    EXAMINATION: (
+        "verdict*", "evaluation*", "place", "reading*", "elsewhere*", "evidence*", "paper*", "supporting*", "odds*",
+        "alignment*", "lineage*", "parameters*", "rows_disclosed",
+    ),
+    RECIPIENTS: ("tracing*",),
+    CONTROLS: ("self_tests*", "error_rates*"),
+    TIME_STAMP: ("time_stamp*", "standing.committed_utc", "standing.authority", "key.commitment"),
+    SEEN: ("standing.suspect_seen_utc",),
+}  # fmt: skip
 
 
-def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
+    """`STATED` for this report."""
+    if document.get("time_stamp") is not None:
+        return STATED
+    return tuple(replace(each, carries=False) if each in _DATED else each for each in STATED)
+
+
+def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
     """What does not follow from the rest of the document: where it stands, what stands there, what should.
 
     Raises:
         ReportError: the document lacks what this needs, or holds something else in its place.
     """
-    return contradicted(claims(document), "the report's numbers cannot be worked out")
+    return contradicted(claims(document), "the report's numbers cannot be worked out", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from irwm import Checkpoint, Key, open_suspect
 from irwm.errors import IrwmError, printable
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
-from irwm.report.checks import EXAMINATION, KEY, RECIPIENTS, Check, listed, said
+from irwm.report.brought import Brought
+from irwm.report.checks import (
+    CHOICES,
+    CONTROLS,
+    EXAMINATION,
+    KEY,
+    ORIGINAL,
+    RECIPIENTS,
+    SEEN,
+    SUSPECT,
+    UNKNOWN_TIME,
+    Check,
+    guarded,
+    listed,
+    of_document,
+    said,
+)
+from irwm.report.controls import WAY, check_controls
 from irwm.report.document import plain
 from irwm.report.items import ItemDescription, KeyInfo
-from irwm.report.reproduction import reproduce, same
-
-_CHUNK = 8 * 1024 * 1024
+from irwm.report.reproduction import Again, examine_again, same
+from irwm.tracing.recognition import RISK
 
 
 def opened(
@@ -33,13 +51,84 @@ def opened(
         return None, Check(role, None, f"the {role} could not be opened: {error.strerror}", asked=True)
 
 
+def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+    """The checks of a report that need what the reader brings: its models, keys and dates."""
+    checks = [_choices(document, brought.keys)]
+    if brought.seen_utc is not None:
+        checks.append(of_document(SEEN, partial(check_seen, document, brought.seen_utc)))
+    original, no_original = opened(ORIGINAL, brought.original)
+    suspect, no_suspect = opened(SUSPECT, brought.suspect, base=original)
+    for role, item, failed in ((SUSPECT, suspect, no_suspect), (ORIGINAL, original, no_original)):
+        if failed is not None:
+            checks.append(failed)
+        elif item is not None:
+            checks.append(guarded(role, partial(check_item, document, role, item), asked=True))
+    key = _own_key(document, brought.keys)
+    if key is not None:
+        checks.append(guarded(KEY, partial(check_key, document, key), asked=True))
+    if no_original is not None or no_suspect is not None:
+        return checks
+    if suspect is None or original is None or key is None:
+        given = (("the suspect", suspect), ("the original", original), ("the key", key))
+        missing = ", ".join(name for name, it in given if it is None)
+        return [*checks, Check(EXAMINATION, None, f"not run again, which takes {missing} as well")]
+    run = partial(examine_again, document, suspect, original, key, brought.device, brought.keys)
+    return [*checks, *_again(document, run, key, brought.keys)]
+
+
+def _choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
+    try:
+        return check_choices(document, keys)
+    except (LookupError, TypeError, AttributeError):  # which the check of its numbers names
+        return Check(CHOICES, None, "the document does not say what was chosen")
+
+
+def _own_key(document: Mapping[str, Any], keys: Sequence[Key]) -> Key | None:
+    """The report's own key, or the first of others, which the check of the key then names."""
+    about = document["key"]["commitment"] if isinstance(document.get("key"), Mapping) else None
+    return next((key for key in keys if key.commitment == about), keys[0] if keys else None)
+
+
+def _again(document: Mapping[str, Any], run: Callable[[], Again], key: Key, keys: Sequence[Key]) -> Iterator[Check]:
+    """The examination, its controls and its tracing, run again."""
+    found: list[Again] = []
+
+    def examination() -> Check:
+        found.append(run())
+        return check_examination(found[0])
+
+    check = guarded(EXAMINATION, examination, asked=True)
+    yield check
+    if not check.ok:
+        return
+    again = found[0]
+    examined, finding = again.examined, again.finding
+    assert examined is not None
+    assert finding is not None
+    yield guarded(CONTROLS, lambda: check_controls(document, examined, key, finding, again.tracing), asked=True)
+    yield guarded(RECIPIENTS, lambda: check_recipients(document, again, keys))
+
+
 def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Check:
     """Whether a model is the one that was examined: every file by its SHA-256, and the embedding by its fingerprint.
 
     A release brings a list of its own (SHA256SUMS); a file that no longer fits it is named too.
     """
     recorded = document["items"][role]
-    wrong, unhashed = [], []
+    wrong = wrong_in_item(recorded, item)
+    if wrong:
+        return Check(role, False, f"the {role} given is not as it was: {listed(wrong)}")
+    names = sorted(file["name"] for file in recorded["files"])
+    unhashed = [file["name"] for file in recorded["files"] if not file["sha256"]]
+    if unhashed or not names:
+        rest = listed(unhashed) if unhashed else "its files"
+        return Check(role, True, f"the embedding is the one examined; the report has no hash of {rest}")
+    return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}")
+
+
+def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
+    """How a model differs from what a report says of it, each as a sentence part."""
+    wrong = []
     shards = {shard.name: shard for shard in item.shards}
     described = ItemDescription.of(item)
     # Settings are hashed whenever they are described; weights only where somebody asks.
@@ -49,7 +138,6 @@ def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Chec
         if name not in here:
             wrong.append(f"{printable(name)} is not there")
         elif not file["sha256"]:
-            unhashed.append(name)
             if here[name].bytes != file["bytes"]:
                 wrong.append(f"{printable(name)} has {here[name].bytes} bytes, {file['bytes']} were examined")
         elif (here[name].sha256 or _sha256(shards[name])) != file["sha256"]:
@@ -60,14 +148,7 @@ def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Chec
         wrong.append("the embedding is another one than the one examined: its fingerprint differs")
     wrong += _against_own_manifest(item)
     # A file that is another may have another form; only of the same files is the rest a question.
-    if not wrong:
-        wrong += _other_form(recorded, described)
-    if wrong:
-        return Check(role, False, f"the {role} given is not as it was: {listed(wrong)}")
-    if unhashed or not known:
-        rest = listed(unhashed) if unhashed else "its files"
-        return Check(role, True, f"the embedding is the one examined; the report has no hash of {rest}")
-    return Check(role, True, f"every file has the SHA-256 that the report names: {listed(sorted(known))}")
+    return wrong or _other_form(recorded, described)
 
 
 def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list[str]:
@@ -120,37 +201,87 @@ def check_key(document: Mapping[str, Any], key: Key) -> Check:
     return Check(KEY, True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
 
 
-def check_recipients(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
-    """Whether an examination that was run again traced every recipient."""
+def check_recipients(document: Mapping[str, Any], again: Again, keys: Sequence[Key]) -> Check:
+    """Whether an examination that was run again traced every recipient.
+
+    No tracing is made if no key has noise, or if the fingerprint was read together with the mark of one key.
+    """
+    if document["tracing"] is None:
+        noisy = any(key.parameters.noise_coordinates for key in keys)
+        if noisy and document["evaluation"]["forms"] == 1:
+            return Check(RECIPIENTS, None, "the report traced nobody, although keys that are given have noise")
+        return Check(RECIPIENTS, True, "there was nobody to trace")
+    recipients = document["tracing"]["recipients"]
+    if again.complete:
+        return Check(RECIPIENTS, True, f"all {recipients} were traced again")
     known = {key.commitment for key in keys}
     traced = sum(row["commitment"] in known for row in document["tracing"]["ranked"])
-    recipients = document["tracing"]["recipients"]
-    if traced == recipients:
-        return Check(RECIPIENTS, True, f"all {recipients} were traced again")
     said_of = f"{traced} of {recipients} were traced again, whose keys were given; the others are taken as recorded"
     return Check(RECIPIENTS, None, said_of)
 
 
-def check_examination(
-    document: Mapping[str, Any],
-    suspect: Checkpoint | None,
-    original: Checkpoint | None,
-    key: Key | None,
-    keys: Sequence[Key],
-    device: str,
-) -> Check:
-    """Whether the examination, run again, gives every number as recorded."""
-    missing = [name for name, it in (("the suspect", suspect), ("the original", original), ("the key", key)) if not it]
-    if missing:
-        return Check(EXAMINATION, None, f"not run again, which takes {', '.join(missing)} as well")
-    assert suspect is not None
-    assert original is not None
-    assert key is not None
-    differences = reproduce(document, suspect, original, key, device=device, keys=keys)
-    if not differences:
+def check_examination(again: Again) -> Check:
+    """Whether an examination that was run again gives every number as recorded."""
+    if not again.differences:
         return Check(EXAMINATION, True, "run again, every number comes out as recorded")
     named = [
         f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}"
-        for d in differences[:12]
+        for d in again.differences[:12]
     ]
-    return Check(EXAMINATION, False, f"run again, {len(differences)} values differ: {listed(named, 6)}")
+    return Check(EXAMINATION, False, f"run again, {len(again.differences)} values differ: {listed(named, 6)}")
+
+
+def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
+    """Whether the signer chose nothing that a search for a better reading could have chosen.
+
+    The chances are corrected for the number of keys that were tried, and rest on a seed and a way of reading that the
+    method fixes. Another seed, or keys that are not mentioned, would give a smaller chance than the true one.
+
+    Args:
+        keys: the opened keys that are given.
+    """
+    tried, reading = document["evaluation"]["keys_tried"], document["reading"]
+    here = {"seed": document["seed"], **{name: reading[name] for name in ("statistic", "invariant")}}
+    chosen = [
+        f"{name} {printable(str(here[name]), 40)} in place of {WAY[name]}" for name in WAY if here[name] != WAY[name]
+    ]
+    found, rates = document["tracing"], document["error_rates"]
+    if found is not None and found["risk"] != RISK:
+        chosen.append(f"a tracing’s risk of {found['risk']} in place of {RISK}")
+    if rates is not None and rates["decoys"] is not None and rates["decoys"]["seed"] != WAY["seed"]:
+        chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} of the decoys in place of {WAY['seed']}")
+    if chosen:
+        return Check(CHOICES, None, f"the signer chose {listed(chosen)}, and may have chosen the best of several")
+    given = len({key.commitment for key in keys if key.model_fingerprint == document["key"]["model_fingerprint"]})
+    if given != tried:
+        return Check(
+            CHOICES, None, f"keys tried, by the report: {tried}; keys of this original that are given: {given}"
+        )
+    settings = "seed and way of reading are those that the method fixes"
+    number = "the one key that is given" if tried == 1 else f"all {tried} keys that are given"
+    return Check(CHOICES, True, f"{settings}, and the chances are corrected for {number}")
+
+
+def check_seen(document: Mapping[str, Any], seen_utc: str) -> Check:
+    """Whether the report and its reader know the suspect since the same time.
+
+    Args:
+        seen_utc: ISO 8601 with its zone; "unknown" where the reader does not know.
+    """
+    recorded = document["standing"]["suspect_seen_utc"]
+    if seen_utc == UNKNOWN_TIME:
+        if recorded is None:
+            return Check(SEEN, True, "the report does not say since when the suspect is known to exist, nor do you")
+        return Check(SEEN, None, f"the report says {printable(str(recorded), 40)}, which nothing shows", asked=True)
+    try:
+        known = datetime.fromisoformat(seen_utc)
+        known = known if known.tzinfo is not None else known.replace(tzinfo=UTC)
+        same_time = recorded is not None and datetime.fromisoformat(recorded) == known
+    except (TypeError, ValueError) as error:
+        return Check(SEEN, None, f"not a time: {printable(str(error), 100)}", asked=True)
+    if same_time:
+        return Check(SEEN, True, f"the suspect is known since {recorded}, as you know it")
+    said_of = "does not say" if recorded is None else f"says {printable(str(recorded), 40)}"
+    return Check(
+        SEEN, False, f"the report {said_of} since when the suspect is known to exist; you say {known.isoformat()}"
+    )

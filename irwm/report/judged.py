@@ -1,105 +1,175 @@
-"""A stranger's report, verified in a process of its own under limits of time and memory.
+"""A report of unknown origin, verified in a separate process under limits of time and memory.
 
 Whoever sends a report decides what the verifier reads. Here the worst that a file can do is to end that process.
 
-    python -m irwm.report.judged LIMITS REPORT IDENTITY      the child; trusted certificates come on its input, and what
-                                                             it finds goes out as JSON
+    python -m irwm.report.judged      the child; a request as JSON comes on its input, what it finds goes out as JSON
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.checkpoint.confined import address_space, limit
-from irwm.errors import printable
-from irwm.report.checks import Check, Unchecked, Verification
+from irwm.errors import path_from, printable, shown_path
+from irwm.report.checks import Check, Verification
 from irwm.report.received import receive
+from irwm.report.states import Stated, States
+
+if TYPE_CHECKING:
+    from irwm.report.brought import Brought
 
 # A report of 10 000 positions takes a minute and a gigabyte, nearly all of it to set its PDF again.
 SECONDS, MEMORY = 120, 2 << 30
-_ROOT = Path(__file__).resolve().parents[2]
+# Of an original and a suspect, an examination holds a few copies of each embedding in float64 at once.
+_COPIES, _LARGEST_NUMBER = 8, 8
 _WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What verifying one report may take: seconds by the clock and of a processor, and bytes beyond the libraries'."""
+    """What verifying one report may take: seconds by the clock and of a processor, and bytes beyond the libraries'.
+
+    An examination that is run again may take as long as it needs, and memory by the size of the models.
+    """
 
     seconds: int = SECONDS
     memory: int = MEMORY
 
 
 def judge_report(
-    path: str | Path, identity: str | None = None, limits: Limits = Limits(), roots_pem: bytes | None = None
+    path: str | Path,
+    identity: str | None = None,
+    limits: Limits = Limits(),
+    roots_pem: bytes | None = None,
+    brought: Brought | None = None,
 ) -> Verification:
-    """`irwm.report.verify_report` of the report's own files, in a child process.
+    """`irwm.report.verify_report` in a child process.
 
-    What takes more than the limits, or ends the process, is a failed check: an honest report does neither.
+    What takes more than the limits, or ends the process, is a failed check: an honest report does neither. Models are
+    only opened after the report was read within the limits of time.
+
+    Args:
+        path: one of the report's files, their folder or their archive.
+        identity, roots_pem: see `Brought`; they need not be given twice.
+        brought: what else the reader brings, models as paths.
     """
-    # -P: not from the folder that the command is run in, where a stranger's files may lie.
-    command = [sys.executable, "-P", "-B", "-m", "irwm.report.judged", f"{limits.seconds},{limits.memory}", str(path)]
-    environment = os.environ | {"PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
+    asked: dict[str, Any] = {"path": shown_path(path), "limits": asdict(limits), "identity": identity}
+    asked |= {"roots_pem": None if roots_pem is None else roots_pem.decode("ascii"), "brought": None}
+    if brought is not None:
+        given = brought.to_dict()
+        asked |= {"identity": identity or given["identity"], "roots_pem": asked["roots_pem"] or given["roots_pem"]}
+    found = _answer_of_child(asked, limits.seconds)
+    readable = any(check.name == "document" and check.ok for check in found.checks)
+    if brought is None or not readable or not (brought.examines or brought.audit_log or brought.seen_utc):
+        return found
+    return _answer_of_child(
+        asked | {"brought": given | {name: asked[name] for name in ("identity", "roots_pem")}}, None
+    )
+
+
+def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verification:
     try:
         ended = subprocess.run(
-            [*command, identity or ""],
-            input=roots_pem or b"",
+            module_command("irwm.report.judged"),
+            input=json.dumps(asked).encode("ascii"),
             capture_output=True,
-            env=environment,
-            timeout=limits.seconds,
+            env=module_environment({"OMP_NUM_THREADS": "1"} if seconds is not None else {}),
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _refused(f"this is not a report: it kept the verifier busy for more than {limits.seconds} seconds")
+        return _refused(f"this is not a report: it kept the verifier busy for more than {seconds} seconds")
     except OSError as error:
         return Verification((Check("files", None, f"the verifier could not be started: {error.strerror}", asked=True),))
     if ended.returncode:
-        words = printable(ended.stderr.decode("utf-8", "replace").strip()[-_WORDS:], _WORDS)
-        return _refused(
-            f"this is not a report: it ended the verifier, usually because memory ran out ({words or ended.returncode})"
-        )
+        words = printable(ended.stderr.decode("utf-8", "replace").strip()[-_WORDS:], _WORDS) or str(ended.returncode)
+        what = "it ended the verifier" if seconds is not None else "it, or a model given with it, ended the verifier"
+        return _refused(f"this is not a report: {what}, usually because memory ran out ({words})")
     try:
-        found = json.loads(ended.stdout)
-        checks = tuple(Check(*each) for each in found["checks"])
-        unchecked = tuple(Unchecked(name, why, tuple(fields)) for name, why, fields in found["unchecked"])
+        return from_json(json.loads(ended.stdout))
     except (ValueError, LookupError, TypeError):
         return _refused("this is not a report: it kept the verifier from answering")
-    return Verification(checks, unchecked)
 
 
 def _refused(why: str) -> Verification:
     return Verification((Check("document", False, why),))
 
 
-def main(limits: str, path: str, identity: str) -> None:
+def to_json(found: Verification) -> dict[str, Any]:
+    """A verification as plain JSON values."""
+    return {
+        "checks": [asdict(check) for check in found.checks],
+        "fields": {state: list(fields) for state, fields in found.states.fields.items()},
+        "left": [asdict(group) for group in found.states.left],
+    }
+
+
+def from_json(values: Mapping[str, Any]) -> Verification:
+    """What `to_json` gave."""
+    left = [
+        Stated(
+            group["name"], group["why"], tuple(group["fields"]), tuple(group["bring"]), carries=bool(group["carries"])
+        )
+        for group in values["left"]
+    ]
+    fields = {state: tuple(fields) for state, fields in values["fields"].items()}
+    return Verification(tuple(Check(**check) for check in values["checks"]), States(fields, tuple(left)))
+
+
+def main() -> None:
     """The child's work."""
-    seconds, memory = (int(each) for each in limits.split(","))
+    asked = json.load(sys.stdin)
+    allowed = Limits(**asked["limits"])
     limit("RLIMIT_CORE", 0)
-    limit("RLIMIT_CPU", seconds)
-    report = receive(Path(path))
+    if asked["brought"] is None:
+        limit("RLIMIT_CPU", allowed.seconds)
+    report = receive(path_from(asked["path"]))
     if isinstance(report, Check):
-        return answer(Verification((report,)))
+        return _answer(Verification((report,)))
     if (hopeless := report.hopeless()) is not None:
-        return answer(Verification((hopeless,)))
+        return _answer(Verification((hopeless,)))
     # Only now torch and the rest, which take more memory than most garbage.
-    from irwm.report.verify import verify_report
+    from irwm.report.brought import Brought
+    from irwm.report.verify import verified
 
-    # Set only now: what the libraries take differs widely and does not depend on the report.
+    given = {"identity": asked["identity"], "roots_pem": asked["roots_pem"]}
+    roots = given["roots_pem"]
+    brought = Brought(given["identity"], None if roots is None else roots.encode("ascii"))
+    memory = allowed.memory
+    if asked["brought"] is not None:
+        brought = Brought.from_dict(asked["brought"])
+        memory += _of_models(brought)
+    # Set only now: what the libraries take differs widely and does not depend on the report. A GPU's driver maps more
+    # than any limit allows.
     taken = address_space()
-    if taken is not None:
+    if taken is not None and brought.device == "cpu":
         limit("RLIMIT_AS", taken + memory)
-    answer(verify_report(report, identity=identity or None, roots_pem=sys.stdin.buffer.read() or None))
+    return _answer(verified(report, brought))
 
 
-def answer(found: Verification) -> None:
-    checks = [[check.name, check.ok, check.said, check.asked] for check in found.checks]
-    unchecked = [[group.name, group.why, group.fields] for group in found.unchecked]
-    json.dump({"checks": checks, "unchecked": unchecked}, sys.stdout)
+def _of_models(brought: Brought) -> int:
+    """Bytes of address space that an examination of these models may take."""
+    paths = [path for path in (brought.suspect, brought.original, *brought.models) if path is not None]
+    sizes = [_size(Path(path)) for path in paths if isinstance(path, (str, Path))]
+    return _COPIES * _LARGEST_NUMBER * sum(sizes)
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+    return path.stat().st_blocks * 512 if path.is_file() else 0
+
+
+def _answer(found: Verification) -> None:
+    json.dump(to_json(found), sys.stdout)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

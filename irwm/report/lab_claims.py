@@ -1,4 +1,4 @@
-"""Do a lab's numbers follow from one another? What was measured on attacked copies stands in `UNCHECKED`."""
+"""Do a lab's numbers follow from one another? `STATED` lists the inputs, such as what was measured."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.report import sentences
-from irwm.report.checks import Unchecked
 from irwm.report.claims import (
     CASE,
+    CUSTODY,
     PARTICULARS,
+    SHOWN_OF_SIGNATURE,
+    SIGNER,
     VERSIONS,
     Claim,
     contradicted,
     digest,
     each,
     item,
-    item_fields,
     must,
     whole,
 )
@@ -31,64 +32,51 @@ from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, SINGLE, number_of
 from irwm.report.reading_claims import fisher_bounds
 from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.states import Stated
 from irwm.report.tracing import MARK, TRACING
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
 from irwm.tracing.recognition import RISK
 
-_AGAIN = "only the same attack, run again, shows it"
-_ROW = "marks[].rows[]"
-UNCHECKED = (
+_AGAIN = "only the same lab, run again, shows it"
+# The inputs of a lab's report; all else follows from them.
+STATED = (
     CASE,
     PARTICULARS,
     VERSIONS,
-    Unchecked("the original: its form and its files", "only its files show them",
-              item_fields("original", "name")),
-    Unchecked("the marked copies: their form and their files", "only their files show them",
-              item_fields("marks[].release", "name", "fingerprint")),
-    Unchecked(
-        "the keys, and the settings of their marks that no chance decides",
+    SIGNER,
+    CUSTODY,
+    Stated("the original: its name, its files and its form", _AGAIN, ("original*",), carries=True),
+    Stated("the marked copies: their names, their files and their form", _AGAIN, ("marks[].release*",), carries=True),
+    Stated(
+        "the keys, and the settings of their marks",
         "only the opened keys show them",
-        (
-            "marks[].key.commitment", "marks[].key.owner", "marks[].key.recipient", "marks[].key.scale",
-            "marks[].parameters.hidden", "marks[].parameters.constraints", "marks[].parameters.condition_limit",
-            "marks[].parameters.noise_coordinates", "marks[].parameters.spread", "marks[].parameters.rank_threshold",
-            "marks[].parameters.required_positions", "rehearsal",
-        ),
+        ("marks[].key*", "marks[].parameters*", "rehearsal"),
+        carries=True,
     ),
-    Unchecked("the text, how much of it was measured on, and the seed", "the maker says so",
-              ("settings*", "marks[].unmeasured")),
-    Unchecked("why attacks were not carried out, and how long they took", _AGAIN,
-              (f"{_ROW}.reason", f"{_ROW}.seconds")),
-    Unchecked(
-        "what was read in the attacked copies, apart from what follows from its counts",
+    Stated(
+        "what was to be tried, on which text, with which seed",
+        "the signer says so",
+        ("settings*", "trials", "marks[].unmeasured*"),
+        carries=True,
+    ),
+    Stated(
+        "what became of the attacked copies, and what was read in them",
         _AGAIN,
-        (
-            f"{_ROW}.ways[].log10_p", f"{_ROW}.ways[].verdict", f"{_ROW}.ways[].tensors_read", f"{_ROW}.ways[].places",
-            f"{_ROW}.traced.z", f"{_ROW}.traced.tensors_read", f"{_ROW}.traced.places",
-        ),
+        ("marks[].rows*",),
+        carries=True,
     ),
-    Unchecked(
-        "what the attacked copies can still do, apart from the change of perplexity",
-        _AGAIN,
-        (
-            f"{_ROW}.utility.tokens", f"{_ROW}.utility.change_error", f"{_ROW}.utility.kl", f"{_ROW}.utility.kl_error",
-            f"{_ROW}.utility.top1", f"{_ROW}.utility.compared", f"{_ROW}.utility.similarity", f"{_ROW}.utility.reason",
-            f"{_ROW}.proof.same", f"{_ROW}.proof.largest", f"{_ROW}.proof.typical", f"{_ROW}.proof.scale",
-            f"{_ROW}.proof.tolerance", f"{_ROW}.proof.typical_tolerance", f"{_ROW}.proof.positions",
-            f"{_ROW}.proof.dtype",
-        ),
-    ),
-)  # fmt: skip
+)
+SHOWN = SHOWN_OF_SIGNATURE
 
 
-def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
     """What does not follow from the rest of a lab's document.
 
     Raises:
         ReportError: the document lacks what this needs, or holds something else in its place.
     """
-    return contradicted(claims(document), "the lab's numbers cannot be worked out")
+    return contradicted(claims(document), "the lab's numbers cannot be worked out", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:

@@ -10,7 +10,6 @@ from typing import Any
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import NOT_READ, detect_marks, judge_opened
-from irwm.evidence.examination import MAPS
 from irwm.report import tracing
 from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
@@ -33,6 +32,25 @@ class Difference:
     found: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """An examination that was run again.
+
+    Attributes:
+        differences: in the document's order; empty when the report is reproduced.
+        examined, finding: what it was read from, and what it read; None where the items or the key are others than the
+            report names, since a detection would then prove nothing.
+        tracing: its section "tracing"; None where the document has none.
+        complete: every recipient was traced again.
+    """
+
+    differences: tuple[Difference, ...]
+    examined: Examination | None = None
+    finding: Finding | None = None
+    tracing: Mapping[str, Any] | None = None
+    complete: bool = False
+
+
 def reproduce(
     document: Mapping[str, Any],
     suspect: Checkpoint,
@@ -42,11 +60,23 @@ def reproduce(
     keys: Sequence[Key] = (),
     decoys: bool = True,
 ) -> list[Difference]:
-    """Examine again with the recorded seed, statistic, invariant and number of keys; list what differs.
+    """The differences of `examine_again`; empty when the report is reproduced."""
+    return list(examine_again(document, suspect, model, key, device, keys, decoys).differences)
+
+
+def examine_again(
+    document: Mapping[str, Any],
+    suspect: Checkpoint,
+    model: Checkpoint,
+    key: Key,
+    device: str = "cpu",
+    keys: Sequence[Key] = (),
+    decoys: bool = True,
+) -> Again:
+    """Examine again with the recorded seed, statistic, invariant and number of keys, and compare.
 
     Verdict, sentences, counts and settings must be equal, other numbers to RELATIVE or ABSOLUTE, whichever is wider.
-    The items and the key are compared first: where they are others than the report names, a detection would prove
-    nothing, and only that is returned.
+    The items and the key are compared first: where they are others than the report names, only that is returned.
 
     Args:
         document: as `from_json` returns it.
@@ -55,9 +85,6 @@ def reproduce(
         keys: the recipients' keys, for a report that traced them. With some of them alone, those recipients are
             traced again and the others are taken as recorded.
         decoys: rank the recorded number of decoy keys again too, where the report has any; they take longest.
-
-    Returns:
-        Differences in the document's order; empty when the report is reproduced.
 
     Raises:
         ReportError: the document lacks what a detection needs.
@@ -82,15 +109,18 @@ def reproduce(
     found = (suspect.fingerprint, model.fingerprint, key.commitment)
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
-        return wrong
+        return Again(tuple(wrong))
     # What else came with the suspect then is known from the report alone.
     examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
     read = detect_each if forms > 1 else detect_marks
     (finding,) = (judge_opened(each, unread) for each in read(examined, [key], seed=seed, keys_tried=tried, **how))
     supporting = [found for way in ways for found in detect_marks(examined, [key], keys_tried=tried, **way)]
-    section = None
+    section, complete = None, False
     if recorded_tracing is not None:
-        section = _traced_again(recorded_tracing, examined, [key, *keys], finding)
+        known = {each.commitment: each for each in (key, *keys) if each.parameters.noise_coordinates}
+        complete = _are_all(recorded_tracing, known)
+        trace_again = _all_traced if complete else _some_traced
+        section = trace_again(recorded_tracing, examined, known, finding)
     rows = finding.marked_rows.tolist() if rows_disclosed else None
     again = plain(examination(finding, rows, None, section, supporting))
     again["verdict"] = after_controls(again["verdict"], document["self_tests"])
@@ -99,18 +129,43 @@ def reproduce(
         ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])
         again["error_rates"] = plain({"decoys": None if ranked is None else decoy_section(ranked, finding)})
         document = {**document, "error_rates": {"decoys": recorded_decoys}}
-    return [difference for part in again for difference in _compare(part, document.get(part), again[part])]
+    differing = tuple(each for part in again for each in differences(part, document.get(part), again[part]))
+    return Again(differing, examined, finding, again["tracing"], complete)
 
 
-def _traced_again(
-    recorded: Mapping[str, Any], examined: Examination, keys: Sequence[Key], finding: Finding
+def _are_all(recorded: Mapping[str, Any], known: Mapping[str, Key]) -> bool:
+    """Whether these are the keys of all recipients whom a section "tracing" counts."""
+    return len(known) == recorded["recipients"] and all(row["commitment"] in known for row in recorded["ranked"])
+
+
+def _all_traced(
+    recorded: Mapping[str, Any], examined: Examination, known: Mapping[str, Key], finding: Finding
 ) -> dict[str, Any]:
-    """The section "tracing" with every recipient whose key is there traced and read again.
+    """The section "tracing" computed again, the marks of the listed recipients included.
 
-    A z is the same whoever else is traced, on the same rows; the odds pay for as many as were traced then. A recipient
-    whom a first pass ruled out was scored on some rows alone and stays as recorded.
+    How many others the rank rule was read for stays as recorded: their marks are in no report.
     """
-    known = {key.commitment: key for key in keys}
+    # The report's order decides between recipients of equal z; without an alignment that is all of them.
+    ranked = dict.fromkeys(row["commitment"] for row in recorded["ranked"])
+    keys = [known[commitment] for commitment in {**ranked, **dict.fromkeys(known)}]
+    found = trace_each(examined, keys, recorded["risk"], decoys=len(recorded["decoys"]))
+    read = [row["commitment"] for row in recorded["ranked"] if row["mark"] is not None]
+    marks = _marks(examined, [known[commitment] for commitment in read], finding)
+    place = {key.commitment: number for number, key in enumerate(keys)}
+    section = tracing.section(
+        tracing.Traced(found, keys, {place[c]: mark for c, mark in zip(read, marks, strict=True)})
+    )
+    return section | {"read_by_rank_rule": recorded["read_by_rank_rule"]}
+
+
+def _some_traced(
+    recorded: Mapping[str, Any], examined: Examination, known: Mapping[str, Key], finding: Finding
+) -> dict[str, Any]:
+    """The section "tracing" with every recipient whose key is there traced and read again, and the others as recorded.
+
+    A z is the same whoever else is traced, on the same rows; the odds are corrected for as many as were traced then. A
+    recipient whom a first pass ruled out was scored on some rows alone and stays as recorded.
+    """
     places = [
         place
         for place, row in enumerate(recorded["ranked"])
@@ -120,12 +175,9 @@ def _traced_again(
     if not chosen:
         return dict(recorded)
     # Another map is asked only where nobody is named under the first, which all keys together decide.
-    everybody = len(places) == recorded["recipients"]
-    maps = MAPS if everybody else (recorded["by"],)
-    found = trace_each(examined, chosen, recorded["risk"], decoys=len(recorded["decoys"]), maps=maps)
+    found = trace_each(examined, chosen, recorded["risk"], decoys=0, maps=(recorded["by"],))
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
-    found_marks = detect_marks(examined, [chosen[i] for i in marked], finding.seed, keys_tried=finding.keys_tried)
-    marks = dict(zip(marked, found_marks, strict=True))
+    marks = dict(zip(marked, _marks(examined, [chosen[i] for i in marked], finding), strict=True))
     rows = list(recorded["ranked"])
     paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read, "maps": found.maps}))
     for i, place in enumerate(places):
@@ -134,21 +186,22 @@ def _traced_again(
         rows[place] = again | {"log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
     section = {**recorded, "ranked": rows, "tensors_read": found.tensors_read, "aligned": found.alignment.aligned}
     section |= {"maps": found.maps, "by": found.by}
-    if everybody:  # decoys are shared out among the releases, which are then all there
-        section["looks"] = found.looks
-        section["decoys"] = sorted((float(z) for z in found.decoys), reverse=True)
-        section["reason"] = found.reason
     return section | tracing.summary(section)
 
 
-def _compare(where: str, recorded: Any, found: Any) -> Iterator[Difference]:
+def _marks(examined: Examination, keys: Sequence[Key], finding: Finding) -> list[Finding]:
+    return list(detect_marks(examined, keys, finding.seed, keys_tried=finding.keys_tried))
+
+
+def differences(where: str, recorded: Any, found: Any) -> Iterator[Difference]:
+    """Every value in which two parts of a document differ; `where` is their place."""
     if isinstance(found, dict) and isinstance(recorded, dict):
         for name in dict.fromkeys((*recorded, *found)):
             if name not in _NOT_COMPARED and not (name == "text" and found.get(name) is None):
-                yield from _compare(f"{where}.{name}", recorded.get(name), found.get(name))
+                yield from differences(f"{where}.{name}", recorded.get(name), found.get(name))
     elif isinstance(found, list) and isinstance(recorded, list) and len(found) == len(recorded):
         for i, (r, f) in enumerate(zip(recorded, found, strict=True)):
-            yield from _compare(f"{where}[{i}]", r, f)
+            yield from differences(f"{where}[{i}]", r, f)
     elif not same(recorded, found):
         yield Difference(where, recorded, found)
 

@@ -1,14 +1,14 @@
 """Do the rulings of a dispute follow from its tests and dates? They are made again by the same rules.
 
 Whether the tests themselves read as recorded, only the models and both keys can tell
-(`irwm.ownership.dispute.resolve`); what nothing in the document determines stands in `UNCHECKED`.
+(`irwm.report.resolved`). The inputs, from which all else follows, stand in `STATED`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,12 @@ from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import rule, winner_of
 from irwm.report import sentences
-from irwm.report.checks import Unchecked
+from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, ROOT, TIME_STAMP
 from irwm.report.claims import (
     CASE,
+    CUSTODY,
+    SHOWN_OF_SIGNATURE,
+    SIGNER,
     VERSIONS,
     Claim,
     contradicted,
@@ -42,6 +45,7 @@ from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
 from irwm.report.reading_claims import fisher_bounds
 from irwm.report.recorded import ALIGNED_SOMEHOW
 from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.states import Stated
 from irwm.scheme.parameters import PLACES, chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
 
@@ -54,38 +58,82 @@ _OF_A_FINDING = (
     "count", "present", "log10_p", "log10_p_count", "place", "elsewhere", "fingerprint", "tensors_read", "forms",
     "places", "lineage",
 )  # fmt: skip
-_AGAIN = "only the models and both keys show it"
-_TEST = "outcome.tests[]"
-UNCHECKED = (
+_ITEMS = ("claims[].original", "claims[].release", "exhibits[].item")
+_DATED = Stated(
+    "the time-stamps, and which of them are relied on",
+    "only the root of an authority that you trust shows it",
+    ("claims[].time_stamp*", "claims[].committed_utc"),
+    (ROOT,),
+    carries=True,
+)
+# The inputs of a dispute's report; all else follows from them.
+STATED = (
     CASE,
     VERSIONS,
-    Unchecked("who is who", "the maker says so", ("claims[].ours",)),
-    Unchecked(
-        "the keys, and the settings of their marks that no chance decides",
+    SIGNER,
+    CUSTODY,
+    Stated("which claim is the signer’s", "the signer says so", ("claims[].ours",)),
+    Stated(
+        "what the models are called",
+        "the signer says so",
+        ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
+        only=(),
+    ),
+    Stated(
+        "who the claimants are",
+        "only keys that name them as their owners show it",
+        ("claims[].claimant",),
+        (KEY,),
+        carries=True,
+    ),
+    Stated(
+        "the seed",
+        "a signer who tried others would not say so",
+        ("seed",),
+        only=(CHOICES,),
+        carries=True,
+    ),
+    _DATED,
+    Stated(
+        "the keys, and the settings of their marks",
         "only the opened keys show them",
-        (
-            "claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters.constraints",
-            "claims[].parameters.condition_limit", "claims[].parameters.noise_coordinates",
-            "claims[].parameters.spread", "claims[].parameters.hidden", "claims[].parameters.positions",
-            "claims[].parameters.required_positions", "claims[].parameters.scale",
-        ),
+        ("claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters*"),
+        (KEY,),
+        carries=True,
     ),
-    Unchecked(
-        "the models: their form, their files and their fingerprints",
-        "only their files show them",
-        (
-            *item_fields("claims[].original", "name", "vocab_size", "hidden_size", "fingerprint"),
-            *item_fields("claims[].release", "name", "vocab_size", "hidden_size", "fingerprint"),
-            *item_fields("exhibits[].item", "name", "vocab_size", "hidden_size", "fingerprint"),
-        ),
+    Stated(
+        "the models: their files and their form",
+        "only the files show them",
+        (*item_fields(*_ITEMS), "claims[].release", "exhibits"),
+        (MODELS,),
+        carries=True,
     ),
-    Unchecked(
-        "what was read in each test, apart from what follows from its counts, p and z",
-        _AGAIN,
-        (f"{_TEST}.log10_p", f"{_TEST}.elsewhere*", f"{_TEST}.fingerprint*", f"{_TEST}.place",
-         f"{_TEST}.tensors_read", f"{_TEST}.lineage", f"{_TEST}.reason", "seed"),
+    Stated(
+        "what was read in each test",
+        "only the models and both keys show it",
+        ("outcome.tests*",),
+        (MODELS, KEY),
+        carries=True,
     ),
-)  # fmt: skip
+)
+# Which check computes which values again.
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    **SHOWN_OF_SIGNATURE,
+    MODELS: (*item_fields(*_ITEMS), "claims[].release", "exhibits"),
+    KEY: ("claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters*"),
+    CLAIMANTS: ("claims[].claimant",),
+    CHOICES: ("seed",),
+    TIME_STAMP: ("claims[].time_stamp*", "claims[].committed_utc"),
+    EXAMINATION: ("outcome*",),
+}
+
+
+def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
+    """`STATED` for this dispute: dates matter only where a claim has one."""
+    claims = document["claims"] if isinstance(document["claims"], list) else ()
+    if any(isinstance(claim, Mapping) and claim.get("time_stamp") for claim in claims):
+        return STATED
+    return tuple(replace(each, carries=False) if each is _DATED else each for each in STATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +178,13 @@ class RecordedTest:
         return standing(self.log10_risk, committed_utc, seen_utc)
 
 
-def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
     """What does not follow from the document's tests and dates.
 
     Raises:
         ReportError: the document lacks what this needs, or holds something else in its place.
     """
-    return contradicted(claims(document), "the dispute’s tests are incomplete")
+    return contradicted(claims(document), "the dispute’s tests are incomplete", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:

@@ -48,8 +48,10 @@ def verdict(document: Mapping[str, Any]) -> Iterator[Claim]:
         yield f"verdict.{name}", recorded[name], made[name]
     # Other warnings are about the models; those of the tracing come last.
     last = list(made["warnings"])
-    if last:
-        yield from each("verdict.warnings", recorded["warnings"][-len(last) :], last)
+    before = len(recorded["warnings"]) - len(last)
+    yield from must(before >= 0, "verdict.warnings", recorded["warnings"], f"{len(last)} of the tracing")
+    for i, (one, other) in enumerate(zip(recorded["warnings"][max(before, 0) :], last, strict=False), before):
+        yield f"verdict.warnings[{i}]", one, other
 
 
 def judged(finding: Finding, reason: str) -> Finding:

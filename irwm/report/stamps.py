@@ -81,7 +81,7 @@ class StampedCommitment:
         }
 
 
-def contradictions(document: Mapping[str, Any]) -> list[Difference]:
+def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
     """What a report says of its time-stamp that the stamp's files do not; empty where it holds none.
 
     Raises:
@@ -95,10 +95,10 @@ def contradictions(document: Mapping[str, Any]) -> list[Difference]:
         **{f"items.original.{name}": original[name] for name in ("vocab_size", "hidden_size")},
     }
     claims = _claims("time_stamp", document["time_stamp"], said_of, document["parameters"], "parameters")
-    return contradicted(claims, "the time-stamp proves nothing")
+    return contradicted(claims, "the time-stamp proves nothing", assigned)
 
 
-def contradictions_of_claims(document: Mapping[str, Any]) -> list[Difference]:
+def contradictions_of_claims(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
     """The same of every claim of a dispute."""
     found: list[Difference] = []
     for i, claim in enumerate(document["claims"]):
@@ -110,7 +110,8 @@ def contradictions_of_claims(document: Mapping[str, Any]) -> list[Difference]:
             }
             at, settings = f"{where}.time_stamp", f"{where}.parameters"
             claims = _claims(at, claim["time_stamp"], said_of, claim["parameters"], settings)
-            found += contradicted(claims, f"the time-stamp of {printable(str(claim['claimant']))} proves nothing")
+            problem = f"the time-stamp of {printable(str(claim['claimant']))} proves nothing"
+            found += contradicted(claims, problem, assigned)
     return found
 
 
@@ -125,23 +126,40 @@ def trusted_roots(names: Sequence[str | Path]) -> bytes | None:
     return b"\n".join(root_certificates(read_small(Path(name), MAX_ROOTS_BYTES, "certificate")) for name in names)
 
 
-def check(wrong: Sequence[Difference], relied_on: Sequence[Mapping[str, Any]], roots_pem: bytes | None) -> Check:
+def check(
+    wrong: Sequence[Difference],
+    relied_on: Sequence[Mapping[str, Any]],
+    roots_pem: bytes | None,
+    passed_over: Sequence[Mapping[str, Any]] = (),
+) -> Check:
     """The answer for all time-stamps that a document relies on.
 
     Args:
         wrong: what the document says of its time-stamps that their files do not.
         relied_on: their sections.
+        passed_over: the sections of those that the document does not rely on: its signer trusts no root of theirs.
         roots_pem: certificates of authorities that the reader trusts; None where none were given.
     """
     if wrong:
         pairs = [(d.where, printable(str(d.recorded), 80), printable(str(d.found), 80)) for d in wrong]
         named = [f"{where} is {recorded}, should be {found}" for where, recorded, found in pairs]
         return Check(TIME_STAMP, False, f"the report says other things than its time-stamp: {listed(named, 6)}")
-    if not relied_on and roots_pem is None:
-        return Check(TIME_STAMP, True, "it says what the report says of it, and nothing in the report relies on it")
+    if roots_pem is not None:
+        trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
+        if trusted:
+            proven = listed([f"{stamp.time_utc} by {stamp.authority}" for stamp in trusted])
+            what = (
+                f"the report passes over a date that your roots prove, since its signer trusts no such root: {proven}"
+            )
+            return Check(TIME_STAMP, None, what, asked=True)
+    if passed_over and roots_pem is None:
+        unknown = "the report passes over a time-stamp; whether rightly, only the root of its authority shows"
+        return Check(TIME_STAMP, None, unknown)
+    if not relied_on and passed_over:
+        return Check(TIME_STAMP, True, "your roots prove no time-stamp of the report, and nothing in it relies on one")
     if not relied_on:
         return Check(TIME_STAMP, None, "the report relies on no time-stamp, so there is nothing to trust", asked=True)
-    stamps = [StampedCommitment.of(section).read(roots_pem) for section in relied_on]
+    stamps = _read(relied_on, roots_pem)
     dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
     fits = f"signed for this commitment in answer to this request, {dated}"
     if roots_pem is None:
@@ -153,12 +171,18 @@ def check(wrong: Sequence[Difference], relied_on: Sequence[Mapping[str, Any]], r
     return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root that was given")
 
 
+def _read(sections: Sequence[Mapping[str, Any]], roots_pem: bytes | None) -> list[Timestamp]:
+    return [StampedCommitment.of(section).read(roots_pem) for section in sections]
+
+
 def _claims(
     where: str, section: Mapping[str, Any], said_of: Mapping[str, Any], settings: Mapping[str, Any], settings_at: str
 ) -> Iterator[Claim]:
     """What the section and the document say, and what the files say."""
     files = StampedCommitment.of(section)
-    yield from each(where, section, files.section())
+    # The files themselves stand there in one spelling alone, or they could not have been decoded.
+    found = {name: value for name, value in files.section().items() if name not in _MOST}
+    yield from each(where, {name: value for name, value in section.items() if name not in _MOST}, found)
     committed = Commitment.from_bytes(files.commitment)
     for place, value in said_of.items():
         yield place, value, plain(getattr(committed, place.rpartition(".")[2]))

@@ -7,34 +7,52 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from irwm.report import consistency, reading_claims, stamps
-from irwm.report.checks import Unchecked
+from irwm.report.checks import FOLDER, KEY, KEYS
 from irwm.report.claims import VERSIONS, Claim, contradicted, digest, each, must, whole
 from irwm.report.document import from_json
 from irwm.report.reproduction import Difference
+from irwm.report.states import Stated
 from irwm.report.sweep import FOUND_AT, SCHEMA, VERSION, json_name, keys_digest, summary
 
-UNCHECKED = (
+# The inputs of an overview; all else follows from them and from the reports beside it, which have inputs of their own.
+STATED = (
     VERSIONS,
-    Unchecked(
-        "the folder, the case, and what was left out of the folder",
-        "the maker says so",
-        ("folder", "case_id", "refused*", "too_deep*", "cut"),
+    Stated("the folder’s name, and the case", "the signer says so", ("folder", "case_id")),
+    Stated(
+        "which suspects there are, and what was left out of the folder",
+        "only the folder shows it",
+        ("suspects", "refused*", "too_deep*", "cut", "rows[].path"),
+        (FOLDER,),
+        carries=True,
     ),
-    Unchecked(
-        "why suspects could not be examined, and the names, sizes and times of suspects’ files",
-        "only the files show them",
-        ("rows[].stamp", "rows[].error*"),
+    Stated(
+        "why suspects could not be examined",
+        "only the same suspects, opened again, show it",
+        ("rows[].error", "rows[].error.problem"),
+        (FOLDER,),
+        carries=True,
     ),
-    Unchecked("how many keys there were to try", "only the person who holds them shows it", ("keys_held",)),
-    Unchecked(
-        "the keys that were tried, where no report lists all of them",
+    Stated("the particulars of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
+    Stated("names, sizes and times of the suspects’ files", "only the files show them", ("rows[].stamp*",)),
+    Stated("how many keys there were to try", "only their owner can show it", ("keys_held",)),
+    Stated(
+        "the keys that were tried",
         "only the opened keys show them",
         ("keys_sha256",),
+        (KEY,),
+        carries=True,
     ),
 )
+# Which check computes which values again.
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    FOLDER: ("suspects", "refused*", "too_deep*", "cut", "rows", "rows[].path", "rows[].error", "rows[].error.problem"),
+    KEYS: ("keys_sha256",),
+}
 
 
-def contradictions(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> list[Difference]:
+def contradictions(
+    document: Mapping[str, Any], reports: Mapping[str, bytes], assigned: set[str] | None = None
+) -> list[Difference]:
     """What does not follow from the reports beside an overview, each of which is checked too.
 
     Args:
@@ -43,7 +61,7 @@ def contradictions(document: Mapping[str, Any], reports: Mapping[str, bytes]) ->
     Raises:
         ReportError: the overview, or a report, lacks what this needs, or holds something else in its place.
     """
-    return contradicted(claims(document, reports), "the overview's numbers cannot be worked out")
+    return contradicted(claims(document, reports), "the overview's numbers cannot be worked out", assigned)
 
 
 def missing(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> list[str]:
@@ -82,8 +100,8 @@ def _row(where: str, row: Mapping[str, Any], document: Mapping[str, Any], data: 
     report = from_json(data)
     for each_wrong in (*consistency.contradictions(report), *stamps.contradictions(report)):
         yield f"{row['json']}: {each_wrong.where}", each_wrong.recorded, each_wrong.found
-    known = {name: row[name] for name in ("path", "stamp", "json", "error")}
-    yield from each(where, row, known | summary(report))
+    said_of = {name: value for name, value in row.items() if name not in ("path", "stamp", "json", "error")}
+    yield from each(where, said_of, summary(report))
     yield f"{where}.path", row["path"], report["extra"].get(FOUND_AT)
     yield "original", document["original"], report["items"]["original"]["fingerprint"]
     yield "keys", document["keys"], report["evaluation"]["keys_tried"]

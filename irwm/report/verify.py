@@ -1,4 +1,5 @@
-"""Does a report hold? Each question asked of it is a `Check` with an answer in words; it takes no vault, no network.
+"""Does a report hold? Each question asked of it is a `Check` with an answer in words; no vault and no network
+is needed.
 
     files           every file that the signature names is there and has the SHA-256 that was signed
     document        the JSON is strict, of a known schema, and in the one spelling that the program writes
@@ -14,11 +15,15 @@
     time-stamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
                     the date and name that the document prints; its certificate leads to a root that the reader gave
     examination     run again, every number comes out as recorded
-    beside          of a sweep: pages, PDFs and signatures beside the overview are those that its signer signed
+    controls        run again, every control reads as recorded, and none is missing
     recipients      of a tracing: every recipient's key was given, and all of them were traced again
+    choices         the signer chose no seed, and the chances are corrected for every key that is given
+    models, claimants   of a dispute: the models given are those examined; each claimant opened a key of that name
+    seen            the report and its reader know the suspect since the same time
+    log             the audit log that is given holds the entry that the signature names
+    beside          of a sweep: pages, PDFs and signatures beside the overview are those that its signer signed
 
-Each kind of report has a list of the fields that no check shows, `UNCHECKED` beside its claims; what of it is left
-after the checks that were made comes with the result.
+Which values of a report are then derived, consistent or stated is for `irwm.report.states`.
 
 A check that fails says what is wrong; one that could not be made says why. Bad input is never an exception, and a
 document of which something cannot be worked out fails: a file made to stop the verifier must not pass for one that
@@ -27,46 +32,28 @@ merely could not be checked. Only what needs more than the report itself (models
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from irwm import Checkpoint, Key
-from irwm.checkpoint.files import read_small
+from irwm import Key
 from irwm.errors import IrwmError, SignatureError, printable
 from irwm.report import consistency, dispute, lab, redrawn, rulings, stamps, sweep, sweep_claims
-from irwm.report.canonical import MOST_JSON_BYTES
-from irwm.report.checks import (
-    EXAMINATION,
-    KEY,
-    ORIGINAL,
-    SUSPECT,
-    TIME_STAMP,
-    Check,
-    Unchecked,
-    Verification,
-    left_unchecked,
-    listed,
-    said,
-)
+from irwm.report.audit_log import check_log
+from irwm.report.brought import Brought, Model
+from irwm.report.checks import EXAMINATION, TIME_STAMP, Check, Verification, held, listed, of_document, said
 from irwm.report.document import SCHEMA, from_json, json_pieces
-from irwm.report.examined import check_examination, check_item, check_key, check_recipients, opened
+from irwm.report.examined import examined_again
 from irwm.report.received import PARTS, SIGNATURE, Received, receive
 from irwm.report.reproduction import Difference
+from irwm.report.resolved import resolved_again
 from irwm.report.signature_file import SignedReport, read_signature
+from irwm.report.states import Stated, States, states
+from irwm.report.swept import ReportsBeside, check_sweep, swept_again
 
 __all__ = ["Check", "Verification", "verify_report"]
 
-# Why models and keys are of no use here, by the kind of report.
-_NOT_AGAIN = {
-    dispute.SCHEMA: "a dispute’s models are not examined again by this command; with the models and both keys at hand "
-    "`irwm.ownership.dispute.resolve` makes every test anew",
-    lab.SCHEMA: lab.NOT_AGAIN,
-    sweep.SCHEMA: "a sweep’s models are not examined again at once; verify the report of each suspect",
-}
 _READ: Mapping[str, Callable[[bytes], dict[str, Any]]] = {
     SCHEMA: from_json,
     dispute.SCHEMA: dispute.from_json,
@@ -78,220 +65,145 @@ _CONTRADICT = "contradict one another"
 
 def verify_report(
     path: str | Path | Received,
-    suspect: Checkpoint | str | Path | None = None,
-    original: Checkpoint | str | Path | None = None,
+    suspect: Model | None = None,
+    original: Model | None = None,
     key: Key | None = None,
     identity: str | None = None,
     keys: Sequence[Key] = (),
     device: str = "cpu",
     roots_pem: bytes | None = None,
+    models: Sequence[Model] = (),
+    audit_log: Path | None = None,
+    seen_utc: str | None = None,
 ) -> Verification:
     """Check a report.
 
     Args:
         path: its JSON, HTML, PDF or signature, or the folder of one report; the other files are looked for beside. Or
             its files as `receive` read them.
-        suspect, original: the models examined, opened or as paths, to compare their files and examine them again.
-        key: the key that its owner opened; with both models every number is computed again.
-        identity: the signer's first public key as published, hex. Without it a signature shows only that the files fit
-            the key that they name themselves.
-        keys: recipients' keys, for a report that traced them; see `reproduce`.
-        device: where to compute.
-        roots_pem: certificates of time-stamping authorities that the reader trusts, PEM. Without any, a time-stamp
-            shows only what some authority says.
+        key: the report's own key; it may stand among `keys` as well.
+        suspect, original, identity, keys, device, roots_pem, models, audit_log, seen_utc: see `Brought`.
     """
+    opened_keys = tuple(keys) if key is None else (key, *keys)
+    brought = Brought(
+        identity=identity,
+        roots_pem=roots_pem,
+        suspect=suspect,
+        original=original,
+        models=tuple(models),
+        keys=opened_keys,
+        audit_log=audit_log,
+        seen_utc=seen_utc,
+        device=device,
+    )
+    return verified(path, brought)
+
+
+def verified(path: str | Path | Received, brought: Brought) -> Verification:
+    """`verify_report`, with all that the reader brings in one object."""
     report = path if isinstance(path, Received) else receive(Path(path))
     if isinstance(report, Check):
         return Verification((report,))
     document, of_json = _document(report)
-    signed, of_signature = _signed(report, document, identity)
+    signed, of_signature = _signed(report, document, brought.identity)
     checks = [_files(report, signed, of_signature), of_json, *of_signature]
+    if signed is not None and brought.audit_log is not None:
+        checks.append(check_log(brought.audit_log, signed.audit_head, signed.audit_count))
     if document is None:
         # Of files that are no report and that nobody signed there is nothing more to say.
         return Verification((of_json,) if not of_json.ok and SIGNATURE not in report.parts else tuple(checks))
-    kind = document["schema"]["name"]
-    checks += _own(report, document, kind)
+    kind, assigned = document["schema"]["name"], set[str]()
+    reports = ReportsBeside(document if kind == sweep.SCHEMA else {"rows": ()}, report.folder)
+    checks += _own(report, document, kind, reports, assigned)
+    beside: States | None = None
     if kind == sweep.SCHEMA:
-        checks += _of_sweep(document, report.folder, signed, roots_pem)
+        checks += check_sweep(reports, signed, brought.roots_pem)
+        again, beside = swept_again(document, reports, brought, held(checks))
+        checks += again
     else:
-        checks += _time_stamp(document, kind, roots_pem)
-    if kind != SCHEMA:
-        if (suspect, original, key) != (None, None, None) or keys:
-            checks.append(Check(EXAMINATION, None, _NOT_AGAIN[kind], asked=True))
-    else:
-        checks += _against_models(document, suspect, original, key, keys, device)
-    return Verification(tuple(checks), left_unchecked(_unchecked(kind), document, checks))
+        checks += _time_stamp(document, kind, brought.roots_pem, assigned)
+        checks += _AGAIN[kind](document, brought)
+    found = states(document, assigned, *_inputs(kind, document), held(checks))
+    return Verification(tuple(checks), found if beside is None else found.and_of(beside))
 
 
-def _unchecked(kind: str) -> tuple[Unchecked, ...]:
-    """The fields of a kind of document that its checks leave open."""
+def _inputs(kind: str, document: Mapping[str, Any]) -> tuple[tuple[Stated, ...], Mapping[str, Sequence[str]]]:
+    """The inputs of a kind of document in groups, and which check computes which of its values again."""
     if kind == lab.SCHEMA:
         from irwm.report import lab_claims
 
-        return lab_claims.UNCHECKED
-    return {dispute.SCHEMA: rulings.UNCHECKED, sweep.SCHEMA: sweep_claims.UNCHECKED}.get(kind, consistency.UNCHECKED)
+        return lab_claims.STATED, lab_claims.SHOWN
+    if kind == dispute.SCHEMA:
+        return rulings.inputs(document), rulings.SHOWN
+    if kind == sweep.SCHEMA:
+        return sweep_claims.STATED, sweep_claims.SHOWN
+    return consistency.inputs(document), consistency.SHOWN
 
 
-def _own(report: Received, document: dict[str, Any], kind: str) -> list[Check]:
-    """The checks that need the report's files alone: does one number follow from another, and are the pages theirs?"""
+def _own(
+    report: Received, document: dict[str, Any], kind: str, reports: Mapping[str, bytes], assigned: set[str]
+) -> list[Check]:
+    """The checks that need the report's files alone: does one number follow from another, and are the pages theirs?
+
+    Args:
+        assigned: the places that follow from others are added to it.
+    """
     json_name = report.file(".json")
 
     def compared(name: str, compare: Callable[[bytes | None], Check]) -> Check:
         ending = ".html" if name == "page" else ".pdf"
         if (why := report.unread.get(ending)) is not None:
             return Check(name, False, f"it could not be read: {why}")
-        return _of_document(name, lambda: compare(report.parts.get(ending)))
+        return of_document(name, lambda: compare(report.parts.get(ending)))
 
     if kind == dispute.SCHEMA:
         draw: Callable[[Mapping[str, Any], str], str] = dispute.dispute_html
-        numbers = _of_document("rulings", lambda: _rulings(document))
+        numbers = of_document("rulings", lambda: _rulings(document, assigned))
     elif kind == lab.SCHEMA:
         draw = lab.lab_html
-        numbers = _of_document("numbers", lambda: _numbers_of_lab(document))
+        numbers = of_document("numbers", lambda: _numbers_of_lab(document, assigned))
     elif kind == sweep.SCHEMA:
         draw = sweep.overview_html
-        numbers = _of_document("numbers", lambda: _numbers_of_sweep(document, report.folder))
+        numbers = of_document("numbers", lambda: _numbers_of_sweep(document, reports, assigned))
     else:
         return [
-            _of_document("numbers", lambda: _numbers(document)),
+            of_document("numbers", lambda: _numbers(document, assigned)),
             compared("page", lambda html: redrawn.check_page(document, html, json_name)),
             compared("pdf", lambda pdf: redrawn.check_pdf(document, pdf, json_name)),
         ]
     return [numbers, compared("page", lambda html: redrawn.check_page(document, html, json_name, draw))]
 
 
-def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None) -> Iterator[Check]:
+def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
     """The check of the time-stamps, where there are any, or where somebody gave a root for them."""
 
     def check() -> Check:
         if kind == dispute.SCHEMA:
-            claims, wrong = document["claims"], stamps.contradictions_of_claims(document)
-            relied_on = [claim["time_stamp"] for claim in claims if claim["committed_utc"] is not None]
+            wrong = stamps.contradictions_of_claims(document, assigned)
+            stamped = [claim for claim in document["claims"] if claim["time_stamp"] is not None]
+            relied_on = [claim["time_stamp"] for claim in stamped if claim["committed_utc"] is not None]
+            passed_over = [claim["time_stamp"] for claim in stamped if claim["committed_utc"] is None]
         else:
             given = document["time_stamp"] if kind == SCHEMA else None
-            wrong = stamps.contradictions(document) if given is not None else []
-            relied_on = [] if given is None else [given]
-        return stamps.check(wrong, relied_on, roots_pem)
+            wrong = stamps.contradictions(document, assigned) if given is not None else []
+            relied_on, passed_over = [] if given is None else [given], []
+        return stamps.check(wrong, relied_on, roots_pem, passed_over)
 
     holds = [document] if kind == SCHEMA else document.get("claims", ())
     if roots_pem is not None or any(isinstance(part, Mapping) and part.get("time_stamp") for part in holds):
-        yield _of_document(TIME_STAMP, check)
+        yield of_document(TIME_STAMP, check)
 
 
-def _of_sweep(
-    document: Mapping[str, Any], folder: Path, signed: SignedReport | None, roots_pem: bytes | None
-) -> Iterator[Check]:
-    """The checks of a sweep that its numbers are not: the files beside the overview, and the time-stamps in them."""
-
-    def files() -> Check:
-        return _files_beside(_reports_of(document, folder), signed)
-
-    def time_stamps() -> Check:
-        # What each report says of its own is checked with its numbers.
-        return stamps.check([], relied_on, roots_pem)
-
-    yield _of_document("beside", files)
-    relied_on = []
-    with contextlib.suppress(LookupError, TypeError, IrwmError):  # said where the numbers are checked
-        given = (from_json(data)["time_stamp"] for data in _reports_of(document, folder).values())
-        relied_on = [stamp for stamp in given if stamp is not None]
-    if relied_on or roots_pem is not None:
-        yield _of_document(TIME_STAMP, time_stamps)
+def _lab_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+    return [Check(EXAMINATION, None, lab.NOT_AGAIN, asked=True)] if brought.examines else []
 
 
-def _reports_of(document: Mapping[str, Any], folder: Path) -> _Beside:
-    return _Beside(folder, [row["json"] for row in document["rows"] if row["error"] is None])
-
-
-def _files_beside(reports: _Beside, signed: SignedReport | None) -> Check:
-    """Whether page, PDF and signature of each report of a sweep, where they are, are of the overview's signer."""
-    signer = None
-    with contextlib.suppress(SignatureError):  # said where the overview's signature is checked
-        signer = signed.holds() if signed is not None else None
-    wrong, seen = [], 0
-    for name in reports:
-        stem = name.removesuffix(".json")
-        signature = f"{stem}{SIGNATURE}"
-        there = [each for each in (f"{stem}.html", f"{stem}.pdf", signature) if (reports.folder / each).is_file()]
-        seen += len(there)
-        if signature not in there:
-            wrong += [f"{each} is not signed" for each in there]
-            continue
-        there.remove(signature)
-        own = read_signature(_small(reports.folder / signature))
-        try:
-            by = own.holds()
-            if signer is not None and by != signer:
-                wrong.append(f"{signature} was not made by whoever signed the overview")
-        except SignatureError as error:
-            wrong.append(f"{signature} does not hold: {said(error)}")
-        for each in (name, *there):
-            if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
-                wrong.append(f"{each} is not what was signed")
-    good = f"the {seen} files beside the reports are what was signed with them"
-    return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
-
-
-def _small(path: Path) -> bytes:
-    """A file beside an overview; none is larger than the largest report.
-
-    Raises:
-        IrwmError: it is, or cannot be read.
-    """
-    return read_small(path, MOST_JSON_BYTES, "file of a report")
-
-
-def _against_models(
-    document: Mapping[str, Any],
-    suspect: Checkpoint | str | Path | None,
-    original: Checkpoint | str | Path | None,
-    key: Key | None,
-    keys: Sequence[Key],
-    device: str,
-) -> Iterator[Check]:
-    """The checks that need the models and the key."""
-    original, model_check = opened(ORIGINAL, original)
-    suspect, suspect_check = opened(SUSPECT, suspect, base=original)
-    for role, item, failed in ((SUSPECT, suspect, suspect_check), (ORIGINAL, original, model_check)):
-        if failed is not None:
-            yield failed
-        elif item is not None:
-            yield _guarded(role, partial(check_item, document, role, item), asked=True)
-    if key is not None:
-        yield _guarded(KEY, lambda: check_key(document, key), asked=True)
-    if suspect_check is None and model_check is None:
-        given = suspect is not None and original is not None and key is not None
-        run = _guarded(
-            EXAMINATION, lambda: check_examination(document, suspect, original, key, keys, device), asked=given
-        )
-        yield run
-        if run.ok and document["tracing"] is not None:
-            yield check_recipients(document, [each for each in (key, *keys) if each is not None])
-
-
-def _of_document(name: str, check: Callable[[], Check]) -> Check:
-    """The outcome of a check that needs the report's own files alone, so that whatever stops it lies in them.
-
-    Every exception is meant: which one a template or a typesetter raises on a crooked document is theirs to choose.
-    """
-    try:
-        return check()
-    except IrwmError as error:
-        return Check(name, False, f"the document cannot be checked: {said(error)}")
-    except Exception as error:
-        what = printable(f"{type(error).__name__}: {error}", 200)
-        return Check(name, False, f"the document is not of its own form ({what})")
-
-
-def _guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check:
-    """The outcome of a check against a model or a key, which may be what stops it; a crooked document fails too."""
-    try:
-        return check()
-    except IrwmError as error:
-        return Check(name, None, f"could not be checked: {said(error)}", asked)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, RuntimeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        return Check(name, False, f"the document is not of its own form ({printable(what, 200)})")
+# What computes the values of a kind of report again.
+_AGAIN: Mapping[str, Callable[[Mapping[str, Any], Brought], list[Check]]] = {
+    SCHEMA: examined_again,
+    dispute.SCHEMA: resolved_again,
+    lab.SCHEMA: _lab_again,
+}
 
 
 def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
@@ -429,54 +341,35 @@ def _identity(
         yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
 
 
-def _rulings(document: Mapping[str, Any]) -> Check:
+def _rulings(document: Mapping[str, Any], assigned: set[str]) -> Check:
     """Whether the rulings of a dispute follow from its tests and dates."""
     good = "every ruling follows from the tests and dates in the document"
-    return _follow("rulings", rulings.contradictions(document), good, "do not follow from the tests and dates")
+    return _follow(
+        "rulings", rulings.contradictions(document, assigned), good, "do not follow from the tests and dates"
+    )
 
 
-def _numbers(document: Mapping[str, Any]) -> Check:
+def _numbers(document: Mapping[str, Any], assigned: set[str]) -> Check:
     good = "every chance in the document follows from its ranks and settings"
-    return _follow("numbers", consistency.contradictions(document), good, _CONTRADICT)
+    return _follow("numbers", consistency.contradictions(document, assigned), good, _CONTRADICT)
 
 
-def _numbers_of_lab(document: Mapping[str, Any]) -> Check:
+def _numbers_of_lab(document: Mapping[str, Any], assigned: set[str]) -> Check:
     # The catalogue of attacks takes a second to load.
     from irwm.report import lab_claims
 
     good = "every chance follows from what was read, and every attack is one of the catalogue"
-    return _follow("numbers", lab_claims.contradictions(document), good, _CONTRADICT)
+    return _follow("numbers", lab_claims.contradictions(document, assigned), good, _CONTRADICT)
 
 
-def _numbers_of_sweep(document: Mapping[str, Any], folder: Path) -> Check:
+def _numbers_of_sweep(document: Mapping[str, Any], reports: Mapping[str, bytes], assigned: set[str]) -> Check:
     """Whether an overview says what the reports beside it say."""
-    reports = _reports_of(document, folder)
-    wrong = sweep_claims.contradictions(document, reports)
+    wrong = sweep_claims.contradictions(document, reports, assigned)
     gone = sweep_claims.missing(document, reports)
     if gone and not wrong:
         return Check("numbers", None, f"these reports are not beside the overview: {listed(gone)}", asked=True)
     good = f"every row says what its report says, and {len(reports)} reports hold by themselves"
     return _follow("numbers", wrong, good, _CONTRADICT)
-
-
-class _Beside(Mapping[str, bytes]):
-    """The reports beside an overview, by name. Each is read when it is asked for: together they may be of any size."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.folder = folder
-        self._files = {name: folder / name for name in names if Path(name).name == name and (folder / name).is_file()}
-
-    def __getitem__(self, name: str) -> bytes:
-        return _small(self._files[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files  # the usual one would read it
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 def _follow(name: str, wrong: Sequence[Difference], good: str, bad: str) -> Check:

@@ -146,7 +146,8 @@ class _Group:
                 derivation=group[0][1],
                 parameters=group[0][2],
             )
-            for group in members.values()
+            # In an order that the keys' own order does not change: it decides who gets the last decoys.
+            for _, group in sorted(members.items(), key=lambda each: each[0])
         ]
 
 

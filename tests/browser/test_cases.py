@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import irwm
+from irwm.report.checks import NOT_ESTABLISHED
 from storage import Vault
 from tests.jobs.recipients import put_in_vault
 from tools.officer import fetch, fill_path, investigate_as, open_tab, place, type_into
@@ -103,7 +104,7 @@ def test_the_report_holds_and_one_changed_byte_is_named(report: Path, page: Page
     open_tab(page, "verify")
     fill_path(page, "report", report / "report.json")
     page.click("#start-verify")
-    expect(page.locator("#verified h2")).to_contain_text("All that was checked holds")
+    expect(page.locator("#verified h2")).to_contain_text(NOT_ESTABLISHED)
     data = (report / "report.json").read_bytes()
     changed = data.replace(b'"word": "found"', b'"word": "f0und"', 1)
     assert changed != data
@@ -120,4 +121,4 @@ def test_a_report_is_checked_without_the_passphrase(report: Path, page: Page) ->
     page.locator("#outside-files input[type=file]").set_input_files(sorted(report.iterdir()))
     expect(page.locator("#outside-files")).to_contain_text("report.signature")
     page.click("#outside-verify")
-    expect(page.locator("#outside-verified h2")).to_contain_text("All that was checked holds")
+    expect(page.locator("#outside-verified h2")).to_contain_text(NOT_ESTABLISHED)

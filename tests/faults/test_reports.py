@@ -15,12 +15,13 @@ import pytest
 
 import irwm
 from irwm.errors import SignatureError
-from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from irwm.report import to_json
 from irwm.report.signature import Signature, verify
 from irwm.report.signature_file import Signer
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
 from storage import Cost, Vault
+from tests.report.conftest import complete
 from tools.small_models import write_llama
 from tools.waiting import PATIENCE
 
@@ -38,15 +39,8 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> dict:
     key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
     release = irwm.insert(model, key, root / "release")
     suspect = irwm.open_checkpoint(release.path)
-    document = finding_document(
-        irwm.detect(suspect, model, key),
-        suspect=ItemDescription.of(suspect, hashes=release.manifest),
-        original=ItemDescription.of(model),
-        key_info=KeyInfo.of(key),
-        case={"Case": "56 to 59"},
-        created_utc="2099-01-01T00:00:00Z",
-        tool_versions=installed_versions(),
-    )
+    world = {"copy": suspect, "model": model, "key": key}
+    document = complete(world, case={"Case": "56 to 59"}, created_utc="2099-01-01T00:00:00Z").document
     vault = Vault.create(root / "home", PASSPHRASE, cost=CHEAP, now=lambda: LATE)
     vault.identity()
     vault.rotate_identity()
@@ -54,7 +48,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> dict:
     identity = vault.identity()
     signer = Signer(vault.sign, identity.first_public_key, "2099-01-01T00:00:00Z", vault.audit_head, vault.audit_count)
     write_document(root / "report", document, signer=signer)
+    (root / "audit-log.jsonl").write_bytes(vault.exported_log())
     return {
+        "log": root / "audit-log.jsonl",
         "vault": vault,
         "signer": signer,
         "model": model,
@@ -85,9 +81,9 @@ def edit(path: Path, *steps: str, to: object) -> None:
 @pytest.mark.slow
 def test_fault_58_an_honest_report_holds_with_models_key_and_identity_whatever_year_its_clock_had(case, report):
     outcome = verify_report(
-        report, case["suspect"].path, case["model"].path, case["key"], identity=case["signer"].identity
+        report, case["suspect"].path, case["model"].path, case["key"], case["signer"].identity, audit_log=case["log"]
     )
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == 0, outcome.result
     assert [check.name for check in outcome.checks if not check.ok] == []
     assert "2099" in {check.name: check.said for check in outcome.checks}["signature"]
 
@@ -281,14 +277,15 @@ def test_a_page_of_opened_tags_is_compared_in_one_pass(report: Path, opened: str
 @pytest.mark.fault(76)
 def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report: Path) -> None:
     first = case["signer"].identity
-    assert verify_report(report, identity=first).exit_code == 0
-    nobody_said = verify_report(report)
+    brought = {"suspect": case["suspect"], "original": case["model"], "key": case["key"], "audit_log": case["log"]}
+    assert verify_report(report, identity=first, **brought).exit_code == 0
+    nobody_said = verify_report(report, **brought)
     assert (nobody_said.ok, nobody_said.exit_code) == (True, 2)
     assert nobody_said.open == ("nobody said whose signature is expected",)
     assert verify_report(report, identity="ab" * 32).exit_code == 1
     shutil.copytree(report, report.parent / "unsigned")
     write_document(report.parent / "plain", case["document"])
-    unsigned = verify_report(report.parent / "plain")
+    unsigned = verify_report(report.parent / "plain", **brought)
     assert (unsigned.ok, unsigned.exit_code) == (True, 2)
     assert unsigned.open == ("it is not signed",)
 

@@ -26,7 +26,8 @@ import sys, torch
 torch.set_num_threads(int(sys.argv[1]))
 import irwm
 from pathlib import Path
-from ui.jobs.examining import DEFAULTS, Examiner, Keys
+from irwm.report.controls import WAY
+from ui.jobs.examining import Examiner, Keys
 from ui.jobs.reporter import JobReporter
 from irwm.report import to_json
 
@@ -41,7 +42,7 @@ class Quiet(JobReporter):
 original, suspect = (irwm.open_checkpoint(path) for path in sys.argv[2:4])
 key = irwm.Key.from_bytes(Path(sys.argv[4]).read_bytes())
 report = Quiet(Path(sys.argv[5]))
-examiner = Examiner(original, Keys(("1",), (key,), (), 1), {**DEFAULTS, "decoys": 400}, None, report.folder)
+examiner = Examiner(original, Keys(("1",), (key,), (), 1), {**WAY, "decoys": 400}, None, report.folder)
 examined = examiner.examine(suspect, "cpu", report)
 document = examined.document(suspect, original, {"Case": "7"}, {"Device": "cpu", "Seconds": sys.argv[6]}, report)
 Path(sys.argv[5], "report.json").write_bytes(to_json(document))

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import irwm
-from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions, to_json
+from irwm.report import to_json
 from irwm.report.write import write_document
 from storage import Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import jobs_of, run_here, run_job
+from tests.report.conftest import complete
 from tools.small_models import write_llama
 from ui.jobs.filing import Filing
 
@@ -26,15 +27,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = irwm.open_checkpoint(write_llama(folder / "model"))
     key = irwm.generate_key(model, irwm.Parameters(constraints=5), owner="Example Labs")
     suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)
-    document = finding_document(
-        irwm.detect(suspect, model, key),
-        suspect=ItemDescription.of(suspect),
-        original=ItemDescription.of(model),
-        key_info=KeyInfo.of(key),
-        case={"Case": "Leak of January"},
-        created_utc="2024-02-01T10:00:00+00:00",
-        tool_versions=installed_versions(),
-    )
+    world = {"copy": suspect, "model": model, "key": key}
+    document = complete(world, case={"Case": "Leak of January"}).document
     signer = Filing(vault, vault.add_case("Leak of January").id, "").signer()
     write_document(folder / "report", document, signer=signer)
     (folder / "opened.key").write_bytes(key.to_bytes())
@@ -49,7 +43,7 @@ def asked(world: dict[str, Any], report: Path) -> dict[str, Any]:
         "device": "cpu",
         "suspect": str(folder / "release"),
         "original": str(folder / "model"),
-        "key_file": str(folder / "opened.key"),
+        "keys": str(folder / "opened.key"),
     }
 
 
@@ -62,7 +56,7 @@ def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
     job = verify(world, world["folder"] / "report" / "report.json")
     assert job.state == "done", job.error
     assert job.result["ok"], job.result["checks"]
-    checks = {name: ok for name, ok, _ in job.result["checks"]}
+    checks = {check["name"]: check["ok"] for check in job.result["checks"]}
     assert checks.keys() >= {"identity", "numbers", "page", "pdf", "suspect", "original", "key", "examination"}
     assert all(checks.values())
 
@@ -75,14 +69,14 @@ def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path:
     job = verify(world, tmp_path / "report.json")
     assert job.state == "done", job.error
     assert not job.result["ok"]
-    failed = {name: said for name, ok, said in job.result["checks"] if ok is False}
+    failed = {check["name"]: check["said"] for check in job.result["checks"] if check["ok"] is False}
     assert "lineage.decoy_similarity: recorded 0.75" in failed["examination"]
 
 
 @pytest.mark.slow
 def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "not.key").write_bytes(b"not a key")
-    wrong = asked(world, world["folder"] / "report" / "report.json") | {"key_file": str(tmp_path / "not.key")}
+    wrong = asked(world, world["folder"] / "report" / "report.json") | {"keys": str(tmp_path / "not.key")}
     job = run_here("verify", wrong, world["vault"], jobs_of(world["vault"]))
     assert job.state == "failed"
     assert job.error["problem"]

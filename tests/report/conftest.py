@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
+from irwm.evidence.decoys import decoys
+from irwm.evidence.detection import detect_marks
 from irwm.ownership import Commitment
 from irwm.ownership.key_search import standing
 from irwm.ownership.timestamp import request
 from irwm.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
+from irwm.report.controls import WAY, Controls
+from irwm.report.error_rates import ErrorRates
 from irwm.report.stamps import StampedCommitment
 from tests.ownership.authority import Authority, make_authority
 from tools.small_models import write_llama
@@ -116,6 +122,42 @@ def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: An
         "extra": {"Device": "cpu", "Seconds": 3.25},
     } | changes
     return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+
+
+def hashed(model: irwm.Checkpoint) -> ItemDescription:
+    """A model with the SHA-256 of each of its weight files, as the app's tasks describe one."""
+    return ItemDescription.of(
+        model, hashes={each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in model.shards}
+    )
+
+
+def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **changes: Any) -> Examined:
+    """A report as the app's tasks make one: read in the way that the method fixes, with every control, all hashed."""
+    s, model, k = world[suspect], world["model"], world[key]
+    examined = irwm.Examination(s, model)
+    (finding,) = detect_marks(examined, [k], **WAY)
+    with tempfile.TemporaryDirectory() as folder:
+        controlled = Controls(examined.another(model), Path(folder)).run(examined, k, finding)
+    rates = ErrorRates(decoys(examined, k, finding, 400), controlled.neutral)
+    particulars = {
+        "suspect": hashed(s),
+        "original": hashed(model),
+        "key_info": KeyInfo.of(k),
+        "case": {"Case": "2026-014", "Examiner": "J. Doe"},
+        "created_utc": "2026-11-21T02:00:00Z",
+        "tool_versions": installed_versions(),
+        "extra": {"Device": "cpu"},
+        "self_tests": controlled.tests,
+        "error_rates": rates,
+        "keys_held": 1,
+    } | changes
+    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+
+
+@pytest.fixture(scope="session")
+def whole(world: dict[str, Any]) -> Examined:
+    """The marked copy, in a report as the app's tasks make one."""
+    return complete(world)
 
 
 @pytest.fixture(scope="session")

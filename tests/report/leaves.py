@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from irwm.checkpoint.recorded import SCALES
 from irwm.evidence.detection import INVARIANTS
 from irwm.evidence.examination import MAPS
-from irwm.report.checks import Unchecked, holds_field
+from irwm.report.states import Place, Stated, field_of, holds_field, leaves
 from irwm.scheme.parameters import NOISE_LEVELS, PLACES
 from irwm.scheme.statistic import STATISTICS
 
-Place = tuple[str | int, ...]
 _HEX = re.compile("[0-9a-f]{32,}")
 # Words of which one could be written for another.
 _VOCABULARIES: tuple[tuple[str, ...], ...] = (
@@ -31,23 +30,6 @@ _VOCABULARIES: tuple[tuple[str, ...], ...] = (
 _SHARES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "error_rates.decoys.mean_count": lambda value, d: value + 1 / d["error_rates"]["decoys"]["number"],
 }
-
-
-def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Every value that is neither an object nor a list, and those of them that are empty."""
-    if isinstance(value, dict) and value:
-        for name, part in value.items():
-            yield from leaves(part, (*place, name))
-    elif isinstance(value, list) and value:
-        for i, part in enumerate(value):
-            yield from leaves(part, (*place, i))
-    else:
-        yield place, value
-
-
-def field_of(place: Place) -> str:
-    """The place without the numbers of a list's entries."""
-    return "".join("[]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
 
 
 def forgeries(place: Place, value: Any, document: Mapping[str, Any]) -> list[Any]:
@@ -107,7 +89,7 @@ def _spread(values: list[tuple[Place, Any]], most: int) -> list[tuple[Place, Any
     return [values[at] for at in sorted({round(i * last / max(most - 1, 1)) for i in range(most)})]
 
 
-def named(unchecked: Sequence[Unchecked], field: str) -> list[str]:
+def named(unchecked: Sequence[Stated], field: str) -> list[str]:
     """Which fields of the list mean this one."""
     place: Place = tuple(0 if step == "[]" else step for step in re.findall(r"\[\]|[^.\[\]]+", field))
     return [pattern for group in unchecked for pattern in group.fields if holds_field(pattern, place)]

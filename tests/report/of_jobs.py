@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import irwm
 from irwm.attacks.catalogue import ATTACKS
 from irwm.ownership import Commitment
+from irwm.report.brought import Brought, opened_keys
 from irwm.scheme.parameters import many_recipients
 from storage import Vault
 from storage.encryption import Cost
@@ -30,6 +33,8 @@ class Desk:
         )
         self.jobs = jobs_of(self.vault)
         self.authority: Authority = make_authority(root / "authority")
+        # What the command is given to have everything of a kind of report computed again.
+        self.brought: dict[str, list[object]] = {}
 
     @property
     def identity(self) -> str:
@@ -46,6 +51,20 @@ class Desk:
         document = commitment.to_bytes()
         self.vault.add_timestamp(id, document, sent, response, stamp.time_utc, stamp.authority, stamp.trusted)
 
+    def opened(self, folder: str, keys: Sequence[irwm.Key]) -> Path:
+        """A folder of keys as their owners opened them."""
+        place = self.root / folder
+        place.mkdir()
+        for number, key in enumerate(keys):
+            (place / f"{number}.key").write_bytes(key.to_bytes())
+        return place
+
+    def exported_log(self) -> Path:
+        """The audit log, as the page Vault exports it."""
+        path = self.root / "audit-log.jsonl"
+        path.write_bytes(self.vault.exported_log())
+        return path
+
     def run(self, kind: str, asked: dict[str, Any]) -> Path:
         """A folder with the files of a task that was carried out, as a person gets them."""
         job = run_here(kind, asked, self.vault, self.jobs)
@@ -61,6 +80,9 @@ class Desk:
             self.stamped(id)
         copies = [Path(irwm.insert(model, key, self.root / key.recipient).path) for key in keys[:2]]
         averaged(copies, self.root / "mean")
+        suspect = shutil.copytree(self.root / "mean", self.root / "mean as examined")
+        self._keys = keys
+        self.brought["report"] = ["--suspect", suspect, "--original", path, "--key", self.opened("keys", keys)]
         asked = request(
             path, None, suspect=str(self.root / "mean"), statistic="sum", invariant="suspect", seen_utc=SEEN
         )
@@ -70,10 +92,11 @@ class Desk:
         """The same suspect in a folder, beside one that cannot be read, and one key more that has no noise."""
         path = self.root / "original"
         model = irwm.open_checkpoint(path)
-        put_in_vault(
-            self.vault, [irwm.generate_key(model, irwm.Parameters(constraints=5), b"\x03" * 32, "Example Labs")]
-        )
+        plain = irwm.generate_key(model, irwm.Parameters(constraints=5), b"\x03" * 32, "Example Labs")
+        put_in_vault(self.vault, [plain])
         folder = self.root / "suspects"
+        keys = self.opened("all keys", [*self._keys, plain])
+        self.brought["sweep"] = ["--suspect", folder, "--original", path, "--key", keys]
         folder.mkdir()
         (self.root / "mean").rename(folder / "mean")
         (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
@@ -90,10 +113,15 @@ class Desk:
             "tokens": 64, "seed": 0, "device": "cpu", "case_id": "", "case_title": "Before the release", "note": "",
             "resume": "",
         }  # fmt: skip
+        self.brought["lab"] = ["--original", DEMO]
         return self.run("lab", asked) / "lab.json"
 
-    def dispute(self, **theirs: str) -> Path:
-        """Our release, which somebody calls an original and marks once more; only our root is trusted."""
+    def dispute(self, *, trusting: bool = False, **theirs: str) -> Path:
+        """Our release, which somebody calls an original and marks once more.
+
+        Args:
+            trusting: we trust the authority that dated their claim, too.
+        """
         folder = self.root / "dispute"
         original = irwm.open_checkpoint(write_llama(folder / "ours"))
         params = irwm.Parameters(constraints=5)
@@ -105,6 +133,8 @@ class Desk:
         (folder / "their.key").write_bytes(his.to_bytes())
         (id,) = put_in_vault(self.vault, [key])
         self.stamped(id)
+        models = [each for name in ("ours", "release", "marked") for each in ("--model", folder / name)]
+        self.brought["dispute"] = [*models, "--key", self.opened("both keys", [key, his])]
         asked = {
             "case_id": self.vault.add_case("Two claims on one model").id,
             "ours": {"original": str(folder / "ours"), "release": str(release), "key": id},
@@ -112,9 +142,14 @@ class Desk:
                 "name": "Copy Works", "original": str(release), "key_file": str(folder / "their.key"),
                 "release": str(marked), "stamp": str(self._their_stamp(his, folder / "stamp")), **theirs,
             },
-            "exhibit": str(marked), "device": "cpu",
+            "exhibit": str(marked), "device": "cpu", "roots": str(self._root_file()) if trusting else "",
         }  # fmt: skip
         return self.run("dispute", asked) / "dispute.json"
+
+    def _root_file(self) -> Path:
+        path = self.root / "authority.pem"
+        path.write_bytes(self.authority.root)
+        return path
 
     def _their_stamp(self, key: irwm.Key, folder: Path) -> Path:
         folder.mkdir()
@@ -127,3 +162,21 @@ class Desk:
         ):
             (folder / name).write_bytes(content)
         return folder
+
+
+def brought_by(desk: Desk, kind: str, log: Path) -> Brought:
+    """What `Desk.brought` gives the command, for Python."""
+    options = desk.brought[kind]
+    given: dict[str, list[Path]] = {}
+    for name, path in zip(options[::2], options[1::2], strict=True):
+        given.setdefault(str(name), []).append(Path(str(path)))
+    return Brought(
+        identity=desk.identity,
+        roots_pem=desk.authority.root,
+        suspect=given.get("--suspect", [None])[0],
+        original=given.get("--original", [None])[0],
+        models=tuple(given.get("--model", [])),
+        keys=tuple(key for path in given.get("--key", []) for key in opened_keys(path)),
+        audit_log=log,
+        seen_utc=SEEN,
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from irwm.report.audit_log import GENESIS, LogEntry, entry_hash, log_lines
 from irwm.report.signature import REPORT, Certificate, Signature, certify, public_hex
 from irwm.report.signature_file import Signer
 
-SIGNED_UTC, HEAD, ENTRIES = "2026-11-21T03:00:00.000Z", "ab" * 32, 17
+SIGNED_UTC, ENTRIES = "2026-11-21T03:00:00.000Z", 17
 
 
 @dataclass
@@ -37,3 +39,24 @@ class Signatory:
 
     def _private(self, number: int) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes([self.seed, number]) * 16)
+
+
+def log_of(entries: int = ENTRIES) -> bytes:
+    """An audit log of so many entries, as a vault exports it; `head_of` is the hash of the last one."""
+    return b"".join(log_lines("vault", _entries(entries)))
+
+
+def head_of(entries: int = ENTRIES) -> str:
+    return list(_entries(entries))[-1].hash
+
+
+def _entries(number: int) -> Iterator[LogEntry]:
+    previous = GENESIS
+    for sequence in range(1, number + 1):
+        covered = (1, sequence, SIGNED_UTC, "vault unlocked", previous, "cd" * 32)
+        own = entry_hash("vault", *covered)
+        yield LogEntry(sequence, SIGNED_UTC, "vault unlocked", "cd" * 32, 1, previous, own)
+        previous = own
+
+
+HEAD = head_of()

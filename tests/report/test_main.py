@@ -13,8 +13,9 @@ import pytest
 
 import irwm
 from irwm.__main__ import main
+from irwm.report.checks import HOLDS
 from irwm.report.write import write_document
-from tests.report.signers import Signatory
+from tests.report.signers import Signatory, log_of
 from tools.waiting import PATIENCE
 
 
@@ -24,31 +25,30 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def signed(found, tmp_path_factory):
+def signed(whole, tmp_path_factory):
     folder = tmp_path_factory.mktemp("signed")
-    write_document(folder, found.document, signer=Signatory().signer())
-    (folder / "opened.key").write_bytes(found.key.to_bytes())
+    write_document(folder, whole.document, signer=Signatory().signer())
+    (folder / "opened.key").write_bytes(whole.key.to_bytes())
+    (folder / "audit-log.jsonl").write_bytes(log_of())
     return folder
 
 
 @pytest.mark.slow
-def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found):
+def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, whole):
     said = run(
-        "verify", signed / "report.json", "--identity", Signatory().first, "--suspect", found.suspect.path,
-        "--original", found.model.path, "--key", signed / "opened.key",
+        "verify", signed / "report.json", "--identity", Signatory().first, "--suspect", whole.suspect.path,
+        "--original", whole.model.path, "--key", signed / "opened.key", "--audit-log", signed / "audit-log.jsonl",
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     lines = said.stdout.splitlines()
-    checks = lines[: lines.index("These fields of the report are not checked:")]
+    checks = lines[: lines.index("The signer states, and nothing that was given shows:")]
     assert [line.split()[0] for line in checks] == ["holds"] * len(checks)
     names = [line.split()[1] for line in checks]
     assert names == [
-        "files:", "document:", "signature:", "certificates:", "identity:", "custody:", "numbers:", "page:", "pdf:",
-        "suspect:", "original:", "key:", "examination:",
+        "files:", "document:", "signature:", "certificates:", "identity:", "custody:", "log:", "numbers:", "page:",
+        "pdf:", "choices:", "suspect:", "original:", "key:", "examination:", "controls:", "recipients:",
     ]  # fmt: skip
-    assert lines[-1] == (
-        "This report holds: signed by the expected identity, and every number but those listed follows from the others."
-    )
+    assert lines[-1] == HOLDS
     assert said.stderr == ""
 
 
@@ -56,10 +56,14 @@ def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, found
 def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(signed):
     said = run("verify", signed)
     assert said.returncode == 2, said.stdout + said.stderr
-    assert said.stdout.splitlines()[-1] == (
+    lines = said.stdout.splitlines()
+    assert lines[-1] == (
         "Nothing that was checked is wrong, but it is not established that this report holds: nobody said whose "
-        "signature is expected. Nothing here shows who made this report: anybody can sign one of their own."
+        "signature is expected; the signer alone states what its verdict depends on. Nothing here shows who made this "
+        "report: anybody can sign one of their own."
     )
+    needed = lines[lines.index("To have these computed again, give:") + 1 : -1]
+    assert [line.split()[0] for line in needed] == ["--identity", "--suspect", "--original", "--key", "--audit-log"]
 
 
 @pytest.mark.slow
@@ -72,7 +76,7 @@ def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_
     assert "FAILS        files:" in said.stdout
     assert "FAILS        page:" in said.stdout
     assert not {"\x1b", "\u202e"} & set(said.stdout + said.stderr)
-    assert said.stdout.splitlines()[-1] == "This report does not hold: something was changed, or differs."
+    assert said.stdout.splitlines()[-1] == "This report does not hold. What fails: files, page."
 
 
 @pytest.mark.slow

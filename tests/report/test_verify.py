@@ -70,7 +70,7 @@ def sign_again(folder: Path, signatory: Signatory) -> None:
 def test_an_untouched_signed_report_holds_whole(signed):
     outcome = verify_report(signed, identity=Signatory().first)
     assert outcome.ok
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == 2  # nothing but the report was given
     every = {"files", "document", "signature", "certificates", "identity", "custody", "numbers", "page", "pdf"}
     assert held(outcome) == every
 
@@ -93,7 +93,12 @@ def test_without_an_expected_key_the_signer_is_named_and_not_vouched_for(signed)
 def test_an_unsigned_report_says_that_it_is(unsigned):
     outcome = verify_report(unsigned)
     assert outcome.ok
-    assert {c.name: c.ok for c in outcome.checks if c.ok is None}.keys() == {"files", "signature", "examination"}
+    assert {c.name: c.ok for c in outcome.checks if c.ok is None}.keys() == {
+        "files",
+        "signature",
+        "choices",
+        "examination",
+    }
     assert "signature" in failed(verify_report(unsigned, identity=Signatory().first))
 
 
@@ -214,10 +219,11 @@ def test_the_report_of_another_log_is_found(signed):
     assert set(failed(verify_report(signed))) == {"custody"}
 
 
-def test_with_the_models_and_the_opened_key_every_number_comes_out_again(signed, found):
-    outcome = verify_report(signed, found.suspect.path, found.model.path, found.key)
+def test_with_the_models_and_the_opened_key_every_number_comes_out_again(whole, tmp_path):
+    write_document(tmp_path, whole.document, signer=Signatory().signer())
+    outcome = verify_report(tmp_path, whole.suspect.path, whole.model.path, whole.key)
     assert outcome.ok
-    assert {"suspect", "original", "key", "examination"} <= held(outcome)
+    assert {"suspect", "original", "key", "examination", "controls", "choices"} <= held(outcome)
 
 
 def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
@@ -362,7 +368,9 @@ def alone(folder: Path, document: dict) -> Verification:
 
 
 def test_a_document_by_itself_holds(found, tmp_path):
-    assert alone(tmp_path / "report", found.document).exit_code == 0
+    outcome = alone(tmp_path / "report", found.document)
+    assert outcome.ok
+    assert outcome.open == ("the signer alone states what its verdict depends on",)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +403,7 @@ def test_a_document_that_cannot_be_drawn_fails(unsigned, found):
     (unsigned / "report.json").write_bytes(to_json(document))
     wrong = failed(verify_report(unsigned))
     assert set(wrong) == {"numbers", "page", "pdf"}
-    assert "not of its own form" in wrong["page"]
+    assert "does not have the form of a report" in wrong["page"]
 
 
 @pytest.mark.parametrize("more", [b'"seed": NaN', b'"seed": 1, "seed": 1', b'"schema": {}'])

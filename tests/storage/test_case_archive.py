@@ -197,7 +197,7 @@ def test_the_archive_says_how_each_signed_report_in_it_is_checked(vault: Vault, 
     vault.add_run(made.id, FINDING, "suspect.gguf", "found", files=files)
     with zipfile.ZipFile(export_case(vault, made.id, tmp_path / "case.zip")) as archive:
         readme = archive.read("README.txt").decode("utf-8")
-    assert "python -m irwm verify run-1/report-0001.json\n" in readme
+    assert "irwm verify run-1/report-0001.json\n" in readme
     assert readme.count("irwm verify") == 1
 
 

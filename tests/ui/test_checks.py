@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import pytest
+from irwm.report.checks import BY_WHOM, HOLDS, NEEDED, NOT_ESTABLISHED, Check, Verification
+from irwm.report.states import Stated, States
+from ui.components.checks import checks_html
 
-from irwm.report.checks import BY_WHOM
-from ui.components.checks import checks_html, summary
-
-GOOD, BAD, LEFT = (
-    ("signature", True, "it fits"),
-    ("numbers", False, "report.json was changed"),
-    ("models", None, "none"),
-)
-KNOWN, UNKNOWN = ("identity", True, "as expected"), ("identity", None, "whose key that is, is not known here")
+SIGNED = tuple(Check(name, True, "it fits") for name in ("files", "document", "signature", "certificates"))
+KNOWN, UNKNOWN = Check("identity", True, "as expected"), Check("identity", None, "whose key that is, is not known here")
+FOLLOWS, BAD = Check("numbers", True, "they follow"), Check("numbers", False, "report.json was changed")
+LEFT = States(left=(Stated("the controls", "only a run shows it", ("self_tests*",), ("suspect", "key"), carries=True),))
 
 
-@pytest.mark.parametrize(
-    ("checks", "said"),
-    [
-        ([GOOD], f"All that was checked holds. {BY_WHOM}"),
-        ([GOOD, LEFT], f"All that was checked holds; 1 check left out. {BY_WHOM}"),
-        ([GOOD, UNKNOWN], f"All that was checked holds; 1 check left out. {BY_WHOM}"),
-        ([GOOD, KNOWN, LEFT], "All that was checked holds; 1 check left out"),
-        ([GOOD, BAD, LEFT], "This report does not hold: numbers"),
-        ([LEFT], "Nothing could be checked"),
-        ([], "Nothing could be checked"),
-    ],
-)
-def test_the_outcome_is_one_sentence(checks: list, said: str) -> None:
-    assert summary(checks) == said
+def title(*checks: Check, states: States | None = None) -> str:
+    return checks_html(Verification(checks, states or States())).split("<h2>")[1].split("</h2>")[0]
+
+
+def test_the_outcome_is_that_of_the_command() -> None:
+    assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
+    assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: nobody said whose signature is expected. {BY_WHOM}"
+    assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. What fails: numbers."
+    unshown = f"{NOT_ESTABLISHED}: the signer alone states what its verdict depends on."
+    assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
+    assert title(Check("files", None, "there is no file", asked=True)) == "Nothing could be checked"
+
+
+def test_what_to_give_is_listed_where_something_is_merely_stated() -> None:
+    html = checks_html(Verification((*SIGNED, KNOWN, FOLLOWS), LEFT))
+    for need in ("suspect", "key"):
+        assert NEEDED[need][1:] in html
+    assert "The controls: only a run shows it" in html
+    assert "needed" not in checks_html(Verification((*SIGNED, KNOWN, BAD), LEFT)), "it fails whatever is given"
 
 
 def test_every_check_has_a_word_and_not_only_a_colour() -> None:
-    html = checks_html([GOOD, BAD, LEFT])
+    html = checks_html(Verification((SIGNED[0], BAD, UNKNOWN)))
     assert [html.count(f"</svg>{word}<") for word in ("Holds", "Fails", "Not checked")] == [1, 1, 1]
     assert html.count("<svg") == 3
 
 
 def test_what_a_check_says_is_inert() -> None:
-    assert "<b>" not in checks_html([("<b>name", False, "<b>said")])
+    assert "<b>" not in checks_html(Verification((Check("<b>name", False, "<b>said"),)))

@@ -14,6 +14,8 @@ import pytest
 
 import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions
+from irwm.report.checks import NOT_ESTABLISHED, Check, Verification
+from irwm.report.judged import to_json
 from irwm.report.write import write_document
 from tests.ui.handlers import Pages
 from tools.small_models import write_llama
@@ -21,8 +23,8 @@ from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
 from ui.pages.verify import About
 
-# Neither models, nor a key, nor a root.
-NOTHING = (None, None, None, None)
+# Neither a root nor a day, neither models nor keys, nor a log.
+NOTHING = (None,) * 7
 # Its limits need a real process, which loads the libraries and sets the PDF again: some two seconds each time.
 
 
@@ -67,7 +69,7 @@ def posted(folder: Path) -> list[str]:
 def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path) -> None:
     on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
-    assert "All that was checked holds" in on_disk
+    assert NOT_ESTABLISHED in on_disk
     assert uploaded == on_disk
 
 
@@ -92,7 +94,7 @@ def test_uploaded_files_are_checked_while_the_vault_is_locked_and_not_kept(pages
     files = posted(report.parent)
     pages.lock()
     said = pages.call("outside-verify", "click", files, "", None)["outside-verified"]
-    assert "All that was checked holds" in said
+    assert NOT_ESTABLISHED in said
     assert not list(pages.context.settings.home.rglob("report.json"))
 
 
@@ -151,7 +153,7 @@ def test_a_task_tells_of_its_own_report_alone(pages: Pages, report: Path) -> Non
     jobs, request = pages.jobs, SimpleNamespace(session_hash="tests", request=None)
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})
     jobs.start(job.id, os.getpid())
-    jobs.finish(job.id, "done", result={"ok": True, "checks": [["Signature", True, "It holds"]], "unchecked": []})
+    jobs.finish(job.id, "done", result=to_json(Verification((Check("signature", True, "It holds"),))))
     (show,) = [each.fn for each in pages.blocks.fns.values() if each.name == "show" and is_of(each, "verified")]
     about = About.of(str(report), None)
     assert "It holds" in show(job.id, None, request)

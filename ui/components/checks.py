@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.checks import BY_WHOM
+from irwm.report.checks import NEEDED, Verification, in_words
+from irwm.report.states import Stated
 from ui.components.icons import icon
 from ui.components.notices import sentence
 
@@ -18,50 +19,41 @@ _TITLES = {
     "page": "Page (HTML)",
     "pdf": "PDF",
     "document": "Numbers file (JSON)",
-    "custody": "Audit log",
+    "custody": "State of the audit log",
+    "log": "Audit log",
+    "choices": "Seed and number of keys",
+    "seen": "Suspect known since",
     "beside": "Files of the reports",
 }
+_SECTION = Markup(
+    '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2>{}<ul>{}</ul>{}</section>'
+)
 _WORDS = {True: (HOLDS, "done", "holds"), False: (FAILS, "fault", "fails"), None: (NOT_CHECKED, "not found", "open")}
 
 
-def checks_html(checks: Iterable[tuple[str, bool | None, str]], unchecked: Sequence[str] = ()) -> str:
-    """The outcome in one sentence, then every check.
-
-    Args:
-        checks: of each its name, whether it holds (None where it was not checked), and what there is to say.
-        unchecked: what no check shows, in sentence parts (`irwm.report.checks.in_words`).
-    """
-    listed = list(checks)
-    lines = Markup("").join(_line(*check) for check in listed)
-    return str(
-        Markup(
-            '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2><ul>{}</ul>{}</section>'
-        ).format(summary(listed), lines, _left(unchecked))
-    )
+def checks_html(found: Verification) -> str:
+    """The outcome in a sentence or two, what to give so that more is checked, each check, and what is only stated."""
+    lines = Markup("").join(_line(check.name, check.ok, check.said) for check in found.checks)
+    if len(found.checks) == 1:  # it is not a report, so that there is nothing to ask of it
+        title = "Nothing could be checked" if found.checks[0].ok is None else found.result
+        return str(_SECTION.format(title, "", lines, ""))
+    return str(_SECTION.format(found.result, _needed(found), lines, _stated(found.states.left)))
 
 
-def summary(checks: Iterable[tuple[str, bool | None, str]]) -> str:
-    """All checks in one sentence: what fails is named first."""
-    listed = list(checks)
-    failed = [name for name, ok, _ in listed if ok is False]
-    left = sum(ok is None for _, ok, _ in listed)
-    if failed:
-        return f"This report does not hold: {', '.join(failed)}"
-    if not any(ok for _, ok, _ in listed):
-        return "Nothing could be checked"
-    said = "All that was checked holds" + (f"; {left} {'check' if left == 1 else 'checks'} left out" if left else "")
-    vouched = any(name == "identity" and ok for name, ok, _ in listed)
-    return said if vouched else f"{said}. {BY_WHOM}"
-
-
-def _left(unchecked: Sequence[str]) -> Markup:
-    """What is not checked, closed until somebody opens it."""
-    if not unchecked:
+def _needed(found: Verification) -> Markup:
+    """What to give so that more is computed again; nothing where the report fails anyway."""
+    if found.exit_code != 2 or not found.needed:
         return Markup("")
-    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(printable(part, 2000))) for part in unchecked)
-    return Markup("<details><summary>Fields of the report that are not checked</summary><ul>{}</ul></details>").format(
-        lines
-    )
+    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(NEEDED[need])) for need in found.needed)
+    return Markup('<p>To have the rest computed again, give:</p><ul class="needed">{}</ul>').format(lines)
+
+
+def _stated(left: Sequence[Stated]) -> Markup:
+    """What the signer alone states, closed until somebody opens it."""
+    if not left:
+        return Markup("")
+    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(printable(part, 2000))) for part in in_words(left))
+    return Markup("<details><summary>What the signer alone states</summary><ul>{}</ul></details>").format(lines)
 
 
 def _line(name: str, ok: Any, said: str) -> Markup:

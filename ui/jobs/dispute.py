@@ -12,6 +12,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import IrwmError, path_from, shown_path
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
+from irwm.report.brought import opened_key
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
@@ -21,7 +22,6 @@ from storage.vault import Vault
 from ui.jobs.device import device_of
 from ui.jobs.examining import described, hashes, time_stamp
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of
-from ui.jobs.opened_key import read_key
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.stamps import StampFiles
@@ -106,7 +106,7 @@ def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, dict[str, Any]
 
 def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any] | None]:
     """The other claim, and its time-stamp, proven by our roots alone."""
-    key = read_key(path_from(asked["key_file"]))
+    key = opened_key(path_from(asked["key_file"]))
     committed, given = None, None
     if asked["stamp"]:
         files = StampFiles.of(sorted(path_from(asked["stamp"]).iterdir()))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,18 +17,17 @@ from irwm.errors import IrwmError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks, judge_opened
-from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, standing
+from irwm.report.controls import WAY, Controls
 from irwm.report.document import examination, finding_document, plain
-from irwm.report.error_rates import ErrorRates, NeutralModel
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, control_of_neutral, installed_versions
+from irwm.report.error_rates import ErrorRates
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, installed_versions
 from irwm.report.stamps import StampedCommitment
 from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
 from irwm.report.tracing import control as tracing_control
 from irwm.report.tracing import section as tracing_section
 from irwm.report.tracing import verdict as verdict_of
-from irwm.scheme.invariant import Layer0
 from irwm.tracing import Tracing, trace_each
 from irwm.tracing.recognition import DECOYS, RISK
 from storage.files import private_folder
@@ -39,24 +36,16 @@ from storage.records import RecordName
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
 
-# Keys made for the occasion and never inserted, run the same way: each must read "not found".
-DECOY_KEYS = 3
 # Traced keys that are also read by the rank rule: whoever is named, and the next best.
 MOST_READ = 64
 # Positions of other keys whose readings a page can draw; some three megabytes of JSON.
 MOST_POSITIONS = 4000
 # The sections of a document that are about one key; a page draws figures from them.
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
-# What the verdict rests on, whatever else is read beside it.
-DEFAULTS: dict[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
 ALIGNING = "Aligning the suspect and ranking its marked rows"
 # A stranger's files are hashed up to so many times the original's bytes, and up to so many bytes in any case. A file of
 # holes claims terabytes and costs its sender nothing; a copy in float64 has four times the bytes.
 HASHED_SHARE, HASHED_BYTES = 16, 64 << 30
-# A neutral model resembles nothing, so that every way of aligning it is tried, on all of the original: minutes for an
-# original with a larger embedding than this, more than all else of an examination.
-NEUTRAL_NUMBERS = 64 << 20
-NEUTRAL = "a neutral model, made of the original’s numbers in another order"
 
 
 class Stamp(Protocol):
@@ -306,8 +295,7 @@ class Examiner:
         self._original, self._keys, self._request = original, keys, request
         self._executor, self._folder = executor, folder
         self._unmarked: dict[str, irwm.Examination] = {}
-        self._neutrals: dict[str, irwm.Examination] = {}
-        self._neutral_tests: dict[tuple[str, int], tuple[NeutralModel, SelfTest]] = {}
+        self._of_device: dict[str, Controls] = {}
 
     def examine(
         self,
@@ -332,30 +320,27 @@ class Examiner:
         findings: dict[int, irwm.Finding] = {}
         report.progress(0, len(chosen), ALIGNING)
         tried = len(keys.keys)
-        read = detect_marks(examination, [keys.keys[i] for i in chosen], **DEFAULTS, keys_tried=tried)
+        read = detect_marks(examination, [keys.keys[i] for i in chosen], **WAY, keys_tried=tried)
         unread = listed(suspect.unread)
         for place, finding in zip(chosen, read, strict=True):
             findings[place] = judge_opened(finding, unread)
             report.progress(len(findings), len(chosen), ALIGNING)
         best = _best(findings, traced, tracing)
-        beside = {name: self._request[name] for name in DEFAULTS}
+        beside = {name: self._request[name] for name in WAY}
         supporting: tuple[irwm.Finding, ...] = ()
-        if beside != DEFAULTS:
+        if beside != WAY:
             report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
             supporting = tuple(detect_marks(examination, [keys.keys[best]], **beside, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
         report.progress(0, 0, "Running the self-tests")
-        controls = self._self_tests(examination, keys.keys[best], findings[best])
-        neutral: tuple[NeutralModel, ...] = ()
-        if self._original.vocab_size * self._original.hidden_size <= NEUTRAL_NUMBERS:
-            model, test = self._neutral_test(device, best)
-            neutral, controls = (model,), [*controls, test]
+        run = self._controls(device).run(examination, keys.keys[best], findings[best])
+        controls = list(run.tests)
         if tracing is not None and tracing.decoys.size:
             controls.append(decoy_test(tracing))
-        number, seed = int(self._request.get("decoys", NUMBER)), DEFAULTS["seed"]
+        number, seed = int(self._request.get("decoys", NUMBER)), WAY["seed"]
         ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, report.progress)
-        rates = ErrorRates(ranked, neutral)
+        rates = ErrorRates(ranked, run.neutral)
         return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
 
     def _on(self, device: str) -> irwm.Examination:
@@ -364,53 +349,13 @@ class Examiner:
             self._unmarked[device] = irwm.Examination(self._original, self._original, device)
         return self._unmarked[device]
 
-    def _self_tests(self, examination: irwm.Examination, key: irwm.Key, finding: irwm.Finding) -> list[SelfTest]:
-        """Controls beside every report: the same key on the unmarked original, and keys that were never inserted."""
-        original, device = self._original, examination.device
-        (unmarked,) = detect_marks(self._on(device), [key], **DEFAULTS)
-        tests = [SelfTest.of("this key on the unmarked original", unmarked)]
-        numbers = range(1, DECOY_KEYS + 1)
-        layer0 = Layer0(original, device)
-        decoys = [
-            irwm.decoy_key(original, key.parameters, n, key.control_seed, key.owner, device, layer0) for n in numbers
-        ]
-        # Together, to be read side by side; each pays for itself alone.
-        found = detect_marks(examination, decoys, **DEFAULTS, keys_tried=1)
-        # Where the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
-        dismissible = finding.alignment.aligned and not finding.faults
-        expected = "not found" if dismissible else "inconclusive"
-        for number, missed in zip(numbers, found, strict=True):
-            tests.append(SelfTest.of(f"decoy key {number}, never inserted, on the suspect", missed, expected))
-        return tests
-
-    def _neutral_test(self, device: str, place: int) -> tuple[NeutralModel, SelfTest]:
-        """A model that has nothing of the original, opened, aligned and read like a suspect.
-
-        It must come out as a suspect that cannot be aligned, and so as inconclusive: "not found" would say that the key
-        was looked for in rows that are the original's.
-
-        Args:
-            place: the key's.
-        """
-        if (device, place) not in self._neutral_tests:
-            (finding,) = detect_marks(self._neutral(device), [self._keys.keys[place]], **DEFAULTS)
-            test = SelfTest.of(control_of_neutral(NEUTRAL), finding, "inconclusive")
-            model = NeutralModel.of(NEUTRAL, self._neutral_model.vocab_size, finding)
-            self._neutral_tests[device, place] = model, test
-        return self._neutral_tests[device, place]
-
-    def _neutral(self, device: str) -> irwm.Examination:
-        """The neutral model against the original, aligned once for all keys."""
-        if device not in self._neutrals:
-            self._neutrals[device] = self._on(device).another(self._neutral_model)
-        return self._neutrals[device]
-
-    @cached_property
-    def _neutral_model(self) -> irwm.Checkpoint:
-        scratch = self._folder / SCRATCH_NAME
-        private_folder(scratch)
-        place = Path(tempfile.mkdtemp(prefix="neutral-", dir=scratch))
-        return irwm.open_checkpoint(write_neutral(self._original, place / "model"))
+    def _controls(self, device: str) -> Controls:
+        """The controls of all suspects on a device, whose neutral model lies in the job's scratch folder."""
+        if device not in self._of_device:
+            scratch = self._folder / SCRATCH_NAME
+            private_folder(scratch)
+            self._of_device[device] = Controls(self._on(device), scratch)
+        return self._of_device[device]
 
 
 def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:

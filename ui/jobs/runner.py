@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 from filelock import lock_descriptor
 
+from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import IrwmError
 from storage.canonical import json_bytes
@@ -220,7 +220,7 @@ def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
     try:
         with jobs.log_path(job.id).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "ui.jobs.child", job.id],
+                module_command("ui.jobs.child", job.id),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -239,7 +239,8 @@ def child_environment() -> dict[str, str]:
     # All cores but one, so that the pages stay quick.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     streams = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-    return dict.fromkeys(THREAD_VARIABLES, str(max(1, cores - 1))) | kept | quiet.SWITCHES | streams
+    own = dict.fromkeys(THREAD_VARIABLES, str(max(1, cores - 1))) | kept | quiet.SWITCHES | streams
+    return module_environment(base=own)
 
 
 def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs: Jobs) -> None:

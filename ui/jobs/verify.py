@@ -4,58 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-import irwm
 from irwm.errors import path_from
-from irwm.report.checks import Verification, in_words
-from irwm.report.judged import judge_report
-from irwm.report.verify import verify_report
+from irwm.report.brought import Brought, opened_keys
+from irwm.report.judged import judge_report, to_json
 from ui.jobs.device import device_of
-from ui.jobs.opened_key import read_key
 from ui.jobs.reporter import JobReporter
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
-    """Check a report and run its examination again.
+    """Check a report and run its examination again, in a process with limits.
 
     Args:
         request: "report" (one of its files, or their folder), "identity" (the expected public key, or ""), "device",
-            "roots" (trusted certificates, PEM; may be missing), and as far as they are given "suspect", "original" and
-            "key_file" (paths).
+            "roots" (trusted certificates, PEM; may be missing), and as far as they are given "suspect", "original",
+            "models", "keys" (a file or a folder) and "audit_log" (paths) and "seen" (a time).
         secrets: none; nothing of the vault is needed.
 
     Returns:
-        "checks", each its name, whether it holds (None where it was not checked) and its sentence; "unchecked", what
-        none of them shows, in sentence parts; "ok".
+        The verification as `irwm.report.judged.to_json` writes it, and its "ok" and "exit_code".
 
     Raises:
-        IrwmError: the report, a model or the key cannot be read.
+        IrwmError: a key cannot be read.
     """
-    device = device_of(request["device"])
-    report.progress(0, 0, "Reading the report")
-    roots = request.get("roots", "").encode("ascii") or None
-    judged = judge_report(request["report"], request["identity"] or None, roots_pem=roots)
-    # A stranger's file is read in this process only once one with limits could read it.
-    if not any(check.name == "document" and check.ok for check in judged.checks):
-        return _answer(judged)
-    original = irwm.open_checkpoint(request["original"]) if "original" in request else None
-    suspect = irwm.open_suspect(request["suspect"], original) if "suspect" in request else None
-    key = read_key(path_from(request["key_file"])) if "key_file" in request else None
-    report.progress(0, 0, "Examining again and comparing every number")
-    found = verify_report(
-        path_from(request["report"]),
-        suspect=suspect,
-        original=original,
-        key=key,
+    given = {name: path_from(request[name]) for name in ("suspect", "original", "audit_log") if name in request}
+    brought = Brought(
         identity=request["identity"] or None,
-        device=device,
-        roots_pem=roots,
+        roots_pem=request.get("roots", "").encode("ascii") or None,
+        models=(path_from(request["models"]),) if "models" in request else (),
+        keys=opened_keys(path_from(request["keys"])) if "keys" in request else (),
+        seen_utc=request.get("seen"),
+        device=device_of(request["device"]),
+        **given,
     )
-    return _answer(found)
-
-
-def _answer(found: Verification) -> dict[str, Any]:
-    return {
-        "checks": [[check.name, check.ok, check.said] for check in found.checks],
-        "unchecked": in_words(found.unchecked),
-        "ok": found.ok,
-    }
+    report.progress(0, 0, "Reading the report, then examining again and comparing every number")
+    found = judge_report(path_from(request["report"]), brought=brought)
+    return {**to_json(found), "ok": found.ok, "exit_code": found.exit_code}

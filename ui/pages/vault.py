@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.numbers import number, power_text
 from storage import schema as tables
 from storage.audit import AuditCheck
@@ -27,6 +28,7 @@ from ui.components.label_box import label_box
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
+from ui.components.uploads import offer_bytes
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
@@ -80,8 +82,13 @@ class Layout:
             identity_box(context, self.looks)
         with gr.Accordion("Audit log", open=False, elem_id="audit"):
             self.head = gr.HTML(elem_id="audit-head")
-            self.check = gr.Button("Check the log and every record", elem_id="check-vault")
+            with gr.Row():
+                self.check = gr.Button("Check the log and every record", elem_id="check-vault")
+                self.export = gr.Button("Export the log", elem_id="export-log")
             self.checked = gr.HTML()
+            self.exported = gr.DownloadButton(
+                "Download the log (hashes and times only)", visible=False, elem_id="exported-log"
+            )
         with gr.Accordion("Backup and passphrase", open=False):
             self.backup = gr.Button("Back up the vault", elem_id="backup")
             self.backed_up = gr.HTML()
@@ -111,6 +118,7 @@ class VaultPage:
         )
         gr.on(page.looks, self.fill, None, page.head, trigger_mode="always_last", **PRIVATE)
         page.check.click(self.check_all, None, page.checked, **PRIVATE)
+        page.export.click(self.export_log, None, page.exported, **PRIVATE)
         page.backup.click(self.back_up, None, page.backed_up, **PRIVATE)
         secrets = [page.old, page.new, page.again]
         alone: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"}
@@ -140,6 +148,14 @@ class VaultPage:
         if log.ok and records.ok:
             return notices.note_html(f"All {log.entries} entries and every record are as they were written.", good=True)
         return notices.error_html(altered(vault.path, log, records))
+
+    @guarded
+    def export_log(self, request: gr.Request) -> Any:
+        """The log for whoever verifies a report: no entry says what was done to whom."""
+        vault = self.context.require(request)
+        vault.log("audit log exported", {})
+        name = f"audit-log-{vault.audit_count}{LOG_ENDING}"
+        return gr.DownloadButton(value=offer_bytes(vault.exported_log(), name), visible=True)
 
     @guarded
     def back_up(self, request: gr.Request) -> Any:

@@ -14,8 +14,9 @@ import gradio as gr
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, shown_path
 from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
-from irwm.report.checks import in_words
-from irwm.report.judged import judge_report
+from irwm.report.audit_log import ENDING as LOG_ENDING
+from irwm.report.checks import UNKNOWN_TIME
+from irwm.report.judged import from_json, judge_report
 from irwm.report.received import ARCHIVE, report_name
 from ui.components import notices
 from ui.components.checks import checks_html
@@ -25,6 +26,7 @@ from ui.components.job_card import job_card
 from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.context import Context
+from ui.days import day_utc
 from ui.jobs import runner
 
 INTRO = """
@@ -34,7 +36,7 @@ number. Nothing of it needs the vault.
 """
 OUTSIDE = """
 Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To run its numbers
-again as well, unlock the vault and open the page Verify, or use `python -m irwm verify`.
+again as well, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
 """
 UPLOAD_LABEL = "One report, 64 MiB at most: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
 # A report's largest file, its HTML, has some five megabytes.
@@ -74,28 +76,53 @@ class Layout:
 
     def _models(self, context: Context) -> None:
         gr.Markdown(
-            "With the models and the key that its owner opened, everything is examined again, and each number is "
-            "compared with the one in the report.",
+            "With the models and the keys that their owners opened, everything is examined again, and each number is "
+            "compared with the one in the report. Of a sweep, the suspect is the folder that was swept.",
             elem_classes="caption",
         )
         with gr.Row(equal_height=False):
-            self.suspect = path_picker(
+            suspect = path_picker(
                 context,
                 label="Suspect (optional)",
                 info="The model or the recorded answers that were examined",
                 purpose="verify-suspect",
             )
-            self.original = path_picker(
+            original = path_picker(
                 context, label="Original (optional)", info="The unmarked model", purpose="verify-original"
             )
-        self.key = path_picker(
+        keys = path_picker(
             context,
-            label="Key file (optional)",
-            info="As its owner disclosed it; it is read and not kept",
+            label="Keys (optional)",
+            info="The key as its owner opened it, or a folder of all keys that were tried; they are not kept",
             purpose="verify-key",
-            kind="file",
+            kind="any",
             suffixes=(),
         )
+        models = path_picker(
+            context,
+            label="Models of a dispute (optional)",
+            info="The folder that holds every model that was examined",
+            purpose="verify-models",
+            kind="folder",
+        )
+        with gr.Row(equal_height=False):
+            log = path_picker(
+                context,
+                label="Audit log (optional)",
+                info="The signer’s log, as their page Vault exports it",
+                purpose="verify-log",
+                kind="file",
+                suffixes=(LOG_ENDING,),
+            )
+            self.seen = gr.Textbox(
+                label="Suspect known since (optional)",
+                info="A day such as 2026-03-01, from another source than the signer; or the word unknown",
+                max_length=40,
+                max_lines=1,
+                elem_id="verify-seen",
+            )
+        # By the names that the task has for them, in the order of the handler's arguments.
+        self.pickers = {"suspect": suspect, "original": original, "keys": keys, "models": models, "audit_log": log}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +135,8 @@ class Verify:
     def connect(self) -> None:
         """Which event calls which handler."""
         page, job, turn = self.page, self.page.job, in_turn("verify")
-        models = [page.suspect.field, page.original.field, page.key.field]
-        asked = [page.report.field, page.upload, page.identity, *models, page.roots]
+        models = [picker.field for picker in page.pickers.values()]
+        asked = [page.report.field, page.upload, page.identity, page.roots, page.seen, *models]
         page.start.click(self.begin, asked, [job.job_id, page.result, page.told], **turn)
         job.ended.change(self.show, [job.ended, page.told], page.result, **turn)
         changed, given = [page.report.chosen.change, page.upload.change], [page.report.chosen, page.upload]
@@ -121,10 +148,13 @@ class Verify:
         typed: str | None,
         files: list[str] | None,
         known: str | None,
-        examined: str | None,
-        unmarked: str | None,
-        opened: str | None,
         trusted: list[str] | None,
+        seen: str | None,
+        suspect: str | None,
+        original: str | None,
+        keys: str | None,
+        models: str | None,
+        audit_log: str | None,
         request: gr.Request,
     ) -> Any:
         vault, page = self.context.require(request), self.page
@@ -132,9 +162,11 @@ class Verify:
             raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
         if not files and not (typed or "").strip():
             raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
-        pickers = {"suspect": page.suspect, "original": page.original, "key_file": page.key}
-        texts = dict(zip(pickers, (examined, unmarked, opened), strict=True))
-        given = {name: shown_path(pickers[name].check(text)) for name, text in texts.items() if text and text.strip()}
+        texts = dict(zip(page.pickers, (suspect, original, keys, models, audit_log), strict=True))
+        chosen = {name: text for name, text in texts.items() if text and text.strip()}
+        given = {name: shown_path(page.pickers[name].check(text)) for name, text in chosen.items()}
+        if seen and seen.strip():
+            given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         place = None if files else page.report.check(typed or "")
         about = About.of(shown_path(place) if place else None, files)
         if not given:
@@ -158,9 +190,9 @@ class Verify:
         if ended is None or not self.context.is_open(request) or (about is not None and about.job != ended):
             return gr.skip()
         done = self.context.jobs_of(request).get(ended)
-        if not done.result:
+        if not done.result or "left" not in done.result:  # an earlier version of the app wrote it
             return gr.skip()
-        return checks_html((tuple(check) for check in done.result["checks"]), done.result["unchecked"])
+        return checks_html(from_json(done.result))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +281,7 @@ def certificates(files: Sequence[str] | None) -> str:
 
 def checks_of(path: Path, identity: str | None, roots_pem: bytes | None = None) -> str:
     """The checks of a report on disk, without models."""
-    found = judge_report(path, (identity or "").strip() or None, roots_pem=roots_pem)
-    return checks_html(((check.name, check.ok, check.said) for check in found.checks), in_words(found.unchecked))
+    return checks_html(judge_report(path, (identity or "").strip() or None, roots_pem=roots_pem))
 
 
 def _main_file(folder: Path) -> Path:

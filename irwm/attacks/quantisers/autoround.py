@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from irwm.attacks.rewrite import open_safetensors
+from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.errors import ParameterError, UnsupportedCheckpointError, printable
 from irwm.families.family import anatomy_of
 from irwm.release.partial import require_absent
@@ -29,7 +28,6 @@ from irwm.running.reference import Progress
 
 LAYOUTS = ("gptq", "awq")
 PACKAGE = "auto-round==0.16.1"
-_ROOT = Path(__file__).resolve().parents[3]
 # Nothing is looked up on the network.
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 # Seconds between two calls of `progress`, which may ask to stop.
@@ -116,19 +114,18 @@ def run_autoround(request: Mapping[str, Any], out_dir: Path, progress: Progress 
     # Beside the result, so that it is moved there without a copy; tools leave work folders where they are started.
     with tempfile.TemporaryDirectory(prefix=f".{out_dir.name}.", dir=out_dir.parent.resolve()) as work:
         written = Path(work) / "out"
-        search_path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         # The request is in a file: a pipe holds less, and writing to it would wait until the tool is loaded.
         asked = Path(work) / "request.json"
         asked.write_text(json.dumps({**request, "out": str(written)}), encoding="utf-8")
         with (
             asked.open("rb") as content,
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "irwm.attacks.quantisers.autoround_process"],
+                module_command("irwm.attacks.quantisers.autoround_process"),
                 stdin=content,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 cwd=work,
-                env=os.environ | _OFFLINE | {"PYTHONPATH": search_path},
+                env=module_environment(_OFFLINE),
             ) as process,
         ):
             try:

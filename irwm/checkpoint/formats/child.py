@@ -16,13 +16,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
+from irwm.checkpoint.child_process import script_command
 from irwm.checkpoint.confined import NOT_LOADED
 from irwm.checkpoint.files import parse_json
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
@@ -40,8 +40,6 @@ _CONFINED = FOLDER.parent / "confined.py"
 _KEPT = ("SYSTEMROOT", "HOME", "USERPROFILE", "APPDATA", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # One thread: a header's parsing has no use for more, and each takes address space.
 _SET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-# As -I, isolated from environment and working folder, but with the packages that are installed for one user only.
-_FLAGS = ("-E", "-P", "-B")
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 _STDERR_BYTES = 2048
 # Opening this opens anew the file that the process has as its standard input. Windows has no such name.
@@ -119,8 +117,8 @@ def run_parser(
         CorruptCheckpointError: the parser crashed, took more than it may, or gave no answer.
         CheckpointError: the process or the parser could not be started; the file may be sound.
     """
-    command = [sys.executable, *_FLAGS, str(_CONFINED)]
-    command += [f"{limits.seconds},{limits.cpu_seconds},{limits.memory}", str(FOLDER / f"{parser}.py")]
+    allowed = f"{limits.seconds},{limits.cpu_seconds},{limits.memory}"
+    command = script_command(_CONFINED, allowed, str(FOLDER / f"{parser}.py"))
     by_descriptor = descriptor is not None and os.path.exists(_STDIN)
     try:
         process = subprocess.Popen(

@@ -1,0 +1,175 @@
+"""A dispute resolved again from the models and keys that a reader brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm import Checkpoint, Key
+from irwm.errors import IrwmError, printable
+from irwm.ownership.dispute import Claim, resolve
+from irwm.report.brought import Brought, Model
+from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, Check, guarded, listed, of_document, said
+from irwm.report.controls import WAY
+from irwm.report.document import plain
+from irwm.report.examined import wrong_in_item
+from irwm.report.reproduction import differences, same
+
+
+def resolved_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+    """The checks of a dispute that need its models and keys."""
+    settled = of_document(CHOICES, lambda: _check_choices(document))
+    given = [model for model in (brought.suspect, brought.original, *brought.models) if model is not None]
+    opened, unopened = _opened(given)
+    try:
+        models = _matched(document, opened)
+    except (LookupError, TypeError, AttributeError):  # said by the checks below
+        models = {}
+    keys = {key.commitment: key for key in brought.keys}
+    checks = [settled, *unopened]
+    if not brought.examines:
+        return [
+            settled,
+            Check(EXAMINATION, None, "not run again, which takes every model of the dispute and both keys"),
+        ]
+    if given:
+        checks.append(guarded(MODELS, partial(_check_models, document, models), asked=True))
+    if keys:
+        checks.append(guarded(KEY, partial(_check_keys, document, keys), asked=True))
+        checks.append(guarded(CLAIMANTS, partial(_check_claimants, document, keys)))
+    checks.append(guarded(EXAMINATION, partial(_check_tests, document, models, keys, brought.device), asked=True))
+    return checks
+
+
+def _opened(given: Sequence[Model]) -> tuple[list[Checkpoint], list[Check]]:
+    """The models; a folder stands for every model in it."""
+    found: list[Checkpoint] = []
+    failed: list[Check] = []
+    for model in given:
+        try:
+            if isinstance(model, Checkpoint):
+                found.append(model)
+                continue
+            path = Path(model)
+            places = irwm.find_checkpoints(path).paths if path.is_dir() else (path,)
+            found += [irwm.open_checkpoint(place) for place in places]
+        except IrwmError as error:
+            failed.append(Check(MODELS, None, f"a model could not be opened: {said(error)}", asked=True))
+    return found, failed
+
+
+def _check_choices(document: Mapping[str, Any]) -> Check:
+    """Whether the seed is the one that the method fixes."""
+    if document["seed"] != WAY["seed"]:
+        seed = printable(str(document["seed"]), 40)
+        return Check(
+            CHOICES, None, f"the signer chose seed {seed} in place of {WAY['seed']}, the best of several perhaps"
+        )
+    return Check(CHOICES, True, "the seed is the one that the method fixes")
+
+
+def _items(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every model of a dispute with its place in the document."""
+    for i, claim in enumerate(document["claims"]):
+        yield f"claims[{i}].original", claim["original"]
+        if claim["release"] is not None:
+            yield f"claims[{i}].release", claim["release"]
+    for i, exhibit in enumerate(document["exhibits"]):
+        yield f"exhibits[{i}].item", exhibit["item"]
+
+
+def _matched(document: Mapping[str, Any], opened: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
+    """The model for each place of the document: one whose files are those of the item, else one with its embedding."""
+    found: dict[str, Checkpoint] = {}
+    for where, item in _items(document):
+        alike = [model for model in opened if model.fingerprint == item["fingerprint"]]
+        if alike:
+            found[where] = next((model for model in alike if not wrong_in_item(item, model)), alike[0])
+    return found
+
+
+def _check_models(document: Mapping[str, Any], models: Mapping[str, Checkpoint]) -> Check:
+    items = list(_items(document))
+    missing = [where for where, _ in items if where not in models]
+    wrong = [
+        f"{where}: {what}" for where, item in items if where in models for what in wrong_in_item(item, models[where])
+    ]
+    if wrong:
+        return Check(MODELS, False, f"a model given is not as it was: {listed(wrong)}")
+    if missing:
+        return Check(MODELS, None, f"none of the models given has the embedding of {listed(missing)}", asked=True)
+    return Check(MODELS, True, f"all {len(items)} models are those that were examined")
+
+
+def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
+    """Whether the keys say of themselves what the claims say of them."""
+    wrong, missing = [], []
+    for i, claim in enumerate(document["claims"]):
+        key = keys.get(claim["commitment"])
+        if key is None:
+            missing.append(f"claims[{i}]")
+            continue
+        pairs = [(name, claim[name], getattr(key, name)) for name in ("owner", "recipient")]
+        settings = plain(key.parameters.to_dict())
+        pairs += [(name, claim["parameters"].get(name), value) for name, value in settings.items()]
+        wrong += [
+            f"claims[{i}]: its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says "
+            f"{printable(str(given), 80)}"
+            for name, given, value in pairs
+            if not same(given, value)
+        ]
+    if wrong:
+        return Check(KEY, False, f"the report describes a key differently from the key itself: {listed(wrong)}")
+    if missing:
+        return Check(KEY, None, f"no key is given that was committed to in {listed(missing)}", asked=True)
+    return Check(KEY, True, "the keys are those that the report is about, with the names and settings named there")
+
+
+def _check_claimants(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
+    """Whether each claimant opened a key that names the claimant as its owner; who else it is, no key tells."""
+    others = []
+    for claim in document["claims"]:
+        key = keys.get(claim["commitment"])
+        if key is None or printable(key.owner) != printable(str(claim["claimant"])):
+            owner = (
+                "no key of theirs is given" if key is None else f"their key names {printable(key.owner) or 'nobody'}"
+            )
+            others.append(f"{printable(str(claim['claimant']), 80)}: {owner}")
+    if others:
+        return Check(CLAIMANTS, None, f"the signer states who the claimants are: {listed(others)}")
+    return Check(CLAIMANTS, True, "each claimant opened a key that names the claimant as its owner")
+
+
+def _check_tests(
+    document: Mapping[str, Any], models: Mapping[str, Checkpoint], keys: Mapping[str, Key], device: str
+) -> Check:
+    """Whether every test, made again, comes out as recorded, and the rulings with them."""
+    missing = [where for where, _ in _items(document) if where not in models]
+    missing += [f"the key of claims[{i}]" for i, c in enumerate(document["claims"]) if c["commitment"] not in keys]
+    if missing:
+        return Check(EXAMINATION, None, f"not run again, which takes {listed(missing)} as well", asked=True)
+    claims = [
+        Claim(
+            claimant=claim["claimant"],
+            original=models[f"claims[{i}].original"],
+            key=keys[claim["commitment"]],
+            released=None if claim["release"] is None else models[f"claims[{i}].release"],
+            committed_utc=claim["committed_utc"],
+        )
+        for i, claim in enumerate(document["claims"])
+    ]
+    exhibits = [(each["name"], models[f"exhibits[{i}].item"]) for i, each in enumerate(document["exhibits"])]
+    outcome = plain(resolve(claims, exhibits, device, document["seed"]).to_dict())
+    wrong = list(differences("outcome", document["outcome"], outcome))
+    if wrong:
+        named = [
+            f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}"
+            for d in wrong[:12]
+        ]
+        return Check(EXAMINATION, False, f"run again, {len(wrong)} values differ: {listed(named, 6)}")
+    return Check(
+        EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings come out as recorded"
+    )

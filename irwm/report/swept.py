@@ -1,0 +1,216 @@
+"""The reports that lie beside a sweep's overview: are they what its signer signed, and do they come out again?"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import irwm
+from irwm import Key
+from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.candidates import Candidates
+from irwm.checkpoint.files import read_small
+from irwm.errors import IrwmError, SignatureError, printable
+from irwm.report import consistency, stamps
+from irwm.report.audit_log import check_log
+from irwm.report.brought import Brought, Model
+from irwm.report.canonical import MOST_JSON_BYTES
+from irwm.report.checks import (
+    FOLDER,
+    IDENTITY,
+    KEYS,
+    ORIGINAL,
+    TIME_STAMP,
+    Check,
+    held,
+    listed,
+    of_document,
+    said,
+)
+from irwm.report.document import from_json
+from irwm.report.examined import examined_again, opened
+from irwm.report.received import SIGNATURE
+from irwm.report.signature_file import SignedReport, read_signature
+from irwm.report.states import States, states
+from irwm.report.sweep import keys_digest
+
+
+class ReportsBeside(Mapping[str, bytes]):
+    """The reports beside an overview, by name. Each is read when it is asked for: together they may be of any size."""
+
+    def __init__(self, document: Mapping[str, Any], folder: Path) -> None:
+        names = [row["json"] for row in document["rows"] if row["error"] is None and isinstance(row["json"], str)]
+        self.folder = folder
+        self._files = {name: folder / name for name in names if Path(name).name == name and (folder / name).is_file()}
+
+    def __getitem__(self, name: str) -> bytes:
+        return _small(self._files[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files  # the usual one would read it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def check_sweep(reports: ReportsBeside, signed: SignedReport | None, roots_pem: bytes | None) -> Iterator[Check]:
+    """The checks of a sweep that its numbers are not: the files beside the overview, and the time-stamps in them."""
+
+    def time_stamps() -> Check:
+        # What each report says of its own is checked with its numbers.
+        return stamps.check([], relied_on, roots_pem)
+
+    yield of_document("beside", lambda: _files_beside(reports, signed))
+    relied_on = []
+    with contextlib.suppress(LookupError, TypeError, IrwmError):  # said where the numbers are checked
+        given = (from_json(data)["time_stamp"] for data in reports.values())
+        relied_on = [stamp for stamp in given if stamp is not None]
+    if relied_on or roots_pem is not None:
+        yield of_document(TIME_STAMP, time_stamps)
+
+
+def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
+    """Whether page, PDF and signature of each report of a sweep, where they are, are of the overview's signer."""
+    signer = None
+    with contextlib.suppress(SignatureError):  # said where the overview's signature is checked
+        signer = signed.holds() if signed is not None else None
+    wrong, seen = [], 0
+    for name in reports:
+        stem = name.removesuffix(".json")
+        signature = f"{stem}{SIGNATURE}"
+        there = [each for each in (f"{stem}.html", f"{stem}.pdf", signature) if (reports.folder / each).is_file()]
+        seen += len(there)
+        if signature not in there:
+            wrong += [f"{each} is not signed" for each in there]
+            continue
+        there.remove(signature)
+        own = read_signature(_small(reports.folder / signature))
+        try:
+            by = own.holds()
+            if signer is not None and by != signer:
+                wrong.append(f"{signature} was not made by whoever signed the overview")
+        except SignatureError as error:
+            wrong.append(f"{signature} does not hold: {said(error)}")
+        for each in (name, *there):
+            if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
+                wrong.append(f"{each} is not what was signed")
+    good = f"the {seen} files beside the reports are what was signed with them"
+    return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
+
+
+def swept_again(
+    document: Mapping[str, Any], reports: ReportsBeside, brought: Brought, hold: Collection[str]
+) -> tuple[list[Check], States]:
+    """Each report of a sweep, examined again in the folder that was swept, and what is merely stated in them.
+
+    Args:
+        hold: names of the overview's checks that hold.
+    """
+    swept = _Swept.at(brought.suspect)
+    checks, found, beside = [], [], States()
+    if swept is not None:
+        original = None if brought.original is None else opened(ORIGINAL, brought.original)[0]
+        checks.append(of_document(FOLDER, lambda: swept.check(document, original)))
+    if brought.keys:
+        checks.append(of_document(KEYS, lambda: _check_keys(document, brought.keys)))
+    with contextlib.suppress(LookupError, TypeError, AttributeError, IrwmError):  # said where the numbers are checked
+        for row in document["rows"]:
+            if row["error"] is not None or row["json"] not in reports:
+                continue
+            report, assigned = from_json(reports[row["json"]]), set[str]()
+            there = None if swept is None else swept.places.get(row["path"])
+            of_report = examined_again(report, replace(brought, suspect=there))
+            custody = report["status"].get("custody")
+            if brought.audit_log is not None and custody is not None:
+                of_report.append(check_log(brought.audit_log, custody["audit_head"], custody["audit_entries"]))
+            consistency.contradictions(report, assigned)
+            stamps.contradictions(report, assigned)
+            found += [replace(check, said=f"{printable(row['path'])}: {check.said}") for check in of_report]
+            shown = held(of_report) | ({IDENTITY, TIME_STAMP} & set(hold))
+            beside = beside.and_of(states(report, assigned, consistency.inputs(report), consistency.SHOWN, shown))
+    return [*checks, *_summed_up(found)], beside
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """A folder that was swept, as it is now.
+
+    Attributes:
+        found: what is in it.
+        places: the suspects' paths by the names that an overview has for them.
+    """
+
+    found: Candidates
+    places: Mapping[str, Path]
+
+    @classmethod
+    def at(cls, folder: Model | None) -> _Swept | None:
+        if folder is None or isinstance(folder, Checkpoint) or not Path(folder).is_dir():
+            return None
+        found = irwm.find_checkpoints(folder)
+        return cls(found, {found.name_of(path): path for path in found.paths})
+
+    def check(self, document: Mapping[str, Any], original: Checkpoint | None) -> Check:
+        """Whether the folder holds the suspects of an overview and no others, and those that could not be examined
+        cannot be opened now either."""
+        rows = {row["path"]: row["error"] for row in document["rows"]}
+        wrong = [f"{printable(name)} is not there" for name in rows if name not in self.places]
+        wrong += [f"{printable(name)} is not in the overview" for name in self.places if name not in rows]
+        for name in ("refused", "too_deep"):
+            if sorted(document[name]) != sorted(getattr(self.found, name)):
+                wrong.append(f"what was left out of it ({name.replace('_', ' ')}) is another")
+        if document["cut"] != self.found.cut:
+            wrong.append("it was not looked through as far as the overview says")
+        if wrong:
+            return Check(FOLDER, False, f"the folder is not as it was swept: {listed(wrong)}")
+        unclear = [name for name, error in rows.items() if error is not None and not self._fails(name, error, original)]
+        if unclear:
+            return Check(FOLDER, None, f"why these could not be examined does not show: {listed(unclear)}", asked=True)
+        return Check(FOLDER, True, f"it holds the {len(rows)} suspects of the overview and no others")
+
+    def _fails(self, name: str, error: Mapping[str, Any], original: Checkpoint | None) -> bool:
+        """Whether opening a suspect fails for the reason that the overview gives."""
+        try:
+            irwm.open_suspect(self.places[name], original)
+        except IrwmError as again:
+            return bool(printable(again.problem) == error["problem"])
+        return False
+
+
+def _check_keys(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
+    """Whether the keys given are all that a sweep tried."""
+    if keys_digest(each.commitment for each in keys) != document["keys_sha256"]:
+        return Check(KEYS, None, f"the {len(keys)} keys given are others than the {document['keys']} that were tried")
+    return Check(KEYS, True, f"the {len(keys)} keys given are those that were tried")
+
+
+def _summed_up(checks: Sequence[Check]) -> list[Check]:
+    """One check for all of a name: what fails, else what is open, else how many hold."""
+    by_name: dict[str, list[Check]] = {}
+    for check in checks:
+        by_name.setdefault(check.name, []).append(check)
+    found = []
+    for name, of_name in by_name.items():
+        worst = [check for check in of_name if check.ok is False] or [check for check in of_name if check.ok is None]
+        if worst:
+            asked = any(check.asked for check in worst)
+            found.append(Check(name, worst[0].ok, listed([check.said for check in worst], 4), asked))
+        else:
+            found.append(Check(name, True, f"holds for each of {len(of_name)} reports"))
+    return found
+
+
+def _small(path: Path) -> bytes:
+    """A file beside an overview; none is larger than the largest report.
+
+    Raises:
+        IrwmError: it is, or cannot be read.
+    """
+    return read_small(path, MOST_JSON_BYTES, "file of a report")

@@ -1,0 +1,99 @@
+"""An insider alters one input of a real report and signs again; a reader who has everything is told, or it is listed.
+
+What follows from other values is for `test_every_leaf`: whoever alters one of those is found out by the report alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.report import to_json
+from irwm.report.brought import Brought
+from irwm.report.checks import Verification
+from irwm.report.reproduction import same
+from irwm.report.signature_file import sign_report
+from irwm.report.states import Place, field_of
+from irwm.report.verify import verified
+from tests.report.leaves import few_of_each, forgeries, put
+from tests.report.of_jobs import Desk, brought_by
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("report", "dispute", "sweep", "lab")
+# A kind's inputs are shared out among so many tests, of which `make slow` runs one for each kind.
+PARTS = 8
+# Other values that are tried of each input.
+TRIED = 2
+
+
+class Signed:
+    """One report after the other, signed with the identity and the audit log of the real one."""
+
+    def __init__(self, desk: Desk, path: Path, folder: Path, brought: Brought) -> None:
+        self.document: dict[str, Any] = json.loads(path.read_bytes())
+        self._desk, self._folder, self._name, self._brought = desk, folder, path.name, brought
+        signature = json.loads(path.with_name(f"{path.stem}.signature.json").read_bytes())
+        self._state = signature["signed_utc"], signature["audit"]["head"], signature["audit"]["entries"]
+        for beside in path.parent.glob("suspect-*.json"):
+            if not beside.name.endswith(".signature.json"):
+                (folder / beside.name).write_bytes(beside.read_bytes())
+
+    def verified(self, document: dict[str, Any]) -> Verification:
+        """What the verifier says of the document by itself; pages are nothing that an insider could not draw anew."""
+        path = self._folder / self._name
+        path.write_bytes(to_json(document))
+        made = sign_report({path.name: path.read_bytes()}, self._desk.vault.sign, *self._state)
+        path.with_name(f"{path.stem}.signature.json").write_bytes(made)
+        return verified(path, self._brought)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Signed]:
+    desk = Desk(tmp_path_factory.mktemp("desk"))
+    made = {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute(trusting=True)}
+    log = desk.exported_log()
+    return {
+        kind: Signed(desk, path, tmp_path_factory.mktemp(kind), brought_by(desk, kind, log))
+        for kind, path in made.items()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_honest_report_is_established_but_for_a_lab(reports: dict[str, Signed], kind: str) -> None:
+    report = reports[kind]
+    outcome = report.verified(report.document)
+    assert outcome.exit_code == (2 if kind == "lab" else 0), outcome.result
+
+
+@pytest.mark.fault(89)
+@pytest.mark.sampled(PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_altered_input_never_passes_unless_it_is_listed(reports: dict[str, Signed], kind: str, part: int) -> None:
+    report = reports[kind]
+    # What differs by less than two runs of the same examination is no alteration.
+    passed = [
+        field_of(place)
+        for place, value in few_of_each(report.document)[part::PARTS]
+        for forged in [f for f in forgeries(place, value, report.document) if not same(value, f)][:TRIED]
+        if not listed_or_refused(report.verified, report.document, place, forged)
+    ]
+    assert passed == []
+
+
+def listed_or_refused(
+    verify: Callable[[dict[str, Any]], Verification], document: dict[str, Any], place: Place, value: Any
+) -> bool:
+    forged = copy.deepcopy(document)
+    put(forged, place, value)
+    outcome = verify(forged)
+    if outcome.exit_code != 0:
+        return True
+    # Then it is one of the values that nothing depends on, and the reader is told that they are the signer's word.
+    return field_of(place) in outcome.states.fields["stated"]

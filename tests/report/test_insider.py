@@ -1,0 +1,111 @@
+"""A person with the signing identity cannot bend a report: what was altered is named, or listed as merely stated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.report.checks import KEY, LOG, NEEDED, ORIGINAL, SUSPECT, Verification
+from irwm.report.verify import verify_report
+from tests.report.conftest import Examined
+from tests.report.insiders import BENDS, World, sign
+from tests.report.signers import Signatory, log_of
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "audit-log.jsonl"
+    path.write_bytes(log_of())
+    return path
+
+
+def everything(of: Examined, log: Path) -> dict[str, Any]:
+    """What a reader brings who has all there is."""
+    return {"suspect": of.suspect, "original": of.model, "key": of.key, "audit_log": log}
+
+
+def checked(folder: Path, brought: Mapping[str, Any]) -> Verification:
+    return verify_report(folder, identity=Signatory().first, **brought)
+
+
+def test_an_honest_report_is_established_by_models_key_and_log_together(
+    whole: Examined, log: Path, tmp_path: Path
+) -> None:
+    folder, brought = sign(tmp_path / "r", whole.document), everything(whole, log)
+    outcome = checked(folder, brought)
+    assert outcome.exit_code == 0, outcome.result
+    assert not any(group.carries for group in outcome.states.left)
+    for name, needs in (("suspect", SUSPECT), ("original", ORIGINAL), ("key", KEY), ("audit_log", LOG)):
+        without = checked(folder, {key: value for key, value in brought.items() if key != name})
+        assert without.exit_code == 2, name
+        assert needs in without.needed, name
+    alone = checked(folder, {})
+    assert alone.exit_code == 2
+    assert alone.needed == (SUSPECT, ORIGINAL, KEY, LOG)
+    assert set(alone.needed) <= set(NEEDED)
+
+
+@pytest.mark.fault(89)
+@pytest.mark.sweep
+@pytest.mark.parametrize("bend", BENDS)
+def test_what_an_insider_bends_never_passes(
+    whole: Examined, world: World, log: Path, tmp_path: Path, bend: str
+) -> None:
+    make, code = BENDS[bend]
+    folder, brought = sign(tmp_path / "r", make(whole, world)), everything(whole, log)
+    alone = checked(folder, {})
+    assert alone.ok, "the document fits together, or this shows nothing"
+    assert alone.exit_code == 2
+    models = {name: brought[name] for name in ("suspect", "original")}
+    assert checked(folder, models).exit_code != 0
+    outcome = checked(folder, brought)
+    assert outcome.exit_code == code, outcome.result
+
+
+@pytest.mark.fault(89)
+def test_an_invented_head_of_the_audit_log_does_not_pass(whole: Examined, log: Path, tmp_path: Path) -> None:
+    folder, brought = sign(tmp_path / "r", whole.document, head="ab" * 32), everything(whole, log)
+    outcome = checked(folder, brought)
+    assert {check.name for check in outcome.checks if check.ok is False} == {"log"}
+    without = checked(folder, {name: value for name, value in brought.items() if name != "audit_log"})
+    assert without.exit_code == 2
+    assert without.needed == (LOG,)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda lines: lines[:9], "ends before the report was signed"),
+        (lambda lines: [*lines[:5], *lines[6:]], "chain is broken"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "chain is broken"),
+        (lambda lines: [*lines[:5], lines[5].replace(b"unlocked", b"copied"), *lines[6:]], "chain is broken"),
+        (lambda lines: [*lines[:5], b"{}\n", *lines[6:]], "cannot be read"),
+        (lambda lines: lines[1:], "no exported audit log"),
+        (lambda lines: [], "no exported audit log"),
+    ],
+    ids=["cut", "gap", "order", "edited", "no entry", "no header", "empty"],
+)
+def test_an_audit_log_that_was_changed_is_refused(whole: Examined, tmp_path: Path, change: Any, why: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(change(log_of().splitlines(keepends=True))))
+    outcome = checked(sign(tmp_path / "r", whole.document), {"audit_log": path})
+    said = {check.name: (check.ok, check.said) for check in outcome.checks}["log"]
+    assert said[0] is False
+    assert why in said[1]
+
+
+def test_a_key_that_was_tried_and_not_mentioned_shows(whole: Examined, world: World, log: Path, tmp_path: Path) -> None:
+    folder = sign(tmp_path / "r", whole.document)
+    outcome = checked(folder, everything(whole, log) | {"keys": [world["other"]]})
+    assert outcome.exit_code == 2
+    assert "keys tried, by the report: 1; keys of this original that are given: 2" in outcome.result
+
+
+def test_a_report_states_no_value_that_the_verifier_does_not_know(whole: Examined, tmp_path: Path) -> None:
+    folder = sign(tmp_path / "r", {**whole.document, "acquitted": True})
+    outcome = checked(folder, {})
+    assert outcome.exit_code == 2
+    assert outcome.states.left[-1].fields == ("acquitted",)

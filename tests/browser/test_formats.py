@@ -40,6 +40,6 @@ def test_what_the_converter_did_is_said(document: dict[str, Any], page: Page) ->
 
 
 def test_the_card_shows_the_file_as_what_it_is(document: dict[str, Any], page: Page) -> None:
-    card = page.locator("#investigate-suspect-model, .model-card").first
+    card = page.locator(".model-card").filter(has_text="leaked-q4_0.gguf")
     expect(card).to_contain_text("GGUF")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -107,7 +107,7 @@ def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capf
     missed = desk.here(capfd, "investigate", "model", "--original", "model", "--quiet")
     assert (missed.status, missed.answer["outcome"]) == (1, "not found")
     assert missed.answer["result"]["whose"] == []
-    assert missed.said == "Not found: 1 key tried, none of them fits.\n"
+    assert missed.said == "Not found: 1 of 1 key tried, none of them fits.\n"
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import irwm
 from irwm.checkpoint.child_process import module_command, module_environment, script_command
@@ -39,34 +41,38 @@ def installed(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def received(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """A folder with a report, its archive, models, a key and planted modules; what shows that one ran; the command."""
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder with modules under other programs' names, and the file that one of them makes where it runs."""
     root = tmp_path_factory.mktemp("hostile")
     folder, ran = root / "received", root / "ran"
-    model = irwm.open_checkpoint(write_llama(folder / "original"))
-    key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
-    suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "suspect").path)
-    # As PyTorch, whose header a child reads.
-    other = shutil.copytree(folder / "suspect", folder / "torch suspect")
-    import torch
-    from safetensors.torch import load_file
-
-    torch.save(load_file(other / "model.safetensors"), other / "pytorch_model.bin")
-    (other / "model.safetensors").unlink()
-    (other / "SHA256SUMS").unlink()
-    document = complete({"copy": suspect, "model": model, "key": key}).document
-    write_document(folder, document, signer=Signatory().signer())
-    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    (folder / "report.zip").write_bytes(archive(files))
-    (folder / "opened.key").write_bytes(key.to_bytes())
-    (folder / "log.jsonl").write_bytes(log_of())
     for name in PLANTED:
         path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"open({str(ran)!r}, 'w').close()\nraise SystemExit(0)\n", encoding="utf-8")
     (folder / "planted.pth").write_text(f"import os; open({str(ran)!r}, 'w').close()\n", encoding="utf-8")
     (folder / "pyvenv.cfg").write_text(f"home = {folder}\n", encoding="utf-8")
-    return folder, ran, installed(root)
+    return folder, ran
+
+
+@pytest.fixture(scope="module")
+def received(planted: tuple[Path, Path]) -> tuple[Path, Path, Path]:
+    """The folder with a report, its archive, models and a key as well; what shows that a module ran; the command."""
+    folder, ran = planted
+    model = irwm.open_checkpoint(write_llama(folder / "original"))
+    key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
+    suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "suspect").path)
+    # As PyTorch, whose header a child reads.
+    other = shutil.copytree(folder / "suspect", folder / "torch suspect")
+    torch.save(load_file(other / "model.safetensors"), other / "pytorch_model.bin")
+    (other / "model.safetensors").unlink()
+    (other / "SHA256SUMS").unlink()
+    document = complete({"copy": suspect, "model": model, "key": key}).document
+    write_document(folder, document, signer=Signatory().signer())
+    files = {path.name: path.read_bytes() for path in folder.glob("report.*")}
+    (folder / "report.zip").write_bytes(archive(files))
+    (folder / "opened.key").write_bytes(key.to_bytes())
+    (folder / "log.jsonl").write_bytes(log_of())
+    return folder, ran, installed(folder.parent)
 
 
 def run(received: tuple[Path, Path, Path], *command: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -100,7 +106,7 @@ COMMANDS = {
 
 
 @pytest.mark.fault(88)
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_runs_what_lies_where_it_is_run(received: tuple[Path, Path, Path], name: str) -> None:
     words, code = COMMANDS[name]
@@ -128,8 +134,8 @@ def test_the_app_and_its_tasks_run_nothing_of_the_folder_that_it_is_started_in(
 
 
 @pytest.mark.fault(88)
-def test_a_child_takes_modules_from_the_program_alone(received: tuple[Path, Path, Path]) -> None:
-    folder, ran, _ = received
+def test_a_child_takes_modules_from_the_program_alone(planted: tuple[Path, Path]) -> None:
+    folder, ran = planted
     hostile = {**os.environ, "PYTHONPATH": os.pathsep.join(["", ".", "irwm", str(folder.parent / "none")])}
     environment = module_environment(base=hostile)
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(ROOT), str(folder.parent / "none")]

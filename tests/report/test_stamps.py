@@ -224,7 +224,7 @@ def test_a_report_is_not_made_with_a_date_that_no_stamp_gives(world: dict[str, A
         examine(world, "copy", standing=standing(-7.0, "2026-01-01T00:00:00Z", SEEN))
 
 
-@pytest.mark.quick("the command as a person runs it, and the child that it starts")
+@pytest.mark.slow
 def test_the_command_takes_roots_as_pem_and_as_der(
     document: dict[str, Any], authority: Authority, stranger: Authority, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_an_untouched_signed_report_holds_whole(signed):
     assert held(outcome) == every
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("ending", [".json", ".html", ".pdf", ".signature.json"])
 def test_any_file_of_a_report_stands_for_it(signed, ending):
     outcome = verify_report(signed / f"report{ending}")
@@ -373,6 +374,7 @@ def test_a_document_by_itself_holds(found, tmp_path):
     assert outcome.open == ("the signer alone states what its verdict depends on",)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -418,6 +420,7 @@ def test_a_name_that_stands_twice_is_refused(unsigned):
     assert "a name stands twice" in failed(verify_report(unsigned))["document"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "respell",
     [
@@ -433,6 +436,7 @@ def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
     assert "not in the spelling that this program writes" in failed(verify_report(unsigned))["document"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

@@ -95,9 +95,12 @@ class Verification:
         if hold.isdisjoint(_FOLLOWS):
             reasons.append("its numbers were not computed again")
         if TIME_STAMP in answers and answers[TIME_STAMP].ok is None:
-            reasons.append("nobody said which authority is trusted to have dated the key’s commitment")
+            known = answers[TIME_STAMP]
+            nobody = "nobody said which authority is trusted to have dated the key’s commitment"
+            reasons.append(known.said if known.asked else nobody)
         if KEY in answers:  # without it, nothing of this could be checked
-            reasons += [check.said for check in self.checks if check.name in (CHOICES, CONTROLS) and check.ok is None]
+            unsettled = (CHOICES, CONTROLS, CLAIMANTS, SUSPECT, ORIGINAL)
+            reasons += [check.said for check in self.checks if check.name in unsettled and check.ok is None]
         # Whose signature and whose date it is was said above.
         if any(group.carries and group.bring not in ((IDENTITY,), (ROOT,)) for group in self.states.left):
             reasons.append("the signer alone states what its verdict depends on")
@@ -158,7 +161,14 @@ def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check
         return check()
     except IrwmError as error:
         return Check(name, None, f"could not be checked: {said(error)}", asked)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, RuntimeError) as error:
+    except (
+        MemoryError,
+        RuntimeError,
+        OSError,
+    ) as error:  # of this computer; torch raises the second for want of memory
+        what = printable(f"{type(error).__name__}: {error}", 200)
+        return Check(name, None, f"could not be checked, perhaps because memory ran out ({what})", asked=True)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {error}"
         return Check(name, False, f"the document does not have the form of a report ({printable(what, 200)})")
 

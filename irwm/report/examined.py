@@ -122,7 +122,7 @@ def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Chec
     unhashed = [file["name"] for file in recorded["files"] if not file["sha256"]]
     if unhashed or not names:
         rest = listed(unhashed) if unhashed else "its files"
-        return Check(role, True, f"the embedding is the one examined; the report has no hash of {rest}")
+        return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
     return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}")
 
 
@@ -222,6 +222,9 @@ def check_recipients(document: Mapping[str, Any], again: Again, keys: Sequence[K
 
 def check_examination(again: Again) -> Check:
     """Whether an examination that was run again gives every number as recorded."""
+    if not again.differences and again.not_there:
+        what = f"run again on the suspect that was given, without what the report says was not read: {again.not_there}"
+        return Check(EXAMINATION, None, printable(what, 600), asked=True)
     if not again.differences:
         return Check(EXAMINATION, True, "run again, every number comes out as recorded")
     named = [

@@ -19,7 +19,7 @@ from irwm.checkpoint.heard import utc_text
 from irwm.checkpoint.recorded import SCALES
 from irwm.errors import printable
 from irwm.evidence import lineage as lineages
-from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, PER_MAP
+from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.strangers import Agreement, agreement_of, kept_models
 from irwm.report import tracing
@@ -34,6 +34,8 @@ from irwm.report.wording import measured
 from irwm.scheme.parameters import EMBEDDING, PLACES
 
 _SLACK = 1e-9
+# Ten times as many decoys as a task ranks.
+MOST_MAPS = 10 * NUMBER // PER_MAP
 
 
 def items(document: Mapping[str, Any]) -> Iterator[Claim]:
@@ -277,7 +279,8 @@ def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iter
 
 def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
     number, where = decoys["number"], "error_rates.decoys"
-    yield from whole(f"{where}.maps", decoys["maps"], 1)
+    # Whoever ranks them again makes as many.
+    yield from whole(f"{where}.maps", decoys["maps"], 1, MOST_MAPS)
     yield f"{where}.number", number, decoys["maps"] * PER_MAP
     yield from must(type(decoys["seed"]) is int, f"{where}.seed", decoys["seed"], "a whole number")
     yield from whole(f"{where}.bank_rows", decoys["bank_rows"], decoys["positions"], BANK_ROWS)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.checkpoint.confined import address_space, limit
 from irwm.errors import path_from, printable, shown_path
-from irwm.report.checks import Check, Verification
+from irwm.report.checks import EXAMINATION, Check, Verification
 from irwm.report.received import receive
 from irwm.report.states import Stated, States
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # A report of 10 000 positions takes a minute and a gigabyte, nearly all of it to set its PDF again.
 SECONDS, MEMORY = 120, 2 << 30
-# Of an original and a suspect, an examination holds a few copies of each embedding in float64 at once.
-_COPIES, _LARGEST_NUMBER = 8, 8
+# Bytes that an examination may take for each byte of the models. An embedding of 4-bit numbers takes 16 in float64.
+_FOR_EACH_BYTE = 16
 _WORDS = 300
 
 
@@ -65,16 +65,32 @@ def judge_report(
     if brought is not None:
         given = brought.to_dict()
         asked |= {"identity": identity or given["identity"], "roots_pem": asked["roots_pem"] or given["roots_pem"]}
-    found = _answer_of_child(asked, limits.seconds)
+    try:
+        found = _answer_of_child(asked, limits.seconds)
+    except _EndedError as error:
+        return Verification((Check("document", False, f"this is not a report: {error}"),))
     readable = any(check.name == "document" and check.ok for check in found.checks)
     if brought is None or not readable or not (brought.examines or brought.audit_log or brought.seen_utc):
         return found
-    return _answer_of_child(
-        asked | {"brought": given | {name: asked[name] for name in ("identity", "roots_pem")}}, None
-    )
+    whole = given | {name: asked[name] for name in ("identity", "roots_pem")}
+    try:
+        return _answer_of_child(asked | {"brought": whole}, None)
+    except _EndedError as error:
+        # The report was read before, so a model, or what this computer has, ended the process.
+        left_open = Check(EXAMINATION, None, f"could not be run again: {error}", asked=True)
+        return Verification((*found.checks, left_open), found.states)
+
+
+class _EndedError(Exception):
+    """Why a child gave no answer, as a sentence part."""
 
 
 def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verification:
+    """What a child finds.
+
+    Raises:
+        _EndedError: it took more than its limits, or ended without an answer.
+    """
     try:
         ended = subprocess.run(
             module_command("irwm.report.judged"),
@@ -84,22 +100,17 @@ def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verificat
             timeout=seconds,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return _refused(f"this is not a report: it kept the verifier busy for more than {seconds} seconds")
+    except subprocess.TimeoutExpired as error:
+        raise _EndedError(f"it kept the verifier busy for more than {seconds} seconds") from error
     except OSError as error:
         return Verification((Check("files", None, f"the verifier could not be started: {error.strerror}", asked=True),))
     if ended.returncode:
         words = printable(ended.stderr.decode("utf-8", "replace").strip()[-_WORDS:], _WORDS) or str(ended.returncode)
-        what = "it ended the verifier" if seconds is not None else "it, or a model given with it, ended the verifier"
-        return _refused(f"this is not a report: {what}, usually because memory ran out ({words})")
+        raise _EndedError(f"it ended the verifier, usually because memory ran out ({words})")
     try:
         return from_json(json.loads(ended.stdout))
-    except (ValueError, LookupError, TypeError):
-        return _refused("this is not a report: it kept the verifier from answering")
-
-
-def _refused(why: str) -> Verification:
-    return Verification((Check("document", False, why),))
+    except (ValueError, LookupError, TypeError) as error:
+        raise _EndedError("it kept the verifier from answering") from error
 
 
 def to_json(found: Verification) -> dict[str, Any]:
@@ -158,7 +169,7 @@ def _of_models(brought: Brought) -> int:
     """Bytes of address space that an examination of these models may take."""
     paths = [path for path in (brought.suspect, brought.original, *brought.models) if path is not None]
     sizes = [_size(Path(path)) for path in paths if isinstance(path, (str, Path))]
-    return _COPIES * _LARGEST_NUMBER * sum(sizes)
+    return _FOR_EACH_BYTE * sum(sizes)
 
 
 def _size(path: Path) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
+from irwm.checkpoint.files import listed
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import NOT_READ, detect_marks, judge_opened
 from irwm.report import tracing
@@ -42,6 +43,7 @@ class Again:
             report names, since a detection would then prove nothing.
         tracing: its section "tracing"; None where the document has none.
         complete: every recipient was traced again.
+        not_there: what the report says was not read, in words, where nothing of the kind came with the suspect now.
     """
 
     differences: tuple[Difference, ...]
@@ -49,6 +51,7 @@ class Again:
     finding: Finding | None = None
     tracing: Mapping[str, Any] | None = None
     complete: bool = False
+    not_there: str = ""
 
 
 def reproduce(
@@ -101,7 +104,7 @@ def examine_again(
         forms = document["evaluation"]["forms"]
         rows_disclosed = document["rows_disclosed"]
         said = (text for text in document["verdict"]["warnings"] if text.startswith(NOT_READ))
-        unread = next(said, NOT_READ).removeprefix(NOT_READ)
+        recorded_unread = next(said, NOT_READ).removeprefix(NOT_READ)
         recorded_tracing, others = document.get("tracing"), document.get("supporting", [])
         ways = [{name: each[name] for name in ("statistic", "invariant", "seed")} for each in others]
     except (KeyError, TypeError, AttributeError) as error:
@@ -110,7 +113,9 @@ def examine_again(
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
         return Again(tuple(wrong))
-    # What else came with the suspect then is known from the report alone.
+    # Where the suspect is given alone, what else came with it is known from the report alone.
+    unread_here = listed(suspect.unread)
+    unread, not_there = unread_here or recorded_unread, "" if unread_here else recorded_unread
     examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
     read = detect_each if forms > 1 else detect_marks
     (finding,) = (judge_opened(each, unread) for each in read(examined, [key], seed=seed, keys_tried=tried, **how))
@@ -130,7 +135,7 @@ def examine_again(
         again["error_rates"] = plain({"decoys": None if ranked is None else decoy_section(ranked, finding)})
         document = {**document, "error_rates": {"decoys": recorded_decoys}}
     differing = tuple(each for part in again for each in differences(part, document.get(part), again[part]))
-    return Again(differing, examined, finding, again["tracing"], complete)
+    return Again(differing, examined, finding, again["tracing"], complete, not_there)
 
 
 def _are_all(recorded: Mapping[str, Any], known: Mapping[str, Key]) -> bool:

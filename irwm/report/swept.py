@@ -20,6 +20,7 @@ from irwm.report.audit_log import check_log
 from irwm.report.brought import Brought, Model
 from irwm.report.canonical import MOST_JSON_BYTES
 from irwm.report.checks import (
+    EXAMINATION,
     FOLDER,
     IDENTITY,
     KEYS,
@@ -120,8 +121,8 @@ def swept_again(
         checks.append(of_document(FOLDER, lambda: swept.check(document, original)))
     if brought.keys:
         checks.append(of_document(KEYS, lambda: _check_keys(document, brought.keys)))
-    with contextlib.suppress(LookupError, TypeError, AttributeError, IrwmError):  # said where the numbers are checked
-        for row in document["rows"]:
+    for row in document["rows"]:
+        try:
             if row["error"] is not None or row["json"] not in reports:
                 continue
             report, assigned = from_json(reports[row["json"]]), set[str]()
@@ -135,6 +136,9 @@ def swept_again(
             found += [replace(check, said=f"{printable(row['path'])}: {check.said}") for check in of_report]
             shown = held(of_report) | ({IDENTITY, TIME_STAMP} & set(hold))
             beside = beside.and_of(states(report, assigned, consistency.inputs(report), consistency.SHOWN, shown))
+        except (LookupError, TypeError, AttributeError, IrwmError) as error:
+            what = f"a report could not be examined again: {printable(str(error), 200)}"
+            found.append(Check(EXAMINATION, None, what, asked=True))
     return [*checks, *_summed_up(found)], beside
 
 

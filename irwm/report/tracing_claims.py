@@ -14,7 +14,7 @@ from irwm.report import tracing
 from irwm.report.claims import Claim, digest, each, must, whole
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing.recognition import NOBODY, recognised
+from irwm.tracing.recognition import DECOYS, NOBODY, recognised
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
@@ -75,6 +75,8 @@ def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
         yield from must(one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "not above the one before it")
     keys = [row["commitment"] for row in found["ranked"]]
     yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "every key once")
+    most = 10 * DECOYS  # of which each is traced again
+    yield from must(len(found["decoys"]) <= most, "tracing.decoys", len(found["decoys"]), f"at most {most}")
     decoys = [z for z in found["decoys"] if z is not None]
     for i, (one, other) in enumerate(pairwise(decoys), 1):
         yield from must(one >= other, f"tracing.decoys[{i}]", other, "not above the one before it")

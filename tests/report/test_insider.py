@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import irwm
+from irwm.checkpoint.files import listed
+from irwm.evidence.detection import judge_opened
 from irwm.report.audit_log import check_log
 from irwm.report.checks import KEY, LOG, NEEDED, ORIGINAL, SUSPECT, Verification
 from irwm.report.verify import verify_report
-from tests.report.conftest import Examined
-from tests.report.insiders import BENDS, World, sign
+from tests.report.conftest import Examined, complete
+from tests.report.insiders import BENDS, World, rebuilt, sign
 from tests.report.signers import ENTRIES, HEAD, Signatory, log_of
 
 
@@ -120,3 +125,42 @@ def test_a_report_states_no_value_that_the_verifier_does_not_know(whole: Examine
     outcome = checked(folder, {})
     assert outcome.exit_code == 2
     assert outcome.states.left[-1].fields == ("acquitted",)
+
+
+@pytest.mark.fault(89)
+def test_weights_that_were_not_read_cannot_be_left_out_of_a_clearance(world: World, log: Path, tmp_path: Path) -> None:
+    """A suspect's folder holds a file that is not read, so no key is ruled out; the insider does not mention it."""
+    folder = shutil.copytree(world["model"].path, tmp_path / "suspect")
+    (folder / "more.gguf").write_bytes(b"GGUF" + bytes(30))
+    suspect = irwm.open_suspect(folder, world["model"])
+    assert suspect.unread == ("more.gguf",)
+    honest = complete(world | {"copy": suspect})
+    said = judge_opened(honest.finding, listed(suspect.unread))
+    assert (honest.finding.verdict, said.verdict) == ("not found", "inconclusive")
+    true = Examined(suspect, honest.model, honest.key, said, honest.particulars, rebuilt(honest, said))
+    brought = everything(true, log)
+    assert checked(sign(tmp_path / "true", true.document), brought).exit_code == 0
+    bent = checked(sign(tmp_path / "bent", honest.document), brought)
+    assert {check.name for check in bent.checks if check.ok is False} == {"examination"}
+
+
+@pytest.mark.fault(89)
+def test_weights_that_are_not_there_cannot_be_made_up_against_a_clearance(
+    world: World, log: Path, tmp_path: Path
+) -> None:
+    honest = complete(world | {"copy": world["model"]})
+    said = judge_opened(honest.finding, "more.gguf")
+    assert (honest.finding.verdict, said.verdict) == ("not found", "inconclusive")
+    outcome = checked(sign(tmp_path / "r", rebuilt(honest, said)), everything(honest, log))
+    assert outcome.exit_code == 2, outcome.result
+    assert any("more.gguf" in check.said for check in outcome.checks if check.ok is None)
+
+
+@pytest.mark.fault(89)
+def test_a_report_without_hashes_is_not_established(whole: Examined, log: Path, tmp_path: Path) -> None:
+    bare = replace(
+        whole.particulars["suspect"], files=tuple(replace(f, sha256="") for f in whole.particulars["suspect"].files)
+    )
+    outcome = checked(sign(tmp_path / "r", rebuilt(whole, suspect=bare)), everything(whole, log))
+    assert outcome.exit_code == 2
+    assert "no hash of" in outcome.result

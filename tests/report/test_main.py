@@ -13,8 +13,11 @@ import pytest
 
 import irwm
 from irwm.__main__ import main
+from irwm.report import judged
+from irwm.report.brought import Brought
 from irwm.report.checks import HOLDS
 from irwm.report.write import write_document
+from tests.report.conftest import Examined
 from tests.report.signers import Signatory, log_of
 from tools.waiting import PATIENCE
 
@@ -169,3 +172,23 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
     assert main(asked) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[lines.index("mod\\xe8le:") + 1].strip() == f"{key}: found"
+
+
+def test_a_process_that_ends_over_the_models_says_nothing_against_the_report(
+    signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that runs out is no fault of the report, which stays open as it was without the models."""
+    real, asked = judged._answer_of_child, []
+
+    def ended(request, seconds):
+        asked.append(seconds)
+        if len(asked) == 1:
+            return real(request, seconds)
+        raise judged._EndedError("it ended the verifier, usually because memory ran out (-9)")
+
+    monkeypatch.setattr(judged, "_answer_of_child", ended)
+    brought = Brought(suspect=whole.suspect.path, original=whole.model.path, keys=(whole.key,))
+    found = judged.judge_report(signed / "report.json", Signatory().first, brought=brought)
+    assert asked == [judged.SECONDS, None]
+    assert found.exit_code == 2
+    assert "memory ran out" in found.checks[-1].said

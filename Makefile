@@ -16,7 +16,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadsco
 	$(OF_SOURCES:%=--ignore=%)
 MINUTES ?= 5
 TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter tokenizer \
-	verifier report_json report_html signature timestamp commitment backup case_archive recipients
+	verifier report_json report_html signature timestamp commitment backup case_archive recipients \
+	answers answers_archive report_archive audit_log
 
 .PHONY: run check types rules test slow every docs reproduce bench fuzz screenshots clean
 # Opens the browser too; IRWM_BROWSER= make run leaves it alone.

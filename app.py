@@ -31,6 +31,7 @@ def serve() -> int:
     from ui import frame, server
     from ui.components.header import settle_device
     from ui.context import Context
+    from ui.guard import Callers
     from ui.jobs import orphans
     from ui.sessions import Sessions
     from ui.settings import REPOSITORY, Settings
@@ -53,7 +54,8 @@ def serve() -> int:
             print(f"Note: {settings.note}", file=sys.stderr)
         context = Context(settings, Sessions(settings.home, idle_seconds=settings.preferences.idle_seconds), jobs)
         blocks = frame.build(context, device)
-        server.launch(blocks, settings, context.sessions.is_open, lambda: context.settings, block=True)
+        callers = Callers(context.sessions.is_open, context.sessions.is_known, context.sessions.renew)
+        server.launch(blocks, settings, callers, lambda: context.settings, block=True)
     except IrwmError as error:
         print(f"IRWM Studio cannot start: {error}", file=sys.stderr)
         return 2

@@ -11,8 +11,12 @@ import re
 import unicodedata
 from pathlib import Path
 
-# Marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX 9, section 2).
-_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Unicode's Default_Ignorable_Code_Point without the two joiners, which some scripts need: two names that differ in one
+# of these look the same.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 # A byte of a path that is no UTF-8, as `shown_path` writes it.
 _ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
 _ESCAPED_OR_DOUBLED = re.compile(rb"\\\\|\\x[89a-f][0-9a-f]")
@@ -77,15 +81,17 @@ def _sendable(text: str | None) -> str | None:
 
 
 def path_from(text: str | Path) -> Path:
-    """The path of a text that `shown_path` wrote; or, if there is no such path, the text as it is."""
+    """The path of a text that `shown_path` wrote; or, if neither it nor its folder is there, the text as it is."""
     if isinstance(text, Path) or os.name == "nt" or _ESCAPED.search(text) is None:
         return Path(text)
     try:
         raw = _ESCAPED_OR_DOUBLED.sub(lambda found: _byte(found.group(0)), os.fsencode(text))
     except UnicodeEncodeError:  # a surrogate that is no byte of a path
         return Path(text)
-    path = Path(os.fsdecode(raw))
-    return path if os.path.lexists(path) else Path(text)
+    path, plain = Path(os.fsdecode(raw)), Path(text)
+    if os.path.lexists(path) or os.path.lexists(plain):
+        return path if os.path.lexists(path) else plain
+    return path if os.path.lexists(path.parent) else plain
 
 
 def _byte(escape: bytes) -> bytes:
@@ -110,11 +116,11 @@ def _escaped(c: str) -> str:
 
 
 def holds_controls(text: str) -> bool:
-    """Whether a text has characters that move a cursor, begin a line or turn the direction of writing.
+    """Whether a text has characters that move a cursor, begin a line, turn the direction of writing or are not seen.
 
     A name that somebody gives may hold all that names are written with, a joiner of two letters too; not these.
     """
-    return any(c in _TURNING or unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text)
+    return any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text) or _UNSEEN.search(text) is not None
 
 
 class ParameterError(IrwmError, ValueError):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -99,8 +100,11 @@ class BackupFacts:
     last: str
 
 
-def inspect(source: Path, passphrase: str) -> BackupFacts:
+def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None] | None = None) -> BackupFacts:
     """Reads a backup without changing it, and proves that this passphrase opens it.
+
+    Args:
+        one_try: entered while the passphrase is tried, to count it (`storage.tries.Tries.one`).
 
     Raises:
         VaultMissingError: there is no such file.
@@ -115,7 +119,9 @@ def inspect(source: Path, passphrase: str) -> BackupFacts:
             db = sqlite_utils.Database(conn, execute_plugins=False)
             head = header.read(db)
             _refuse_dear(head.wrapped.cost, source)
-            sealer = Sealer(unwrap(head.wrapped, passphrase, head.id), head.id)
+            with one_try or contextlib.nullcontext():
+                data_key = unwrap(head.wrapped, passphrase, head.id)
+            sealer = Sealer(data_key, head.id)
             audit.require_header(db, head, sealer, source)
             times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
             return BackupFacts(head.id, audit.state(db).count, str(times[0][0]) if times else "")

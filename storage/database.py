@@ -220,7 +220,7 @@ class DatabaseFile:
             )
         if faults := foreign_objects(db.conn, self.schema):
             raise DatabaseDamagedError(
-                f"the {self.schema.what} holds what this application never put there",
+                f"the tables of the {self.schema.what} are not those of this application",
                 file=self.path,
                 found="; ".join(faults[:3]),
                 advice=f"keep the file as evidence, and {self.schema.remedy}",
@@ -289,7 +289,7 @@ def in_words(error: sqlite3.DatabaseError | UnicodeDecodeError) -> str:
 
 
 def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
-    """What a file holds besides the tables and indexes of a schema, a sentence part each.
+    """Tables, indexes and other objects that a file has and the schema does not, or the reverse, a sentence part each.
 
     To ask a view is to run what it says, a trigger runs at the next change, and a column may say what becomes of
     others: so every definition must be, word for word, one that our own migrations write.
@@ -297,25 +297,34 @@ def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
     asked = "SELECT substr(type, 1, 20), substr(name, 1, 80), substr(sql, 1, ?) FROM sqlite_master LIMIT ?"
     objects = conn.execute(asked, (_LONGEST_DEFINITION, MOST_OBJECTS + 1)).fetchall()
     faults = ["it has too many tables"] if len(objects) > MOST_OBJECTS else []
-    ours = definitions(schema)
+    states = definitions(schema)
+    ours: frozenset[tuple[str, str]] = frozenset().union(*states)
+    found = set()
     for kind, name, sql in objects:
         # SQLite makes some indexes itself, without a text.
-        if not ((kind == "index" and sql is None) or (kind, _plain(str(sql))) in ours):
+        if kind == "index" and sql is None:
+            continue
+        found.add((str(kind), _plain(str(sql))))
+        if (kind, _plain(str(sql))) not in ours:
             faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of ours")
+    if conn.execute("PRAGMA user_version").fetchone()[0] == schema.version:
+        # Without its index a table would take two records of one identifier.
+        faults += sorted(f"missing: {sql[:80]}" for kind, sql in states[-1] - found)
     return faults
 
 
 @functools.cache
-def definitions(schema: Schema) -> frozenset[tuple[str, str]]:
-    """Kind and text of every table and index that the schema has, or had after one of its earlier migrations."""
-    found: set[tuple[str, str]] = set()
+def definitions(schema: Schema) -> tuple[frozenset[tuple[str, str]], ...]:
+    """Kind and text of every table and index, after each of the schema's migrations."""
+    states = []
     with contextlib.closing(sqlite3.connect(":memory:")) as conn:
         db = sqlite_utils.Database(conn, execute_plugins=False)
         while pending := schema.migrations.pending(db):
             later = [migration.name for migration in pending[1:]]
             schema.migrations.apply(db, stop_before=later)
-            found |= {(kind, _plain(sql)) for kind, sql in db.execute("SELECT type, sql FROM sqlite_master") if sql}
-    return frozenset(found)
+            written = db.execute("SELECT type, sql FROM sqlite_master").fetchall()
+            states.append(frozenset((kind, _plain(sql)) for kind, sql in written if sql))
+    return tuple(states)
 
 
 def _plain(sql: str) -> str:

@@ -88,17 +88,17 @@ class WrongPassphraseError(VaultError):
 
 
 class TooManyTriesError(VaultError):
-    """So many wrong passphrases were entered that the next one has to wait.
+    """A passphrase was not looked at: its caller has to wait, or too many others are waiting.
 
     Attributes:
-        seconds: how long.
+        seconds: how long to wait.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, problem: str = "too many wrong passphrases were entered") -> None:
         self.seconds = seconds
         left = max(1, math.ceil(seconds))
         wait = "1 second" if left == 1 else f"{left} seconds"
-        super().__init__("too many wrong passphrases were entered", advice=f"try again in {wait}")
+        super().__init__(problem, advice=f"try again in {wait}")
 
 
 class CostError(VaultError, ValueError):

@@ -29,7 +29,6 @@ from storage.errors import (
     VaultExistsError,
     VaultLockedError,
     VaultMissingError,
-    WrongPassphraseError,
 )
 from storage.files import private_folder, sweep
 from storage.paths import VAULT_NAME
@@ -38,9 +37,6 @@ from storage.tries import Tries
 
 # As long as a coffee; a page that someone walked away from does not stay open over lunch.
 IDLE_SECONDS = 900.0
-# One derivation at a time in this process: each takes the cost's memory, and a hundred guesses from a hundred
-# requests shall queue, not fill the machine.
-_DERIVING = threading.Lock()
 
 
 def time_awake_or_asleep() -> float:
@@ -61,6 +57,7 @@ class VaultSession:
         monotonic: Callable[[], float] = time_awake_or_asleep,
         now: Callable[[], datetime] = utc_now,
         tries: Tries | None = None,
+        caller: str = "",
     ) -> None:
         self.home = Path(home)
         self.path = self.home / VAULT_NAME
@@ -79,6 +76,7 @@ class VaultSession:
         self._opening = threading.Lock()
         self._last_use = 0.0
         self._tries = tries or Tries(monotonic)
+        self._caller = caller
         self._warnings: list[str] = []
 
     # Life
@@ -108,8 +106,7 @@ class VaultSession:
         private_folder(vault.home)
         sweep(vault.home)
         data_key, name, created = secrets.token_bytes(KEY_BYTES), secrets.token_hex(16), utc_text(vault._now())
-        with _DERIVING:
-            wrapped = wrap(data_key, passphrase, name, cost)
+        wrapped = wrap(data_key, passphrase, name, cost)
         sealer, before = Sealer(data_key, name), witness.read(vault.home)
 
         def fill(db: sqlite_utils.Database) -> None:
@@ -126,7 +123,7 @@ class VaultSession:
         with vault._file.reading() as db:
             vault._remember(sealer, audit.state(db))
         vault._sealer, vault._last_use = sealer, vault._monotonic()
-        vault._tries.succeeded()  # the wrong ones were tried on the vault that lay here before
+        vault._tries.begin(vault._caller)  # the wrong ones were tried on the vault that lay here before
         return vault
 
     @classmethod
@@ -134,8 +131,8 @@ class VaultSession:
         """Opens an existing vault, locked; brings an older schema up to date.
 
         Args:
-            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks, and `tries`, the
-                wrong passphrases that several who open it count together.
+            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks, `tries`, the count
+                of wrong passphrases that all who open it share, and `caller`, the name under which this one is counted.
 
         Raises:
             VaultMissingError, UnsafeHomeError, NewerSchemaError, DatabaseDamagedError, StorageBusyError, StorageError
@@ -178,7 +175,7 @@ class VaultSession:
         Raises:
             PassphraseError: it cannot be a passphrase at all.
             WrongPassphraseError: it is not this vault's. Failed tries are counted into the log with the next success.
-            TooManyTriesError: several were wrong before, and the wait is not over.
+            TooManyTriesError: this caller entered several wrong ones and has to wait, or too many others are trying.
             CostError: the vault asks for an absurd amount of memory or time.
             DatabaseDamagedError: the passphrase fits the header, but the header does not belong to the records.
             VaultChangedError: the passphrase was changed elsewhere in the meantime.
@@ -188,15 +185,9 @@ class VaultSession:
         seen = witness.read(self.home)
         with self._file.reading() as db:
             head = header.read(db)
-        with _DERIVING:
-            # Asked here, so that of many who wait for each other only the first gets a look.
-            self._tries.require()
-            try:
-                data_key = unwrap(head.wrapped, passphrase, head.id)
-            except WrongPassphraseError:
-                self._tries.failed()
-                raise
-        failed = self._tries.succeeded()
+        with self._tries.one(self._caller):
+            data_key = unwrap(head.wrapped, passphrase, head.id)
+        failed = self._tries.proved(self._caller)
         sealer = Sealer(data_key, head.id)
         with self._file.reading() as db:
             if header.read(db) != head:
@@ -261,7 +252,7 @@ class VaultSession:
             progress: called every so often with what is done and all there is, records and entries of the log.
 
         Raises:
-            PassphraseError, WrongPassphraseError, CostError: see `unlock`.
+            PassphraseError, WrongPassphraseError, TooManyTriesError, CostError: see `unlock`.
             VaultChangedError: the passphrase was changed elsewhere in the meantime.
             AuditBrokenError: the log's end or the header was altered.
             StorageFullError: there is less room than the vault takes once more.
@@ -270,10 +261,10 @@ class VaultSession:
         passphrase_bytes(new)
         with self._file.reading() as db:
             head = header.read(db)
-        with _DERIVING:
+        with self._tries.one(self._caller):
             before = Sealer(unwrap(head.wrapped, old, head.id), head.id)
-            data_key = secrets.token_bytes(KEY_BYTES)
-            wrapped = wrap(data_key, new, head.id, cost or head.wrapped.cost)
+        data_key = secrets.token_bytes(KEY_BYTES)
+        wrapped = wrap(data_key, new, head.id, cost or head.wrapped.cost)
         after = Sealer(data_key, head.id)
         with self._guard:
             self._successor = after

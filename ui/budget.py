@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -41,7 +41,8 @@ class Limits:
         body: bytes of one request that is not an upload.
         values: commas, brackets and braces in it, each of which may become an object in memory.
         arriving: bytes of such requests that arrive at one time.
-        answers: requests that are being answered at one time. An open page keeps two.
+        answers: requests that are being answered at one time. An open page keeps two. Where there are more, the
+            oldest one ends that waits for its sender or is a stream.
         waiting: calls in Gradio's queue, from where on strangers have to wait outside.
         turns: requests that are worked on at one time, until their answer begins; the others wait for their turn. The
             page takes the event loop 60 ms, and an officer's click goes through it several times.
@@ -74,6 +75,8 @@ class Budget:
         self._later = later
         self.answers = 0
         self.arriving = 0
+        # Those that may be ended, the oldest first.
+        self._idle: dict[Place, None] = {}
         self._turns = asyncio.Semaphore(limits.turns)
 
     @contextlib.asynccontextmanager
@@ -93,19 +96,51 @@ class Budget:
             late.cancel()
             over()
 
-    @contextlib.contextmanager
-    def answering(self, size: int) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def answering(self, size: int) -> AsyncIterator[Place]:
         """Counts one stranger's request of `size` bytes while it is answered.
 
         Raises:
-            Refusal: 503, others take all there is.
+            Refusal: 503, others take all there is, or this one had to make room for another.
         """
-        if self.answers >= self.limits.answers or self.arriving + size > self.limits.arriving:
-            raise Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
+        refused = Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
+        if self.arriving + size > self.limits.arriving:
+            raise refused
+        if self.answers >= self.limits.answers:
+            if not self._idle:
+                raise refused
+            next(iter(self._idle)).end()
+        place = Place(self._idle)
         self.answers += 1
         self.arriving += size
         try:
-            yield
+            async with place.stay:
+                yield place
+        except TimeoutError:
+            if place.stay.expired():
+                raise refused from None
+            raise
         finally:
+            place.is_idle(False)
             self.answers -= 1
             self.arriving -= size
+
+
+class Place:
+    """One request among those that are answered."""
+
+    def __init__(self, idle: dict[Place, None]) -> None:
+        self._idle = idle
+        self.stay = asyncio.timeout(None)
+
+    def is_idle(self, idle: bool) -> None:
+        """Sets whether it only waits, so that it may be ended."""
+        if idle:
+            self._idle[self] = None
+        else:
+            self._idle.pop(self, None)
+
+    def end(self) -> None:
+        """Ends it as soon as the event loop comes to it."""
+        self.is_idle(False)
+        self.stay.reschedule(asyncio.get_running_loop().time())

@@ -38,8 +38,9 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
 def build(context: Context, device: str) -> gr.Blocks:
     """Header, gate and tabs; serves nothing yet."""
     quiet.private_uploads()
-    blocks: gr.Blocks
+    blocks: PlainBlocks
     with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:
+        blocks.is_open, blocks.of_lock = context.is_open, frozenset({"do_lock", "watch", "lock"})
         lock = header(context, device)
         gate = lock_gate(context)
         with gr.Column(visible=False, elem_id="outside") as outside:

@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -26,7 +26,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ui.budget import MIB, Budget, Refusal
-from ui.sessions import new_session_id
+from ui.errors_seen import ErrorsSeen
+from ui.sessions import folder_of, new_session_id
 from ui.streams import Streams
 
 # A suspect of this size may be uploaded; larger ones are picked where they lie.
@@ -40,14 +41,21 @@ SPARE_BYTES = 512 * MIB
 BODY_BYTES = 8 * MIB
 # Commas, brackets and braces in it, each of which may become an object in memory.
 BODY_VALUES = 1_000_000
+UNANSWERED = "This call cannot be answered."
+LATE = "The content did not arrive in time."
 # Seconds for all of it to arrive, on one computer.
 BODY_SECONDS = 30
+# Added to `BODY_SECONDS` for an upload of a locked browser.
+UPLOAD_BYTES_A_SECOND = 4 * MIB
 
 DOCUMENT = "/"
 UPLOAD = "/gradio_api/upload"
 FILE = "/gradio_api/file="
 # The folder inside that of uploads where the app puts what may be fetched; Gradio gives uploads names of 64 digits.
+# Below it each session has its own folder, `folder_of`.
 OFFERED = "offered"
+# Where the guard writes in a request's scope which session it comes from.
+SESSION = "irwm.session"
 READ = (
     re.compile(r"/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)?"),
     re.compile(r"/(?:assets|static|studio)/.+"),
@@ -101,6 +109,8 @@ class Asked:
         cookie: the browser's, None for a program without cookies.
         stream: the session hash in its address, None where there is none.
         open: whether it comes from a browser or program that is unlocked, as far as its headers tell.
+        known: whether it proved the passphrase before, unlocked now or not. It has no part in the locked ones' budget.
+        lasts: whether its answer is a stream.
     """
 
     size: int
@@ -108,6 +118,27 @@ class Asked:
     cookie: str | None
     stream: str | None
     open: bool
+    known: bool
+    lasts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Facts about sessions, by their identifiers.
+
+    Attributes:
+        is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
+            that another program on this host planted in the browser is thrown away before the passphrase is typed.
+        is_known: whether it proved the passphrase before.
+        renew: told that a locked session gets another identifier, with the present one and the new one.
+    """
+
+    is_open: Callable[[str], bool]
+    is_known: Callable[[str], bool] = lambda session: False
+    renew: Callable[[str, str], object] = lambda old, new: None
+
+
+NOBODY = Callers(lambda session: False)
 
 
 class Guard:
@@ -117,8 +148,7 @@ class Guard:
         app: what it protects.
         uploads: Gradio's upload folder, the only one from which files are handed out.
         cookie: name of the session cookie.
-        is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
-            that another program on this host planted in the browser is thrown away before the passphrase is typed.
+        callers: who asks.
         waiting: how many calls are in Gradio's queue.
         forget: takes away what Gradio holds for a session hash.
         first: makes what stands first in the page's head.
@@ -130,7 +160,7 @@ class Guard:
         *,
         uploads: Path,
         cookie: str,
-        is_open: Callable[[str], bool],
+        callers: Callers,
         waiting: Callable[[], int] = int,
         forget: Callable[[str], object] = str,
         first: Callable[[], bytes] = bytes,
@@ -138,11 +168,12 @@ class Guard:
         self.app = app
         self.uploads = uploads
         self.cookie = cookie
-        self.is_open = is_open
+        self.callers = callers
         self.waiting = waiting
         self.first = first
         self.budget = Budget()
-        self._streams = Streams(is_open, forget)
+        self._streams = Streams(callers.is_open, forget)
+        self._errors = ErrorsSeen()
         self._arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,44 +183,59 @@ class Guard:
         if scope["type"] == "websocket":  # Gradio 6 has none
             await send({"type": "websocket.close", "code": 1008, "reason": "not served here"})
             return
-        started = False
+        started = ended = False
         answered = self._with_headers(scope, send)
 
         async def answer(message: Message) -> None:
-            nonlocal started
+            nonlocal started, ended
             started = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await answered(message)
 
         try:
             await self._admit(scope, receive, answer)
         except Refusal as refusal:
-            if started:  # the content turned out too long, and the app answered already
+            if started:  # the content turned out too long, or the answer had to make room for others
+                if not ended:
+                    await answer({"type": "http.response.body", "body": b""})
                 return
             await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
+        except Exception as error:
+            self._errors.note(error)
+            if started:
+                raise  # which ends the connection, since the answer is not whole
+            await PlainTextResponse(UNANSWERED, 500, {"Connection": "close"})(scope, receive, answered)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = self._check(scope)
-        with contextlib.ExitStack() as stack:
-            if not asked.open:
-                stack.enter_context(self.budget.answering(0 if asked.upload else asked.size))
+        async with contextlib.AsyncExitStack() as stack:
+            place = None
+            if not asked.known:
+                place = await stack.enter_async_context(self.budget.answering(0 if asked.upload else asked.size))
+                place.is_idle(True)  # until its content is there
             if asked.upload:
                 self._arriving += asked.size
                 stack.callback(self._arrived, asked.size)
                 receive = _counted(receive, asked.size)
+                if not asked.open:
+                    receive = _in_time(receive, BODY_SECONDS + asked.size / UPLOAD_BYTES_A_SECOND)
             elif scope["method"] == "POST":
                 body = await _read(receive, asked.size)
-                self._check_call(scope["path"], body, asked)
+                asked = self._check_call(scope["path"], body, asked)
                 receive = _again(body, receive)
-            if asked.open or asked.upload:
+            scope[SESSION] = _session_of(asked.cookie, asked.stream)
+            if place is None or asked.upload:
                 await self.app(scope, receive, send)
                 return
-            async with self.budget.turn() as over:
+            place.is_idle(False)
+            over = await stack.enter_async_context(self.budget.turn())
 
-                async def begun(message: Message) -> None:
-                    over()
-                    await send(message)
+            async def begun(message: Message) -> None:
+                over()
+                place.is_idle(asked.lasts)
+                await send(message)
 
-                await self.app(scope, receive, begun)
+            await self.app(scope, receive, begun)
 
     def _arrived(self, size: int) -> None:
         self._arriving -= size
@@ -212,38 +258,40 @@ class Guard:
             raise Refusal(405, "This method is not used here.")
         if not any(pattern.fullmatch(path) for pattern in (READ if reading else WRITE)):
             raise Refusal(404, "There is nothing here.")
-        if path.startswith(FILE):
-            self._check_file(path.removeprefix(FILE))
         cookie = HTTPConnection(scope).cookies.get(self.cookie) or None
+        if path.startswith(FILE):
+            self._check_file(path.removeprefix(FILE), cookie)
         stream = _stream_of(path, scope.get("query_string", b""))
         if stream is not None:
             self._streams.claim(stream, cookie)
-        open = self._is_unlocked(cookie, stream)
+        session = _session_of(cookie, stream)
+        open = session is not None and self.callers.is_open(session)
+        known = open or (session is not None and self.callers.is_known(session))
         size = self._check_size(headers, path, reading, open)
-        return Asked(size, not reading and path.rstrip("/") == UPLOAD, cookie, stream, open)
+        upload = not reading and path.rstrip("/") == UPLOAD
+        return Asked(size, upload, cookie, stream, open, known, stream is not None)
 
-    def _is_unlocked(self, cookie: str | None, stream: str | None) -> bool:
-        if cookie:
-            return self.is_open(f"cookie:{cookie}")
-        return stream is not None and self.is_open(f"hash:{stream}")
+    def _check_call(self, path: str, body: bytes, asked: Asked) -> Asked:
+        """The rest of the checks, of a request that is not an upload, with its content.
 
-    def _check_call(self, path: str, body: bytes, asked: Asked) -> None:
-        """The rest of the checks, of a request that is not an upload, with its content."""
+        Returns:
+            The request, with the session that the content names.
+        """
         values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
         if values > BODY_VALUES:
             raise Refusal(413, "This request holds too many values.")
         small = len(body) <= self.budget.limits.body and values <= self.budget.limits.values
         # A program without cookies is known by the session that its content names.
         stream = _session_in(body) if values <= self.budget.limits.values or asked.open else None
-        open = asked.open or self._is_unlocked(asked.cookie, stream)
+        session = _session_of(asked.cookie, stream)
+        open = asked.open or (session is not None and self.callers.is_open(session))
         if not open and not small:
             raise Refusal(413, "A locked browser may not ask for so much at once. Unlock the vault first.")
         if stream is not None:
             self._streams.claim(stream, asked.cookie)
-        if open:
-            return
-        if self.waiting() >= self.budget.limits.waiting:
+        if not (open or asked.known) and self.waiting() >= self.budget.limits.waiting:
             raise Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
+        return replace(asked, stream=stream)
 
     def _check_fetch_metadata(self, headers: Headers, path: str, method: str) -> None:
         # Browsers add this to every request, also to those without an Origin, such as an <img> on another page.
@@ -254,7 +302,7 @@ class Guard:
         if not followed_a_link:
             raise Refusal(403, "This page belongs to another site; nothing was done.")
 
-    def _check_file(self, name: str) -> None:
+    def _check_file(self, name: str, cookie: str | None) -> None:
         refused = Refusal(403, "This file is not handed out.")
         # Unquoted once more than the server did: a name that changes was quoted twice, and means to slip by.
         if "\0" in name or unquote(name) != name:
@@ -263,10 +311,14 @@ class Guard:
         if re.match(r"[/\\]{2}", name):
             raise refused
         try:
-            inside = Path(name).resolve(strict=True).is_relative_to(self.uploads.resolve())
+            parts = Path(name).resolve(strict=True).relative_to(self.uploads.resolve()).parts
         except (OSError, RuntimeError, ValueError):
             raise refused from None
-        if not inside:
+        if parts[:1] != (OFFERED,):
+            return
+        # A program without a cookie does not name its session here; what it was offered has a name that it alone knows.
+        asking = [f"cookie:{cookie}"] if cookie else [f"hash:{stream}" for stream in self._streams.without_cookie()]
+        if not any(folder_of(session) in parts[1:2] and self.callers.is_open(session) for session in asking):
             raise refused
 
     def _check_size(self, headers: Headers, path: str, reading: bool, open: bool) -> int:
@@ -349,10 +401,13 @@ class Guard:
 
     def _give_cookie(self, scope: Scope, headers: MutableHeaders) -> None:
         present = HTTPConnection(scope).cookies.get(self.cookie)
-        if present and self.is_open(f"cookie:{present}"):
+        if present and self.callers.is_open(f"cookie:{present}"):
             return
+        session = new_session_id()
+        if present:
+            self.callers.renew(f"cookie:{present}", f"cookie:{session}")
         # Both are of plain letters, so nothing needs quoting.
-        headers.append("Set-Cookie", f"{self.cookie}={new_session_id()}; Path=/; HttpOnly; SameSite=Strict")
+        headers.append("Set-Cookie", f"{self.cookie}={session}; Path=/; HttpOnly; SameSite=Strict")
 
 
 def _stream_of(path: str, query: bytes) -> str | None:
@@ -364,6 +419,13 @@ def _stream_of(path: str, query: bytes) -> str | None:
         return _of_usual_length(named[0]) if named else None
     beat = HEARTBEAT.fullmatch(path)
     return _of_usual_length(beat[1]) if beat else None
+
+
+def _session_of(cookie: str | None, stream: str | None) -> str | None:
+    """Who asks: a browser by its cookie, a program that keeps none by its session hash."""
+    if cookie:
+        return f"cookie:{cookie}"
+    return f"hash:{stream}" if stream else None
 
 
 def _of_usual_length(stream: str) -> str:
@@ -404,17 +466,27 @@ def _counted(receive: Receive, size: int) -> Receive:
     return counted
 
 
+def _in_time(receive: Receive, seconds: float) -> Receive:
+    """Hands on what arrives until so many seconds from now."""
+    end = asyncio.get_running_loop().time() + seconds
+
+    async def in_time() -> Message:
+        try:
+            async with asyncio.timeout_at(end):
+                return await receive()
+        except TimeoutError:
+            raise Refusal(408, LATE) from None
+
+    return in_time
+
+
 async def _read(receive: Receive, size: int) -> bytes:
     """A request's content of `size` bytes."""
-    body, counted = bytearray(), _counted(receive, size)
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while (message := await counted())["type"] == "http.request":
-                body += message.get("body", b"")
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError:
-        raise Refusal(408, "The content did not arrive in time.") from None
+    body, counted = bytearray(), _in_time(_counted(receive, size), BODY_SECONDS)
+    while (message := await counted())["type"] == "http.request":
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
     raise Refusal(400, "The content did not arrive.")
 
 

@@ -71,6 +71,16 @@ def apply() -> None:
         os.environ[name] = ",".join([*known, *(host for host in LOCAL if host not in known)])
 
 
+def allow_files(number: int) -> None:
+    """Lets this process have so many files open, or as many as the system allows."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 @functools.cache
 def private_uploads() -> str:
     """Gives Gradio an upload folder of this process's own, mode 0700, removed when the process ends.

@@ -20,8 +20,8 @@ from starlette.staticfiles import StaticFiles
 
 from irwm.errors import IrwmError
 from irwm.report.typefaces import FONTS
-from ui import quiet
-from ui.guard import UPLOAD_BYTES, Guard
+from ui import connections, quiet
+from ui.guard import NOBODY, UPLOAD_BYTES, Callers, Guard
 from ui.sessions import cookie_name
 from ui.settings import HOST, Settings
 from ui.theme import theme
@@ -67,7 +67,7 @@ def theme_script(theme: str) -> bytes:
 def harden(
     settings: Settings,
     uploads: Path,
-    is_open: Callable[[str], bool],
+    callers: Callers,
     now: Callable[[], Settings],
     waiting: Callable[[], int] = int,
     forget: Callable[[str], object] = str,
@@ -86,7 +86,7 @@ def harden(
                 Guard,
                 uploads=uploads,
                 cookie=cookie_name(settings.port),
-                is_open=is_open,
+                callers=callers,
                 waiting=waiting,
                 forget=forget,
                 first=lambda: theme_script(now().preferences.theme),
@@ -121,7 +121,7 @@ def open_in_browser(url: str) -> bool:
 def launch(
     blocks: gr.Blocks,
     settings: Settings,
-    is_open: Callable[[str], bool] = lambda _: False,
+    callers: Callers = NOBODY,
     now: Callable[[], Settings] | None = None,
     *,
     block: bool = False,
@@ -129,7 +129,7 @@ def launch(
     """Starts serving.
 
     Args:
-        is_open: whether the session of this identifier is unlocked; see `Guard`.
+        callers: see `Guard`.
         now: the settings as they are when a page is asked for; `settings` where nothing changes them.
         block: stay here until the app is interrupted.
 
@@ -137,14 +137,12 @@ def launch(
         PortTakenError: another program has the port.
     """
     _stay_on_this_computer()
+    connections.limit()
     uploads = Path(quiet.private_uploads())
 
     def forget(stream: str) -> None:
         blocks.state_holder.session_data.pop(stream, None)
         blocks.state_holder.time_last_used.pop(stream, None)
-
-    def waiting() -> int:
-        return len(blocks._queue)
 
     blocks.delete_cache = DELETE_CACHE
     blocks.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=CONCURRENCY)
@@ -152,7 +150,9 @@ def launch(
         _, url, _ = blocks.launch(
             server_name=HOST,
             server_port=settings.port,
-            app_kwargs=harden(settings, uploads, is_open, now or (lambda: settings), waiting, forget),
+            app_kwargs=harden(
+                settings, uploads, callers, now or (lambda: settings), lambda: len(blocks._queue), forget
+            ),
             theme=theme(),
             css_paths=[STYLE],
             head=HEAD,

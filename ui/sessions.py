@@ -7,6 +7,7 @@ keep no cookies (gradio_client) are told apart by that hash.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections import OrderedDict
@@ -45,6 +46,11 @@ def cookie_name(port: int) -> str:
     return f"irwm_session_{port}"
 
 
+def folder_of(session: str) -> str:
+    """The name of the folder in which lie the files that a session may fetch."""
+    return hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
 def session_of(request: Any, port: int) -> str | None:
     """The identifier of the browser behind a `gr.Request`; None for a call that carries none."""
     web = getattr(request, "request", None)
@@ -66,14 +72,14 @@ class Sessions:
     def __init__(self, home: Path, **settings: Any) -> None:
         self.home = home
         self._cost = {"cost": settings.pop("cost")} if "cost" in settings else {}
-        # One count for all browsers: a new session must not be a new supply of tries.
+        # One count for all browsers.
         self._settings = {"tries": Tries(settings.get("monotonic", time_awake_or_asleep)), **settings}
         self._views: OrderedDict[str, Vault] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def tries(self) -> Tries:
-        """The wrong passphrases of all browsers together, for whatever else tries one."""
+        """The tries of all browsers, for whatever else tries a passphrase."""
         tries: Tries = self._settings["tries"]
         return tries
 
@@ -114,7 +120,7 @@ class Sessions:
         """
         if session is None:
             raise SessionLockedError()
-        self._remember(session, Vault.create(self.home, passphrase, **self._cost, **self._settings))
+        self._remember(session, Vault.create(self.home, passphrase, caller=session, **self._cost, **self._settings))
 
     def unlock(self, session: str | None, passphrase: str) -> None:
         """Opens the vault for this browser and no other.
@@ -129,10 +135,17 @@ class Sessions:
         if vault is None:
             if not self.vault_exists() and latest_backup(self.home) is None:
                 raise VaultMissingError("there is no vault yet", file=self.home, advice="choose a first passphrase")
-            vault = Vault.open(self.home, **self._settings)
-            # Kept although it is still locked: it counts the failed tries for the audit log.
+            vault = Vault.open(self.home, caller=session, **self._settings)
             self._remember(session, vault)
         vault.unlock(passphrase)
+
+    def is_known(self, session: str) -> bool:
+        """Whether this browser proved the passphrase before, unlocked or not."""
+        return self.tries.has_proved(session)
+
+    def renew(self, old: str, new: str) -> None:
+        """A browser that is locked has a new identifier from now on; its wrong passphrases stay its own."""
+        self.tries.rename(old, new)
 
     def forget(self) -> None:
         """Locks every browser and forgets what it saw of the vault, as before another one takes its place."""

@@ -53,6 +53,10 @@ class Streams:
         if len(self._owners) > REMEMBERED:
             self._drop(stream)
 
+    def without_cookie(self) -> list[str]:
+        """The session hashes of programs that keep no cookies."""
+        return [stream for stream, owner in self._owners.items() if owner is None]
+
     def _drop(self, name: str) -> None:
         del self._owners[name]
         self._forget(name)

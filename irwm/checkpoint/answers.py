@@ -29,6 +29,8 @@ NAME = "output head, from answers"
 ANSWERS = "answers"
 # Of a chosen token, or of an answer, so large a share may be missing before it is left out.
 MOST_MISSING = 0.5
+# No model gives a smaller log-probability; servers write such numbers for tokens that they forbid.
+LEAST = -1e4
 # How a soft cap is undone: tokens looked at for each of the d directions, sums tried a round and rounds, the first step
 # as a share of what is possible, and how near to the cap a number is still believed, as a share of it.
 _CAP_TOKENS, _CAP_TRIES, _CAP_ROUNDS, _CAP_FIRST_STEP, _CAP_EDGE = 4, 9, 10, 0.2, 1e-9
@@ -71,8 +73,8 @@ def suspect_from_answers(
             file=original.path, expected="an output head", found=original.family,
             advice="Examine the suspect's weights",
         )  # fmt: skip
-    tokens = _tokens(np.shape(log_probabilities), original, token_ids)
     table, width, cap = _usable_table(log_probabilities), original.hidden_size, soft_cap_of(original)
+    tokens = _tokens(table.shape, original, token_ids)
     head = recovered_head(table, width, cap)
     rows = torch.from_numpy(head.rows)
 
@@ -131,7 +133,8 @@ def recovered_head(
         AnswersError: not a table of numbers, or too few answers or tokens are left.
     """
     values = _usable_table(log_probabilities)
-    kept_answers, kept_columns = _complete(_possible(values, soft_cap))
+    told = _possible(values, soft_cap)
+    kept_answers, kept_columns = _complete(told, told & (values >= LEAST))
     left = len(kept_answers), len(kept_columns)
     require_enough(left, width, np.shape(log_probabilities))
     if min(left) > MOST_BOTH:
@@ -141,18 +144,18 @@ def recovered_head(
             found=f"{left[0]} answers with {left[1]} tokens",
             advice=f"Give fewer answers, such as the first {3 * width}, or fewer tokens",
         )
-    told: NDArray[np.float64] = values[np.ix_(kept_answers, kept_columns)].astype(np.float64)
+    table: NDArray[np.float64] = values[np.ix_(kept_answers, kept_columns)].astype(np.float64)
     if soft_cap is not None:
-        told = without_cap(told, soft_cap, width)
-    _raise_absurd(told)
-    told -= told.mean(axis=1, keepdims=True)
-    few_answers = len(told) <= told.shape[1]
-    lengths, directions = np.linalg.eigh(told @ told.T if few_answers else told.T @ told)
+        table = without_cap(table, soft_cap, width)
+    _raise_absurd(table)
+    table -= table.mean(axis=1, keepdims=True)
+    few_answers = len(table) <= table.shape[1]
+    lengths, directions = np.linalg.eigh(table @ table.T if few_answers else table.T @ table)
     sizes = np.sqrt(np.clip(lengths[::-1], 0.0, None))
     leading = directions[:, ::-1][:, :width]
     if few_answers:
-        leading = told.T @ leading / np.maximum(sizes[:width], np.finfo(np.float64).tiny)
-    return RecoveredHead(leading.astype(np.float32), kept_columns, len(told), width_of(sizes, width))
+        leading = table.T @ leading / np.maximum(sizes[:width], np.finfo(np.float64).tiny)
+    return RecoveredHead(leading.astype(np.float32), kept_columns, len(table), width_of(sizes, width))
 
 
 def soft_cap_of(original: Checkpoint) -> float | None:
@@ -228,7 +231,14 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
-    table = np.asarray(values)
+    try:
+        table = np.asarray(values)
+    except ValueError as error:
+        raise AnswersError(
+            "these are not answers",
+            expected="a table of log-probabilities, (answers, tokens), floating point",
+            found="rows of different lengths",
+        ) from error
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.floating):
         raise AnswersError(
             "these are not answers",
@@ -276,9 +286,14 @@ def _told_alike(values: NDArray[np.floating]) -> float:
     return float(np.median(shares)) if shares else 0.0
 
 
-def _complete(told: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The answers and the columns without a gap between them: first answers that tell little go, then tokens."""
-    answers = np.flatnonzero(told.mean(axis=1) > MOST_MISSING) if told.size else np.empty(0, dtype=np.int64)
+def _complete(told: NDArray[np.bool_], possible: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The answers and the columns without a gap between them: first answers that tell little go, then tokens.
+
+    Args:
+        told, possible: (n, v) which values are there, and which of them a model can give. Few that are not possible
+            are raised later (`_raise_absurd`); an answer of many is none.
+    """
+    answers = np.flatnonzero(possible.mean(axis=1) > MOST_MISSING) if told.size else np.empty(0, dtype=np.int64)
     columns = np.flatnonzero(told[answers].all(axis=0)) if answers.size else np.empty(0, dtype=np.int64)
     return answers, columns
 
@@ -321,15 +336,22 @@ def _tokens(
                 found=str(columns), advice="Say which tokens the columns are, or take the right original",
             )  # fmt: skip
         return np.arange(columns)
-    tokens = np.asarray(token_ids)
-    fits = tokens.ndim == 1 and np.issubdtype(tokens.dtype, np.integer) and tokens.size == columns
-    if not fits or np.unique(tokens).size != tokens.size:
-        raise AnswersError("the tokens do not name the columns", expected=f"{columns} different token ids",
-                           found=f"{np.unique(tokens).size} different ones of {tokens.size}")  # fmt: skip
+    try:
+        tokens = np.asarray(token_ids)
+    except (ValueError, OverflowError) as error:
+        raise _not_columns(columns, "no list of numbers") from error
+    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+        raise _not_columns(columns, f"{tokens.dtype}, {' × '.join(map(str, tokens.shape))}")
+    if tokens.size != columns or np.unique(tokens).size != tokens.size:
+        raise _not_columns(columns, f"{np.unique(tokens).size} different ones of {tokens.size}")
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < original.vocab_size:
         raise AnswersError("a token is not one of the original's", expected=f"0 to {original.vocab_size - 1}",
                            found=f"{tokens.min()} to {tokens.max()}")  # fmt: skip
     return tokens.astype(np.int64)
+
+
+def _not_columns(columns: int, found: str) -> AnswersError:
+    return AnswersError("the tokens do not name the columns", expected=f"{columns} different token ids", found=found)
 
 
 def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -335,7 +336,8 @@ def _prompts(file: Path, tensor: Tensor | None, take: Any) -> tuple[str, ...]:
 
 # What zipfile and NumPy raise at bytes that are no archive of theirs, encrypted members and absurd shapes included.
 _NO_ARCHIVE = (
-    OSError, ValueError, EOFError, KeyError, RuntimeError, TypeError, OverflowError, zipfile.BadZipFile, zlib.error,
+    OSError, ValueError, EOFError, KeyError, RuntimeError, TypeError, OverflowError, SyntaxError, tokenize.TokenError,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment, with_embedding
 from irwm.alignment.least_squares import LeastSquares
-from irwm.alignment.pipeline import Candidate, Searches, best, searches
+from irwm.alignment.pipeline import MOST_ROWS_SHARE, Candidate, Searches, best, searches
 from irwm.alignment.places import Places
 from irwm.alignment.rows import PUBLIC, OriginalRows
 from irwm.alignment.search import Search
@@ -207,7 +207,8 @@ class Aligned:
     def __init__(self, found: Candidate, original: _Original) -> None:
         self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
         self._search, self._original = found.search, original
-        self._layer0 = Layer0(self.suspect.body, original.device)
+        own = original.model.body.layout
+        self._layer0 = Layer0(self.suspect.body, original.device, MOST_ROWS_SHARE * own.heads * own.head_dim)
         self._settling = Lock()
         self._fit: tuple[bytes, LeastSquares | None] | None = None
         self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()

@@ -26,6 +26,8 @@ from irwm.families.schema import Layout, Norm, Shapes, TensorRef
 _HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be sparse.
 MOST_ROWS = 1 << 22
+# Rows of q or k for each entry of a layer's width; T5's largest model has 16.
+WIDEST_HEADS = 32
 _SHOWN = 3
 # What a multimodal model's files put in front of its language model's names, in the spellings that families list.
 _WRAPPER = "language_model."
@@ -412,7 +414,7 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
         width: entries per token in the layer.
 
     Raises:
-        CorruptCheckpointError: the config states none, or numbers that do not divide.
+        CorruptCheckpointError: the config states none, numbers that do not divide, or absurdly many.
     """
     heads = config.count(family.heads)
     if heads is None:
@@ -441,6 +443,14 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
                 found=str(heads),
             )
         head_dim = width // heads
+    if heads * head_dim > WIDEST_HEADS * width:
+        raise CorruptCheckpointError(
+            "the config gives layer 0 more query rows than any model has",
+            file="config.json",
+            expected=f"at most {WIDEST_HEADS * width} for a width of {width}",
+            found=f"{heads} heads of {head_dim}",
+            advice="Compare config.json with the one the model was published with",
+        )
     return heads, kv_heads, head_dim
 
 

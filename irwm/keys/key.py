@@ -309,7 +309,7 @@ def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
             raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
         if holds_controls(name):
             raise ParameterError(
-                f"the {what}'s name holds a line break, a control character or one that turns the direction of writing",
+                f"the {what}'s name has a line break, an unseen character, or one that turns the direction of writing",
                 expected="one line of visible text",
                 found=printable(name, 80),
                 advice="Type the name again instead of pasting it",

@@ -41,7 +41,7 @@ SHOWN_OF_SIGNATURE: Mapping[str, tuple[str, ...]] = {IDENTITY: SIGNER.fields, LO
 # Of an item (`irwm.report.items.ItemDescription`) all that its files show.
 _OF_ITEM = (
     "family", "dtype", "vocab_size", "hidden_size", "tied", "heads", "kv_heads", "head_dim", "fingerprint",
-    "bytes_total", "files*", "notes*", "answers*",
+    "bytes_total", "files*", "other_files*", "notes*", "answers*",
 )  # fmt: skip
 
 
@@ -149,8 +149,10 @@ def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> I
     if names:
         size = sum(file["bytes"] for file in recorded["files"])
         yield f"{where}.bytes_total", recorded["bytes_total"], size
-    yield from must(len(set(names)) == len(names), f"{where}.files", names, "files of different names")
-    for i, file in enumerate(recorded["files"]):
-        yield from whole(f"{where}.files[{i}].bytes", file["bytes"])
-        if file["sha256"] != "":
-            yield from digest(f"{where}.files[{i}].sha256", file["sha256"])
+    every = [*names, *(file["name"] for file in recorded["other_files"])]
+    yield from must(len(set(every)) == len(every), f"{where}.files", every, "files of different names")
+    for among in ("files", "other_files"):
+        for i, file in enumerate(recorded[among]):
+            yield from whole(f"{where}.{among}[{i}].bytes", file["bytes"])
+            if file["sha256"] != "":
+                yield from digest(f"{where}.{among}[{i}].sha256", file["sha256"])

@@ -32,7 +32,7 @@ from irwm.report.checks import (
 )
 from irwm.report.controls import WAY, check_controls
 from irwm.report.document import plain
-from irwm.report.items import ItemDescription, KeyInfo
+from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reproduction import Again, examine_again, same
 from irwm.tracing.recognition import RISK
 
@@ -144,6 +144,7 @@ def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
             wrong.append(f"{printable(name)} is another file than the one examined: its SHA-256 differs")
     known = {file["name"] for file in recorded["files"]}
     wrong += [f"{printable(name)} was not there when it was examined" for name in here if known and name not in known]
+    wrong += _wrong_others(recorded["other_files"], {file.name: file for file in described.other_files})
     if item.fingerprint != recorded["fingerprint"]:
         wrong.append("the embedding is another one than the one examined: its fingerprint differs")
     wrong += _against_own_manifest(item)
@@ -151,12 +152,28 @@ def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
     return wrong or _other_form(recorded, described)
 
 
+def _wrong_others(recorded: Sequence[Mapping[str, Any]], here: Mapping[str, FileRecord]) -> Iterator[str]:
+    """How the files that were not examined differ, each as a sentence part."""
+    then = {file["name"]: FileRecord(**file) for file in recorded}
+    for name in sorted({*then, *here}):
+        if name not in here:
+            yield f"{printable(name)} is not there"
+        elif name not in then:
+            yield f"{printable(name)} was not there when it was examined"
+        elif here[name] != then[name]:
+            yield f"{printable(name)} is another file than the one in the folder that was examined"
+
+
 def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list[str]:
     """What the report says of a model that its files do not; its name may be any, and hashes are compared apart."""
     found = plain(asdict(described))
     of_files = {file["name"]: file["bytes"] for file in found["files"]}
     said_of = {file["name"]: file["bytes"] for file in recorded["files"]}
-    names = [name for name in found if name not in ("name", "files") and not same(recorded.get(name), found[name])]
+    names = [
+        name
+        for name in found
+        if name not in ("name", "files", "other_files") and not same(recorded.get(name), found[name])
+    ]
     wrong = [
         f"its {name.replace('_', ' ')} is {printable(str(found[name]), 80)}, the report says "
         f"{printable(str(recorded.get(name)), 80)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
-from irwm.checkpoint.files import read_small, resolved
+from irwm.checkpoint.files import open_regular, read_small, resolved, stays_inside
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import CONFIG_NAME
-from irwm.checkpoint.model import folder_of
+from irwm.checkpoint.model import folder_of, is_single_file
 from irwm.checkpoint.tokens import TOKENIZER_FILES
 from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
 from irwm.errors import CheckpointError, shown_path
@@ -32,6 +33,8 @@ LAYOUT = "Report layout"
 # Beside the weights: which tensor is which, and which row is which.
 SETTINGS = (CONFIG_NAME, *TOKENIZER_FILES)
 MOST_SETTINGS_BYTES = 128 << 20
+# Of an item's other files: how many are listed, and how many bytes of them are hashed.
+MOST_OTHER, MOST_OTHER_BYTES = 2000, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class ItemDescription:
         bytes_total: size of all files.
         files: the weight files, hashed where they were hashed, and after them the settings and the tokenizer beside
             them, which say what the weights are: `SETTINGS`.
+        other_files: the other files of the item's folder, named relative to it. They were not examined; they
+            distinguish this item from others. Hidden folders are left out, and links out of the folder have size 0.
         notes: sentences about the files that a reader should see.
         answers: of a suspect that is known by its answers alone, what they are; its embedding is then the output head
             that was recovered from them. None for weights.
@@ -75,6 +80,7 @@ class ItemDescription:
     fingerprint: str
     bytes_total: int
     files: tuple[FileRecord, ...] = ()
+    other_files: tuple[FileRecord, ...] = ()
     notes: tuple[str, ...] = ()
     answers: Heard | None = None
 
@@ -114,6 +120,7 @@ class ItemDescription:
             fingerprint=checkpoint.fingerprint,
             bytes_total=sum(file.bytes for file in files) if files else checkpoint.bytes_total,
             files=files,
+            other_files=tuple(_other_files(checkpoint, {file.name for file in files})),
             notes=tuple(checkpoint.notes),
             answers=checkpoint.answers,
         )
@@ -143,6 +150,40 @@ def _settings(checkpoint: Checkpoint) -> Iterator[FileRecord]:
             with contextlib.suppress(CheckpointError):
                 data = read_small(folder / name, MOST_SETTINGS_BYTES, name, resolved(folder))
                 yield FileRecord(name, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _other_files(checkpoint: Checkpoint, known: Container[str]) -> Iterator[FileRecord]:
+    """The files of the item's folder, without those in `known`.
+
+    The smallest ones are hashed, up to `MOST_OTHER_BYTES` together. Name and size are enough for a large file that was
+    not read.
+    """
+    if not checkpoint.shards or is_single_file(checkpoint):
+        return
+    folder, sizes = resolved(checkpoint.path), {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            file = Path(place, name)
+            with contextlib.suppress(CheckpointError, OSError):  # gone, or a link to nowhere
+                sizes[file] = file.stat().st_size if stays_inside(file, folder) else 0
+        if len(sizes) > MOST_OTHER:
+            break
+    total, found = 0, []
+    for file, size in sorted(sizes.items(), key=lambda each: (each[1], each[0])):
+        name, digest = shown_path(file.relative_to(folder)), ""
+        if name in known:
+            continue
+        total += size
+        if total <= MOST_OTHER_BYTES:
+            with (
+                contextlib.suppress(CheckpointError, OSError),
+                open_regular(file, folder) as (descriptor, _),
+                open(descriptor, "rb", closefd=False) as stream,
+            ):
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        found.append(FileRecord(name, size, digest))
+    yield from sorted(found, key=lambda each: each.name)
 
 
 @dataclass(frozen=True, slots=True)

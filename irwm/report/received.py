@@ -149,7 +149,7 @@ class _Archive(_Files):
             if len(content) < size:
                 raise EOFError(f"{len(content)} bytes, where the list says {size}")
             return content
-        except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, EOFError, NotImplementedError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             found = str(error) or type(error).__name__
             raise IrwmError(f"{name} in the archive is damaged", found=found, advice=AGAIN) from error
 

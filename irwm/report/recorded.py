@@ -91,6 +91,7 @@ def item_of(recorded: Mapping[str, Any]) -> ItemDescription:
     """An item of a document."""
     lists = {
         "files": tuple(FileRecord(**file) for file in recorded["files"]),
+        "other_files": tuple(FileRecord(**file) for file in recorded["other_files"]),
         "notes": tuple(recorded["notes"]),
     }
     return ItemDescription(**{**recorded, **lists, "answers": heard_of(recorded["answers"])})

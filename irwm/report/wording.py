@@ -297,8 +297,8 @@ def limitations(
         "have done without such a date, is stated under “The key against a search”.",
         "The odds are corrected for the keys tried in this examination, and not for keys tried on the same suspect "
         "before; the case file lists every examination that was filed.",
-        "Items are identified by the hashes of their weight files, and of the configuration and the tokenizer beside "
-        "them where there are any.",
+        "Items are identified by the hashes of their weight files and of the other files in their folder, such "
+        "as the configuration and the tokenizer.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
         "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "

@@ -108,10 +108,11 @@ class Layer0:
     Args:
         model: the checkpoint.
         device: where the scores are computed.
+        most_rows: rows that q or k may have at most; a file may claim any number, for it may be sparse. None for any.
     """
 
-    def __init__(self, model: Weights, device: Device = "cpu") -> None:
-        self._model, self._device = model, device
+    def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
+        self._model, self._device, self._most_rows = model, device, most_rows
 
     def invariant(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
         """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
@@ -199,6 +200,13 @@ class Layer0:
                 "layer 0's q and k are not known in this model",
                 expected="tensors under a known family's names",
                 found="; ".join(layout.notes) or None,
+            )
+        rows = heads * layout.head_dim
+        if self._most_rows is not None and rows > self._most_rows:
+            raise InvariantError(
+                "layer 0's q and k have far more rows than the original's, and were not read",
+                expected=f"at most {self._most_rows}",
+                found=str(rows),
             )
         return _Projection(self._model, weight, bias, norm, layout.clip, heads, self._device)
 

@@ -247,7 +247,7 @@ def verify_the_report(hand: Hand, report: Path) -> None:
     hand.open("verify")
     hand.path("report", report)
     hand.press("#start-verify")
-    expect(hand.page.locator("#verified h2")).to_contain_text("All that was checked holds")
+    expect(hand.page.locator("#verified h2")).to_contain_text("Nothing that was checked is wrong")
     hand.nothing_is_cut_off()
 
 

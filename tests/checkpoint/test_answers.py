@@ -141,6 +141,19 @@ def test_a_few_tokens_told_as_impossible_hide_nothing(served: Served) -> None:
         assert not marked or found.log10_risk < -20
 
 
+@pytest.mark.fault(94)
+def test_an_answer_of_absurd_numbers_is_left_out_and_counted(served: Served) -> None:
+    """An answer with few of them is kept."""
+    told = served.marked.double()
+    told[5, ::2], told[6] = -1e200, torch.arange(1, told.shape[1] + 1) * -1e200
+    told[7, 7], told[8, 9] = -1e200, -1.7e308
+    suspect = irwm.suspect_from_answers(told, served.original)
+    assert "2 answers tell too little and were left out." in suspect.notes
+    found = irwm.detect(suspect, served.original, served.key)
+    assert found.verdict == "found"
+    assert found.log10_p < -60
+
+
 def test_it_is_said_where_unlikely_tokens_are_told_alike(served: Served) -> None:
     flat = Serving(flat=0.8).told(served.marked, torch.Generator())
     notes = irwm.suspect_from_answers(flat, served.original).notes
@@ -185,9 +198,18 @@ def test_what_are_no_answers_is_refused(served: Served, spoil, said: str) -> Non
         irwm.suspect_from_answers(spoil(served.marked), served.original)
 
 
+@pytest.mark.fault(94)
+def test_rows_of_different_lengths_are_no_answers(served: Served) -> None:
+    with pytest.raises(AnswersError, match="different lengths"):
+        irwm.suspect_from_answers([[-1.0], [-1.0, -2.0]], served.original)  # type: ignore[arg-type]
+
+
+@pytest.mark.fault(94)
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [([1, 2, 3], "do not name the columns"), ([0] * 4096, "do not name the columns"),
+     ([*range(4095), None], "do not name the columns"), ([[1], [2, 3]], "do not name the columns"),
+     ([float(n) for n in range(4096)], "do not name the columns"), ([2**70] * 4096, "do not name the columns"),
      (list(range(1, 4097)), "not one of the original's")],
 )  # fmt: skip
 def test_wrong_tokens_are_refused(served: Served, tokens: list[int], said: str) -> None:

@@ -29,6 +29,7 @@ from tests.checkpoint.builders import EMBEDDING, split
 from tools.small_models import write_llama
 
 
+@pytest.mark.fault(100)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_embedding_of_every_arrangement_is_read(tiny_path: Path, tmp_path: Path, kind: str) -> None:

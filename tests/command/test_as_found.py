@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def verdict_of(path: Path, original: irwm.Checkpoint, key: irwm.Key) -> str:
         return "inconclusive"  # what could not be examined clears nobody
 
 
+@pytest.mark.fault(100)
 @pytest.mark.parametrize("marked", [True, False], ids=["release", "original"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_entry_point_gives_one_verdict(
@@ -61,6 +63,7 @@ def test_every_entry_point_gives_one_verdict(
     assert [sound for _, sound in described(shown_path(given), str(original.path))][-1]
 
 
+@pytest.mark.fault(99)
 def test_a_copy_among_unmarked_models_is_found_under_a_name_that_is_not_utf_8(
     desk: Desk, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -74,3 +77,14 @@ def test_a_copy_among_unmarked_models_is_found_under_a_name_that_is_not_utf_8(
     overview = json.loads((desk.work / "swept" / "sweep.json").read_text("utf-8"))
     assert [row["path"] for row in overview["rows"]] == sorted(verdicts)
     assert "mod\\xe8le" in (desk.work / "swept" / "sweep.html").read_text("utf-8")
+
+
+@pytest.mark.fault(99)
+def test_paths_that_are_not_utf_8_are_taken_and_written(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    original = KINDS["name in Latin-1"](desk.work / "model", desk.work / "latin")
+    out, given = original.parent / os.fsdecode(b"copy\xff"), original.parent / os.fsdecode(b"report\xfe")
+    made = desk.here(capfd, "protect", original, out, "--owner", "Us", "--recipient", "Bolt", "--quiet")
+    assert (made.status, made.answer["outcome"]) == (0, "written"), made.said
+    looked = desk.here(capfd, "investigate", out, "--original", original, "--quiet", "--report", given)
+    assert (looked.status, looked.answer["outcome"]) == (0, "found"), looked.said
+    assert (given / "report.json").is_file()

@@ -180,6 +180,41 @@ def test_a_layer_that_claims_millions_of_rows_is_not_read(tiny_path: Path, tmp_p
     assert read < 1 << 20
 
 
+@pytest.mark.fault(95)
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "key_heads"), [(128, 2), (1 << 14, 1 << 13), (1 << 16, 2), (1 << 18, 1 << 18)])
+def test_a_layer_as_large_as_its_config_says_is_compared_with_the_original_first(
+    tiny_path: Path, tmp_path: Path, heads: int, key_heads: int
+) -> None:
+    """Embedding and head are sound, so they are read; q and k only as tensors that could be an embedding too."""
+    config = json.loads((tiny_path / "config.json").read_text())
+    size = config["head_dim"]
+    stem = "model.layers.0.self_attn"
+    changed = {f"{stem}.q_proj.weight": [heads * size, WIDTH], f"{stem}.k_proj.weight": [key_heads * size, WIDTH]}
+    suspect = sparse_copy(tiny_path, tmp_path / "suspect", as_safetensors, 600, changed)
+    claims = {"num_attention_heads": heads, "num_key_value_heads": key_heads}
+    (suspect / "config.json").write_text(json.dumps(config | claims))
+    file, values = suspect / "model.safetensors", load_file(tiny_path / "model.safetensors")
+    with file.open("r+b") as stream:
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            stream.seek(open_checkpoint(suspect).tensors[name].parts[0].start)
+            stream.write(values[name].numpy().tobytes())
+    said, peak, read = examined(tiny_path, suspect)
+    assert said.split()[0] == "not", said
+    assert peak < 600 << 20
+    assert read < 512 << 20
+
+
+@pytest.mark.fault(95)
+def test_more_query_rows_than_any_model_has_leave_the_embedding_to_be_read(tiny_path: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_path, tmp_path / "suspect")
+    config = json.loads((tiny_path / "config.json").read_text())
+    (tmp_path / "suspect" / "config.json").write_text(json.dumps(config | {"num_attention_heads": 1 << 18}))
+    suspect = open_checkpoint(tmp_path / "suspect")
+    assert suspect.layout.q is None
+    assert any("more query rows than any model" in note for note in suspect.notes), suspect.notes
+
+
 @pytest.mark.fault(73, 74)
 def test_terabytes_of_holes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> None:
     """Tensors that no model reads, beside a sound model: the verdict does not need them, and the report says so."""

@@ -6,19 +6,25 @@ Their checks run in the fuzzer's own process, without the limits that a child pr
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 import sqlite3
 import zipfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import irwm
+from irwm.checkpoint.recorded import Answers, read_answers, read_header, write_answers
 from irwm.ownership import Commitment
 from irwm.ownership.timestamp import read_response, request
 from irwm.release.manifest import verify_manifest
 from irwm.report import ItemDescription, KeyInfo, dispute, finding_document, installed_versions, lab, to_json
+from irwm.report.audit_log import check_log
 from irwm.report.document import from_json
 from irwm.report.html import render_html
 from irwm.report.redrawn import check_page
@@ -27,6 +33,7 @@ from irwm.report.verify import verify_report
 from storage import Cost, Vault
 from storage.backup import inspect, restore
 from storage.case_archive import export_case
+from tests.checkpoint.test_recorded import answers as recorded_answers
 from tests.fuzz.target import FOLDER, Target, written
 from tests.ownership.authority import make_authority
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
@@ -202,6 +209,35 @@ def recipients(content: bytes) -> None:
     read_list(read_file(content, "list.csv")).require()
 
 
+@cache
+def _served() -> irwm.Checkpoint:
+    return irwm.open_checkpoint(write_llama(FOLDER / "served"))
+
+
+def answers(content: bytes) -> None:
+    """Recorded answers, and the output head that follows from them."""
+    file = written("answers.safetensors", content)
+    read_header(file)
+    found = read_answers(file, _served())
+    irwm.suspect_from_answers(found.log_probabilities, _served(), found.token_ids)
+
+
+def answers_archive(content: bytes) -> None:
+    """The same as an archive of NumPy."""
+    found = read_answers(written("answers.npz", content), _served())
+    irwm.suspect_from_answers(found.log_probabilities, _served(), found.token_ids)
+
+
+def report_archive(content: bytes) -> None:
+    """A report and its files in one ZIP."""
+    assert not verify_report(written("report.zip", content), identity="ab" * 32).established, "nobody signed this"
+
+
+def audit_log(content: bytes) -> None:
+    """The export of a log in which a report's head is looked for."""
+    assert not check_log(written("log.jsonl", content), "ab" * 32, 1).ok, "no log has this head"
+
+
 def _verifier_seeds() -> list[bytes]:
     edits = [
         ["evaluation", "log10_p", -200.0],
@@ -241,6 +277,42 @@ def _commitment_seeds() -> list[bytes]:
     return [Commitment.of(irwm.generate_key(model, secret=bytes(32), owner="us")).to_bytes()]
 
 
+def _enough() -> Answers:
+    """As few answers and tokens as a head of 64 entries follows from."""
+    few = recorded_answers()
+    rng = np.random.default_rng(0)
+    table = -rng.random((66, 130), dtype=np.float32)
+    return replace(few, log_probabilities=table, token_ids=rng.permutation(600)[:130], prompt_of=np.zeros(66, np.int64))
+
+
+def _answers_seeds() -> list[bytes]:
+    path = FOLDER / "seed.safetensors"
+    path.unlink(missing_ok=True)
+    write_answers(path, _enough())
+    return [path.read_bytes()]
+
+
+def _answers_archive_seeds() -> list[bytes]:
+    stream, enough = io.BytesIO(), _enough()
+    assert enough.token_ids is not None
+    np.savez(stream, log_probabilities=enough.log_probabilities, token_ids=enough.token_ids)
+    return [stream.getvalue()]
+
+
+def _report_archive_seeds() -> list[bytes]:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("r.json", to_json(_document()))
+        archive.writestr("r.signature.json", _signature())
+    return [stream.getvalue()]
+
+
+def _log_seeds() -> list[bytes]:
+    home = FOLDER / "logged"
+    shutil.rmtree(home, ignore_errors=True)
+    return [Vault.create(home, PASSPHRASE, CHEAP).exported_log()]
+
+
 RECEIVED = {
     # The page is drawn for each, which takes a tenth of a second and more.
     "verifier": Target(verifier, _verifier_seeds, changed=1),
@@ -252,4 +324,8 @@ RECEIVED = {
     "backup": Target(backup, lambda: [_backup()], largest=1 << 18, changed=10),
     "case_archive": Target(case_archive, _case_seeds, changed=5),
     "recipients": Target(recipients, _recipient_seeds),
+    "answers": Target(answers, _answers_seeds, largest=1 << 16),
+    "answers_archive": Target(answers_archive, _answers_archive_seeds, largest=1 << 16),
+    "report_archive": Target(report_archive, _report_archive_seeds, largest=1 << 16, changed=20),
+    "audit_log": Target(audit_log, _log_seeds),
 }

@@ -95,7 +95,7 @@ def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(
     checked = verify_report(folder / "dispute.json", identity=vault.identity().first_public_key)
     assert checked.ok, checked.checks
     assert [check.name for check in checked.checks if check.ok] == [
-        "files", "document", "signature", "certificates", "identity", "custody", "rulings", "page",
+        "files", "document", "signature", "certificates", "identity", "custody", "rulings", "page", "choices",
     ]  # fmt: skip
     check_that_changes_are_named(document)
     asked_for_more = verify_report(folder / "dispute.json", suspect=world["release"])

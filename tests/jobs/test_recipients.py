@@ -49,6 +49,7 @@ def test_a_spreadsheets_own_line_about_its_separator_is_passed_over() -> None:
     assert found.faults[0].line == 4
 
 
+@pytest.mark.fault(99)
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
@@ -61,6 +62,9 @@ def test_a_spreadsheets_own_line_about_its_separator_is_passed_over() -> None:
         ("ok\n" + "x" * (MAX_NAME + 1), 2, f"{MAX_NAME + 1} characters"),
         ("recipient,note\nAcme," + "x" * 501, 2, "note of 501"),
         ("Acme\nEvil\u202e", 2, "cannot be seen"),
+        ("Acme\nMark\ufeff", 2, "cannot be seen"),
+        ("Acme\nTag\U000e0041", 2, "cannot be seen"),
+        ("Acme\nFiller\u3164", 2, "cannot be seen"),
         ("Acme\nNul\0", 2, "cannot be seen"),
     ],
 )

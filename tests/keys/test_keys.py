@@ -410,10 +410,16 @@ def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **bad)
 
 
-@pytest.mark.fault(81)
-@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "\u202eabc", "a\u2028b", "a\u2066b", "a\x85", "\t"])
+@pytest.mark.fault(81, 99)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a\nb", "a\x1b[2J", "\u202eabc", "a\u2028b", "a\u2066b", "a\x85", "\t"),
+        *("\ufeffa", "a\U000e0041", "a\u200b", "a\u00ad", "a\u3164", "a\ufe0f"),
+    ],
+)
 @pytest.mark.parametrize("who", ["owner", "recipient"])
 def test_a_name_that_could_forge_a_line_or_turn_the_writing_is_refused(tiny_path: Path, who: str, name: str) -> None:
-    with pytest.raises(ParameterError, match="line break, a control character") as caught:
+    with pytest.raises(ParameterError, match="has a line break, an unseen character") as caught:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **{who: name})
     assert str(caught.value).isprintable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -25,13 +26,15 @@ from storage import (
     encryption,
     session,
 )
+from storage import tries as module
 from storage.encryption import wrap
 from storage.errors import TooManyTriesError
-from storage.tries import FREE, LONGEST_WAIT, Tries
-from tools.waiting import PATIENCE
+from storage.tries import FREE, MOST_WAITING, Tries
+from tools.waiting import PATIENCE, until
 
 Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 
 
@@ -84,7 +87,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(
         except (WrongPassphraseError, TooManyTriesError) as error:
             errors.append(type(error))
 
-    threads = [threading.Thread(target=guess, args=[n]) for n in range(8)]
+    threads = [threading.Thread(target=guess, args=[n]) for n in range(1 + MOST_WAITING)]
     for thread in threads:
         thread.start()
     assert begun.wait(PATIENCE)
@@ -96,33 +99,128 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(
             may_end.set()
     for thread in threads:
         thread.join()
-    assert len(errors) == 8
-    assert errors.count(WrongPassphraseError) >= FREE
+    assert len(errors) == len(threads)
+    assert errors.count(WrongPassphraseError) == FREE, "of many that one caller sends at once, the first are looked at"
 
 
 @pytest.mark.fault(79)
-def test_wrong_passphrases_count_for_the_vault_and_make_the_next_one_wait(home: Path, passphrase: str) -> None:
-    Vault.create(home, passphrase, Cost(memory_kib=8, passes=1, lanes=1))
+def test_each_wrong_passphrase_makes_its_caller_wait_longer_and_nobody_else(home: Path, passphrase: str) -> None:
+    Vault.create(home, passphrase, CHEAP)
     now = 0.0
     tries = Tries(lambda: now)
-    sessions = [Vault.open(home, tries=tries) for _ in range(12)]
-    for each in sessions[:FREE]:
+    attacker = Vault.open(home, tries=tries, caller="attacker")
+    owner = Vault.open(home, tries=tries, caller="owner")
+    for _ in range(FREE):
         with pytest.raises(WrongPassphraseError):
-            each.unlock("wrong")
+            attacker.unlock("wrong")
     waits = []
-    for each in sessions[FREE:]:
+    for _ in range(9):
         with pytest.raises(TooManyTriesError) as caught:
-            each.unlock(passphrase)  # the right one is not looked at either
+            attacker.unlock(passphrase)  # the right one is not looked at either
         waits.append(caught.value.seconds)
         now += caught.value.seconds
         with pytest.raises(WrongPassphraseError):
-            each.unlock("wrong")
+            attacker.unlock("wrong")
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    now += LONGEST_WAIT
-    sessions[0].unlock(passphrase)
-    assert sessions[0].audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 9}
-    sessions[1].unlock(passphrase)  # counted from the beginning again
-    assert sessions[1].audit_log()[-1].details == {"failed tries before": 0, "tries not looked at": 0}
+    owner.unlock(passphrase)
+    assert owner.audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 9}
+    owner.unlock(passphrase)  # counted from the beginning again
+    assert owner.audit_log()[-1].details == {"failed tries before": 0, "tries not looked at": 0}
+    with pytest.raises(TooManyTriesError):
+        attacker.unlock("wrong")
+
+
+@pytest.mark.fault(79, 92)
+def test_twelve_callers_count_as_twelve(home: Path, passphrase: str) -> None:
+    Vault.create(home, passphrase, CHEAP)
+    tries = Tries(lambda: 0.0)
+    for n in range(12):
+        with pytest.raises(WrongPassphraseError):
+            Vault.open(home, tries=tries, caller=f"session {n}").unlock("wrong")
+    owner = Vault.open(home, tries=tries, caller="owner")
+    owner.unlock(passphrase)
+    assert owner.audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 0}
+
+
+@pytest.mark.fault(92)
+def test_a_change_of_passphrase_counts_wrong_ones_too(home: Path, passphrase: str) -> None:
+    """On a page that the owner left open."""
+    vault = Vault.create(home, passphrase, CHEAP)
+    for n in range(FREE):
+        with pytest.raises(WrongPassphraseError):
+            vault.change_passphrase(f"guess {n}", "four other plain words")
+    with pytest.raises(TooManyTriesError):
+        vault.change_passphrase(passphrase, "four other plain words")
+
+
+class Queue:
+    """Tries that hold their turn until they are let go, in the order in which they got it."""
+
+    def __init__(self) -> None:
+        self.tries = Tries(lambda: 0.0)
+        self.had_turn: list[str] = []
+        self.refused: list[str] = []
+        self._may_end = threading.Semaphore(0)
+
+    def start(self, caller: str) -> threading.Thread:
+        """A try in a thread of its own; returns once it has the turn, waits for it or was refused."""
+        before = self._known()
+
+        def run() -> None:
+            try:
+                with self.tries.one(caller):
+                    self.had_turn.append(caller)
+                    assert self._may_end.acquire(timeout=PATIENCE)
+            except TooManyTriesError:
+                self.refused.append(caller)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        until(lambda: self._known() > before, f"the try of {caller} to arrive")
+        return thread
+
+    def end(self, number: int) -> None:
+        self._may_end.release(number)
+
+    def _known(self) -> int:
+        return len(self.had_turn) + len(self.refused) + len(self.tries._waiting)
+
+
+@pytest.mark.fault(96)
+def test_who_proved_the_passphrase_before_goes_first_and_always_finds_a_place() -> None:
+    queue = Queue()
+    queue.tries.proved("owner")
+    threads = [queue.start(f"attacker {n}") for n in range(MOST_WAITING + 3)]
+    assert queue.refused == [f"attacker {n}" for n in range(MOST_WAITING + 1, MOST_WAITING + 3)]
+    queue.tries.rename("owner", "owner after a reload")
+    threads.append(queue.start("owner after a reload"))
+    assert "owner after a reload" not in queue.refused
+    queue.end(MOST_WAITING + 2)
+    for thread in threads:
+        thread.join()
+    others = [f"attacker {n}" for n in range(MOST_WAITING + 1)]
+    assert queue.had_turn == [others[0], "owner after a reload", *others[1:]]
+
+
+def test_a_new_name_does_not_end_a_wait() -> None:
+    tries = Tries(lambda: 0.0)
+    for _ in range(FREE):
+        with contextlib.suppress(WrongPassphraseError), tries.one("a"):
+            raise WrongPassphraseError()
+    tries.rename("a", "b")
+    with pytest.raises(TooManyTriesError), tries.one("b"):
+        pass
+
+
+def test_callers_are_forgotten_but_not_who_proved_the_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 4)
+    tries = Tries(lambda: 0.0)
+    tries.proved("owner")
+    for n in range(10):
+        with tries.one(f"caller {n}"):
+            pass
+    assert len(tries._callers) == 4
+    assert tries._callers["owner"].proved
 
 
 @pytest.mark.fault(47)
@@ -259,11 +357,7 @@ def test_of_two_changes_of_passphrase_at_once_one_is_told(
     def overtaken(*arguments: Any) -> Any:
         wrapped = wrap(*arguments)
         monkeypatch.setattr(session, "wrap", wrap)
-        session._DERIVING.release()
-        try:
-            vault.change_passphrase(passphrase, "theirs")
-        finally:
-            session._DERIVING.acquire()
+        vault.change_passphrase(passphrase, "theirs")
         return wrapped
 
     monkeypatch.setattr(session, "wrap", overtaken)

@@ -195,19 +195,39 @@ def test_what_was_planted_in_the_file_is_never_run(
     with contextlib.closing(sqlite3.connect(vault.path)) as db:
         db.execute(planted)
         db.commit()
-    with pytest.raises(DatabaseDamagedError, match="never put there"):
+    with pytest.raises(DatabaseDamagedError, match="not those of this"):
         Vault.open(home)
-    with pytest.raises(DatabaseDamagedError, match="never put there"):  # nor by who had it open before
+    with pytest.raises(DatabaseDamagedError, match="not those of this"):  # nor by who had it open before
         vault.unlock(passphrase)
     with contextlib.closing(sqlite3.connect(vault.path)) as db:
         assert db.execute("SELECT count(*) FROM keys WHERE id = ?", [record.id]).fetchone() == (1,)
 
 
-@pytest.mark.fault(72)
+@pytest.mark.fault(90)
+@pytest.mark.parametrize("removed", ["DROP INDEX idx_keys_id", "DROP TABLE labels"])
+def test_a_file_that_lacks_a_table_or_an_index_is_refused(
+    home: Path, vault: Vault, add: Add, tmp_path: Path, passphrase: str, removed: str
+) -> None:
+    add(vault, "a")
+    copy = tmp_path / "copy.sqlite3"
+    back_up(home, copy)
+    vault.lock()
+    for file in (vault.path, copy):
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            db.execute(removed)
+            db.commit()
+    with pytest.raises(DatabaseDamagedError, match="missing: create"):
+        Vault.open(home)
+    with pytest.raises(DatabaseDamagedError, match="missing: create"):
+        inspect(copy, passphrase)
+
+
+@pytest.mark.fault(72, 90)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ('"id" TEXT', '"id" TEXT UNIQUE ON CONFLICT REPLACE'),
+        ('"created" TEXT', "\"created\" TEXT DEFAULT 'same' UNIQUE ON CONFLICT REPLACE"),
         ('"id" TEXT', '"id" TEXT REFERENCES audit ON DELETE CASCADE'),
         ('"version" INTEGER', '"version" INTEGER DEFAULT 1 UNIQUE ON CONFLICT REPLACE'),
     ],
@@ -228,7 +248,7 @@ def test_a_column_that_says_what_becomes_of_rows_is_none_of_ours(
             db.commit()
         with contextlib.closing(sqlite3.connect(file)) as db:
             assert new in db.execute("SELECT sql FROM sqlite_master WHERE name = 'keys'").fetchone()[0]
-    with pytest.raises(DatabaseDamagedError, match="never put there"):
+    with pytest.raises(DatabaseDamagedError, match="not those of this"):
         Vault.open(home)
     with pytest.raises(DatabaseDamagedError, match="none of ours"):
         inspect(copy, passphrase)

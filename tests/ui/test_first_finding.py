@@ -9,11 +9,11 @@ import pytest
 
 import irwm
 from irwm.report import from_json
+from irwm.report.controls import Controls
 from tests.jobs.recipients import put_in_vault, request, run_here
 from tests.ui.handlers import Pages, value
 from tools.officer import place
 from ui.components.finding_view import STILL_RUNNING
-from ui.jobs.examining import Examiner
 from ui.jobs.filing import report_names
 from ui.jobs.kept import FIRST
 
@@ -36,15 +36,15 @@ def test_the_finding_is_shown_before_the_controls_are_run_and_the_report_takes_i
     leaked = irwm.insert(model, key, pages.root / "leaked").path
     jobs, seen = pages.jobs, []
     show_first, show = (handler(pages, name, "first-verdict") for name in ("show_first", "show"))
-    run_controls = Examiner._self_tests
+    run_controls = Controls.run
 
-    def look_first(self: Examiner, *args: Any) -> Any:
+    def look_first(self: Controls, *args: Any) -> Any:
         job = jobs.recent(1)[0]
         seen.append(show_first(job.id, "Running the self-tests", pages.request))
         assert job.state == "running"
         return run_controls(self, *args)
 
-    monkeypatch.setattr(Examiner, "_self_tests", look_first)
+    monkeypatch.setattr(Controls, "run", look_first)
     job = run_here("investigate", request(original, None, suspect=str(leaked)), pages.vault, jobs)
     assert job.state == "done", job.error
     (first,) = seen

@@ -17,7 +17,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from tools.waiting import PATIENCE
 from ui import guard as module
 from ui.budget import Budget, Limits, Refusal
-from ui.guard import Guard, content_security_policy
+from ui.guard import OFFERED, Callers, Guard, content_security_policy
+from ui.sessions import folder_of
 from ui.streams import REMEMBERED_LOCKED, Streams
 
 HOST = "127.0.0.1:7860"
@@ -37,7 +38,7 @@ class Inner:
 class Harness:
     def __init__(self, uploads: Path, is_open: Callable[[str], bool]) -> None:
         self.inner = Inner()
-        self.guard = Guard(self.inner, uploads=uploads, cookie="irwm_session_7860", is_open=is_open)
+        self.guard = Guard(self.inner, uploads=uploads, cookie="irwm_session_7860", callers=Callers(is_open))
 
     def ask(self, method: str, path: str, content: bytes | None = None, **headers: str) -> httpx.Response:
         async def go() -> httpx.Response:
@@ -238,6 +239,17 @@ def test_a_locked_browser_gets_a_fresh_cookie_with_each_page(harness: Harness) -
     assert harness.ask("GET", "/").headers["set-cookie"] != cookie
 
 
+def test_a_fresh_cookie_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    renewed: list[tuple[str, str]] = []
+    harness = Harness(tmp_path, lambda _: False)
+    harness.guard.callers = Callers(lambda _: False, renew=lambda old, new: renewed.append((old, new)))
+    harness.ask("GET", "/")
+    answer = harness.ask("GET", "/", cookie="irwm_session_7860=before")
+    new = re.search(r"irwm_session_7860=([^;]+)", answer.headers["set-cookie"])
+    assert new is not None
+    assert renewed == [("cookie:before", f"cookie:{new[1]}")]
+
+
 def test_an_unlocked_browser_keeps_its_cookie(harness: Harness) -> None:
     assert "set-cookie" not in harness.ask("GET", "/", cookie="irwm_session_7860=proved").headers
 
@@ -296,7 +308,8 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
                 await asyncio.sleep(0)
 
     async def go() -> None:
-        guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", is_open=lambda session: session == "cookie:in")
+        callers = Callers(lambda session: session == "cookie:in")
+        guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", callers=callers)
         guard.budget = Budget(Limits(turn_seconds=7), later)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
         strangers = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
@@ -317,6 +330,132 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
         await client.aclose()
 
     asyncio.run(go())
+
+
+@pytest.mark.fault(96)
+def test_where_strangers_hold_all_places_the_oldest_of_what_only_waits_ends(tmp_path: Path) -> None:
+    """Streams and content that does not arrive; not what is worked on or waits for its turn."""
+    begun: list[str] = []
+    ends = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope["path"])
+        if "static" not in scope["path"]:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"beat", "more_body": True})
+        await ends.wait()
+        if "static" in scope["path"]:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"over"})
+
+    async def go() -> None:
+        callers = Callers(lambda _: False, lambda session: session == "cookie:known")
+        guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", callers=callers)
+        guard.budget = Budget(Limits(answers=3), lambda seconds, over: SimpleNamespace(cancel=lambda: None))
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
+        asked: list[asyncio.Task[httpx.Response]] = []
+
+        async def ask(path: str, number: int, **headers: str) -> None:
+            asked.append(asyncio.create_task(client.get(path, headers=headers)))
+            async with asyncio.timeout(PATIENCE):
+                while len(begun) < number and not asked[-1].done():
+                    await asyncio.sleep(0)
+
+        for number in range(3):
+            await ask(f"/gradio_api/heartbeat/{number}", number + 1)
+        await ask("/gradio_api/heartbeat/3", 4)
+        first = await asked[0]
+        assert (first.status_code, first.text) == (200, "beat"), "it ends as an answer does"
+        assert not any(each.done() for each in asked[1:])
+        await ask("/static/1", 5)
+        await asked[1]
+        await ask("/static/2", 6)
+        await asked[2]
+        assert [each.done() for each in asked] == [True, True, True, False, False, False]
+        await ask("/static/3", 6)  # ends the last stream, and waits for its turn
+        await asked[3]
+        await ask("/static/4", 7)
+        assert (await asked[-1]).status_code == 503, "nothing that is worked on ends"
+        await ask("/static/5", 7, cookie="irwm_session_7860=known")
+        assert begun[-1] == "/static/5", "a browser that proved the passphrase before has no such limit"
+        ends.set()
+        assert [(await each).status_code for each in asked] == [200] * 7 + [503, 200]
+        assert (guard.budget.answers, guard.budget._idle) == (0, {})
+        await client.aclose()
+
+    asyncio.run(go())
+
+
+@pytest.mark.fault(96)
+def test_content_that_does_not_arrive_in_time_is_refused(harness: Harness) -> None:
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def go() -> None:
+        with pytest.raises(Refusal) as caught:
+            await module._in_time(never, 0)()
+        assert caught.value.status == 408
+        assert await module._in_time(usual, PATIENCE)() == {"type": "http.request"}
+
+    async def usual() -> Any:
+        return {"type": "http.request"}
+
+    asyncio.run(go())
+
+
+@pytest.mark.fault(96)
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join"])
+def test_a_strangers_content_has_limited_time(harness: Harness, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    limits: list[float] = []
+
+    def noted(receive: Any, seconds: float) -> Any:
+        limits.append(seconds)
+        return receive
+
+    monkeypatch.setattr(module, "_in_time", noted)
+    harness.ask("POST", path, content=b"{}")
+    assert limits == [pytest.approx(module.BODY_SECONDS, abs=1e-3)]
+
+
+@pytest.mark.fault(98)
+def test_a_file_is_for_the_session_that_it_was_offered_to_while_that_is_unlocked(tmp_path: Path) -> None:
+    unlocked = {"cookie:proved", "cookie:other", "hash:program"}
+    uploads = tmp_path / "uploads"
+    harness = Harness(uploads, unlocked.__contains__)
+    paths = {}
+    for session in ("cookie:proved", "hash:program"):
+        folder = uploads / OFFERED / folder_of(session) / "token"
+        folder.mkdir(parents=True)
+        (folder / "report.json").write_bytes(b"{}")
+        paths[session] = f"/gradio_api/file={folder / 'report.json'}"
+
+    def asked(path: str, cookie: str | None = None) -> int:
+        headers = {"cookie": f"irwm_session_7860={cookie}"} if cookie else {}
+        return harness.ask("GET", path, **headers).status_code
+
+    own, programs = paths["cookie:proved"], paths["hash:program"]
+    assert asked(own, "proved") == 200
+    assert [asked(own, "other"), asked(own, "locked"), asked(own)] == [403] * 3
+    assert asked(programs) == 403, "no such program is known"
+    harness.ask("POST", "/gradio_api/queue/join", content=joining("program"))
+    assert [asked(programs), asked(programs, "proved")] == [200, 403]
+    unlocked.clear()
+    assert [asked(own, "proved"), asked(programs)] == [403, 403]
+
+
+def test_the_app_is_told_which_session_asks(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope[module.SESSION])
+        await PlainTextResponse("inner")(scope, receive, send)
+
+    harness = Harness(tmp_path, lambda _: False)
+    harness.guard.app = app
+    harness.ask("GET", "/config")
+    harness.ask("POST", "/gradio_api/queue/join", content=joining("program"))
+    harness.ask("POST", "/gradio_api/queue/join", content=joining("page"), cookie="irwm_session_7860=browser")
+    assert seen == [None, "hash:program", "cookie:browser"]
 
 
 def joining(session: str, size: int = 0) -> bytes:

@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from ui import quiet
 
 START = "import sys; from ui import quiet; print(quiet.private_uploads(), flush=True); sys.stdin.read()"
 
@@ -49,3 +52,23 @@ def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_
         for process in (running, third):
             process.communicate("")
     assert not kept.exists(), "an app that ends by itself removes its own"
+
+
+@pytest.mark.fault(96)
+@pytest.mark.parametrize(
+    ("soft", "hard", "set_to"),
+    [(256, 100_000, (4096, 100_000)), (256, 1024, (1024, 1024)), (8192, 100_000, None), (256, -1, (4096, -1))],
+)
+def test_the_process_may_have_as_many_files_as_it_asks_for_or_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, set_to: tuple[int, int] | None
+) -> None:
+    asked: list[tuple[int, int]] = []
+    limits = SimpleNamespace(
+        RLIMIT_NOFILE=7,
+        RLIM_INFINITY=-1,
+        getrlimit=lambda _: (soft, hard),
+        setrlimit=lambda _, limit: asked.append(limit),
+    )
+    monkeypatch.setattr(quiet, "resource", limits)
+    quiet.allow_files(4096)
+    assert asked == ([] if set_to is None else [set_to])

@@ -125,7 +125,7 @@ def test_a_vault_that_only_cannot_be_tried_now_is_not_taken_for_damaged(
             conn.execute("UPDATE vault SET memory_kib = 1 << 40")
     for tried in ("a revoked passphrase", "the passphrase of now"):
         with pytest.raises(IrwmError):
-            require_present(home, tried, Tries(time.monotonic))
+            require_present(home, tried, Tries(time.monotonic), "browser")
     monkeypatch.undo()
 
 
@@ -245,7 +245,7 @@ def test_a_backup_is_read_without_being_changed(pages: Pages, backup: Path) -> N
         inspect(backup, PASSPHRASE)
 
 
-@pytest.mark.fault(79)
+@pytest.mark.fault(79, 92)
 def test_wrong_passphrases_of_a_backup_count_as_those_at_the_gate(pages: Pages, backup: Path) -> None:
     for _ in range(FREE):
         assert "does not open" in ask(pages, "restore-look", backup.name, typed="a guess")["restore-said"]
@@ -253,4 +253,7 @@ def test_wrong_passphrases_of_a_backup_count_as_those_at_the_gate(pages: Pages, 
     assert "Too many wrong passphrases" in refused["restore-said"]
     assert "entries" not in refused["restore-said"], "the right one is not looked at either"
     with pytest.raises(TooManyTriesError):
-        pages.context.sessions.unlock("hash:another", PASSPHRASE)
+        pages.context.sessions.unlock(SESSION, PASSPHRASE)
+    pages.context.sessions.unlock("hash:another", PASSPHRASE)
+    tried = pages.context.sessions.vault("hash:another").audit_log()[-1].details
+    assert tried == {"failed tries before": FREE, "tries not looked at": 2}

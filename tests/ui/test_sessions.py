@@ -89,18 +89,22 @@ def test_there_is_one_vault(sessions: Sessions) -> None:
     assert not sessions.is_open("b")
 
 
-@pytest.mark.fault(79)
-def test_browsers_share_one_count_of_wrong_passphrases(sessions: Sessions, clock: Clock) -> None:
+@pytest.mark.fault(79, 96)
+def test_browsers_share_one_count_of_wrong_passphrases_and_each_waits_for_its_own(
+    sessions: Sessions, clock: Clock
+) -> None:
     sessions.create("a", PASSPHRASE)
-    for n in range(3):
+    for _ in range(3):
         with pytest.raises(WrongPassphraseError):
-            sessions.unlock(f"stranger {n}", "wrong")
+            sessions.unlock("attacker", "wrong")
     with pytest.raises(TooManyTriesError, match="in 1 second"):
-        sessions.unlock("another", PASSPHRASE)
+        sessions.unlock("attacker", PASSPHRASE)
+    sessions.renew("attacker", "attacker with a new cookie")
+    with pytest.raises(TooManyTriesError, match="in 1 second"):
+        sessions.unlock("attacker with a new cookie", PASSPHRASE)
     assert sessions.is_open("a")
-    clock.now += 1
     sessions.unlock("another", PASSPHRASE)
-    assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 1}
+    assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 2}
 
 
 def test_wrong_passphrases_of_a_vault_that_is_gone_do_not_count_against_the_next(

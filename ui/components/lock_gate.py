@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
+from storage.tries import MOST_WAITING
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.context import Context
@@ -26,6 +27,8 @@ from ui.settings import HOME, without_home
 MOST_CHARACTERS = 1024
 # How often an open page asks whether it has been locked meanwhile.
 WATCH_SECONDS = 20.0
+# Handlers that wait for their turn to try a passphrase, those that are refused for want of a place among them.
+PASSPHRASES = 2 * MOST_WAITING
 TELL_TABS = "() => window.irwmLocked?.()"
 
 ABOUT = (
@@ -147,8 +150,9 @@ def wire(
     )
     for tab, own in pages:
         tab.select(come_to_front, count, own, **PRIVATE)
-    # One at a time: each derivation takes much memory on purpose, and guesses should not slow the pages.
-    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    # Their turn comes where passphrases are counted (`storage.tries`), not in Gradio's queue: there a browser that
+    # proved the passphrase before goes first.
+    slow = {**PRIVATE, "concurrency_limit": PASSPHRASES, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]
     gr.on(
         [gate.create.click, gate.second.submit],

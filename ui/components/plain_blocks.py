@@ -1,18 +1,57 @@
-"""Gradio's document, in whose messages no inner values stand."""
+"""Gradio's document, whose messages have no inner values, and whose answers end with Lock."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
+
+from ui.errors_seen import ErrorsSeen
+from ui.guard import UNANSWERED
 
 # How Gradio 6.31.0 refuses a choice that a list does not offer; the value and all others follow, keys' ids among them.
 _REFUSED = "is not in the list of choices"
 NOT_OFFERED = "What was chosen is no longer offered. Choose again, or reload the page."
 
 
+LOCKED = "The vault was locked before this was answered."
+
+
 class PlainBlocks(gr.Blocks):
-    """`gr.Blocks` that says in words that a choice is gone, as one is after the app was started again."""
+    """`gr.Blocks` that says in words that a choice is gone, as one is after the app was started again.
+
+    An answer that a handler gives after its browser was locked is withheld.
+
+    Attributes:
+        is_open: whether the browser behind a `gr.Request` is unlocked.
+        of_lock: names of handlers whose answer says that it is locked now.
+    """
+
+    is_open: Callable[[Any], bool] = staticmethod(lambda request: False)
+    of_lock: frozenset[str] = frozenset()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seen = ErrorsSeen()
+
+    async def process_api(
+        self, block_fn: Any, inputs: list[Any], state: Any = None, request: Any = None, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        was_open = self.is_open(request)
+        try:
+            answer = await super().process_api(block_fn, inputs, state, request, *args, **kwargs)
+        except gr.Error:
+            raise
+        except Exception as error:
+            if was_open:
+                raise
+            # Gradio prints a traceback for each, such as for a call with too few values.
+            self._seen.note(error)
+            raise gr.Error(UNANSWERED, print_exception=False) from None
+        if was_open and not self.is_open(request) and block_fn.name not in self.of_lock:
+            raise gr.Error(LOCKED, visible=False, print_exception=False)
+        return answer
 
     async def preprocess_data(self, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -76,7 +76,8 @@ def restore_box(context: Context) -> None:
 
     handlers = Handlers(context)
     asked = [listed, file, passphrase]
-    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "passphrase"}
+    # One at a time: a backup from elsewhere may take seconds to be read.
+    slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "restore"}
     box.expand(handlers.offer, None, listed, **PRIVATE)
     compare, put_back = guarded(handlers.compare), guarded(handlers.put_back)
     gr.on([look.click, passphrase.submit], compare, asked, [said, sure, passphrase], **slow)
@@ -94,24 +95,24 @@ class Handlers:
     def offer(self) -> Any:
         return gr.Dropdown(choices=backups(self.context.settings.home))
 
-    def compare(self, which: str | None, posted: Any, typed: str) -> Any:
+    def compare(self, which: str | None, posted: Any, typed: str, request: gr.Request) -> Any:
         """Says what the backup would change, and shows the button that restores it."""
         home = self.context.settings.home
         try:
-            facts = self._inspected(source_of(home, which, posted), typed)
+            facts = self._inspected(source_of(home, which, posted), typed, request)
             text = comparison(home, facts)
         except IrwmError as error:
             return _told(error, home), gr.Row(visible=False), ""
         # The passphrase stays for the second button, which proves it again.
         return notices.error_html({"problem": text[0], "advice": text[1]}), gr.Row(visible=True), gr.skip()
 
-    def put_back(self, which: str | None, posted: Any, typed: str, opens: str | None) -> Any:
+    def put_back(self, which: str | None, posted: Any, typed: str, opens: str | None, request: gr.Request) -> Any:
         """Restores the backup. `opens`: the passphrase of the current vault, where it is another one."""
         home = self.context.settings.home
         try:
             source = source_of(home, which, posted)
-            comparison(home, self._inspected(source, typed))
-            require_present(home, (opens or typed) or "", self.context.sessions.tries)
+            comparison(home, self._inspected(source, typed, request))
+            require_present(home, (opens or typed) or "", self.context.sessions.tries, self._caller(request))
             busy = [job for job in self.context.jobs.recent(200) if not job.is_over]
             if busy:
                 raise IrwmError(
@@ -127,19 +128,16 @@ class Handlers:
         text = f"The backup is restored.{kept} The next unlock records this in the audit log."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
 
-    def _inspected(self, source: Path, typed: str) -> BackupFacts:
+    def _inspected(self, source: Path, typed: str, request: gr.Request) -> BackupFacts:
         """What the backup holds. A wrong passphrase counts as one at the gate, since it may open the vault as well.
 
         Raises:
             IrwmError
         """
-        tries = self.context.sessions.tries
-        tries.require()
-        try:
-            return inspect(source, typed or "")
-        except WrongPassphraseError:
-            tries.failed()
-            raise
+        return inspect(source, typed or "", self.context.sessions.tries.one(self._caller(request)))
+
+    def _caller(self, request: gr.Request) -> str:
+        return self.context.session(request) or ""
 
     def leave(self) -> Any:
         return "", gr.Row(visible=False), "", ""
@@ -197,7 +195,7 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
     return f"{its}, and so does the current vault", "That one is set aside, not deleted"
 
 
-def require_present(home: Path, passphrase: str, tries: Tries) -> None:
+def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> None:
     """Lets nobody replace a vault that opens who cannot open it: a passphrase that was changed may have been revoked.
 
     Raises:
@@ -207,7 +205,7 @@ def require_present(home: Path, passphrase: str, tries: Tries) -> None:
     if not Vault.exists(home):
         return
     try:
-        vault = Vault.open(home, tries=tries)
+        vault = Vault.open(home, tries=tries, caller=caller)
         vault.unlock(passphrase)
         vault.lock()
     except (WrongPassphraseError, PassphraseError):

@@ -9,13 +9,16 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from gradio.context import LocalContext
+
 from irwm.errors import IrwmError, printable
-from ui.guard import OFFERED
+from ui.guard import OFFERED, SESSION
+from ui.sessions import folder_of
 
 RECEIVED = "received"
 # Under this name several files that were uploaded together stand on cards and in reports.
 SEVERAL = "uploaded files"
-# What is offered lies apart, since it is no upload. Known to this process alone: see `_offered`.
+# Known to this process alone: see `_offered`.
 _SECRET = secrets.token_bytes(32)
 # A model's folder has a handful of files; more is a mistake.
 MOST_FILES = 200
@@ -88,8 +91,11 @@ def offer(content: bytes, name: str) -> str:
 
 
 def _offered(token: str) -> Path:
-    # Whoever knows the whole path may fetch the file, so no part of the token can be guessed.
-    folder = browser_folder() / OFFERED / token
+    # The guard gives it to the session whose handler runs now, while that one is unlocked. A program without cookies is
+    # known by the path alone when it fetches, so no part of the token can be guessed.
+    asked = getattr(LocalContext.request.get(None), "request", None)
+    session = None if asked is None else asked.scope.get(SESSION)
+    folder = browser_folder() / OFFERED / folder_of(session or "") / token
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 

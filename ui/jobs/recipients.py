@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, holds_controls, printable
 from irwm.keys.key import MAX_NAME
 
 MOST_RECIPIENTS = 100_000
@@ -290,7 +290,7 @@ def _wrong(name: str, note: str) -> str:
         return "stands where a name is needed"
     if len(name) > MAX_NAME:
         return f"is too long: {len(name)} characters, at most {MAX_NAME} fit into a key"
-    if not name.translate(dict.fromkeys(map(ord, _JOINERS))).isprintable():
+    if holds_controls(name) or not name.translate(dict.fromkeys(map(ord, _JOINERS))).isprintable():
         return "holds a character that cannot be seen"
     if len(note) > MAX_NOTE:
         return f"has a note of {len(note)} characters; at most {MAX_NOTE} are kept"

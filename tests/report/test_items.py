@@ -1,0 +1,101 @@
+"""An item's description tells it from every other item, and a reader's item is compared with it file by file."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+import irwm
+from irwm.report import items
+from irwm.report.document import plain
+from irwm.report.examined import wrong_in_item
+from irwm.report.items import FileRecord, ItemDescription
+
+
+@pytest.fixture
+def suspect(demo_path: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "suspect"
+    shutil.copytree(demo_path, folder)
+    (folder / "extra").mkdir()
+    (folder / "extra" / "notes.txt").write_text("seen on a forum")
+    return folder
+
+
+def described(folder: Path) -> ItemDescription:
+    return ItemDescription.of(irwm.open_checkpoint(folder))
+
+
+def edited(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes() + b"\n")
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "config changed": (edited("config.json"), "config.json is another file"),
+    "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json is another file"),
+    "tokenizer gone": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is not there"),
+    "generation settings changed": (edited("generation_config.json"), "generation_config.json is another file"),
+    "code added": (lambda folder: (folder / "modeling_own.py").write_text("x = 1"), "modeling_own.py was not there"),
+    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is another file"),
+    "a file below gone": (lambda folder: (folder / "extra" / "notes.txt").unlink(), "extra/notes.txt is not there"),
+}
+
+
+@pytest.mark.fault(93)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_two_items_have_one_description(suspect: Path, change: str) -> None:
+    before = described(suspect)
+    assert plain(asdict(described(suspect))) == plain(asdict(before))
+    act, said = CHANGES[change]
+    act(suspect)
+    assert described(suspect) != before
+    recorded = plain(asdict(before))
+    assert any(said in wrong for wrong in wrong_in_item(recorded, irwm.open_checkpoint(suspect)))
+
+
+@pytest.mark.fault(93)
+def test_every_file_of_the_folder_is_listed_with_its_digest(suspect: Path) -> None:
+    item = described(suspect)
+    listed = {file.name: file for file in (*item.files, *item.other_files)}
+    there = {path.relative_to(suspect).as_posix(): path for path in suspect.rglob("*") if path.is_file()}
+    assert set(listed) == set(there)
+    for name, path in there.items():
+        digest = "" if name == "model.safetensors" else hashlib.sha256(path.read_bytes()).hexdigest()
+        assert listed[name] == FileRecord(name, path.stat().st_size, digest)
+
+
+def test_of_large_files_that_were_not_read_the_size_is_listed(suspect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "MOST_OTHER_BYTES", 2000)
+    (suspect / "old.pt.zip").write_bytes(bytes(3000))
+    assert FileRecord("old.pt.zip", 3000, "") in described(suspect).other_files
+    assert all(file.sha256 for file in described(suspect).other_files if file.bytes < 500)
+
+
+def test_hidden_folders_and_links_out_of_the_folder_are_not_read(suspect: Path, tmp_path: Path) -> None:
+    (suspect / ".cache").mkdir()
+    (suspect / ".cache" / "when.metadata").write_text("1764180000")
+    (tmp_path / "secret").write_text("of somebody else")
+    (suspect / "link.txt").symlink_to(tmp_path / "secret")
+    (suspect / "nowhere.txt").symlink_to(tmp_path / "gone")
+    others = {file.name: file for file in described(suspect).other_files}
+    assert ".cache/when.metadata" not in others
+    assert others["link.txt"] == FileRecord("link.txt", 0, "")
+    assert "nowhere.txt" not in others
+
+
+def test_of_a_weights_file_alone_nothing_else_is_the_item(suspect: Path) -> None:
+    assert ItemDescription.of(irwm.open_checkpoint(suspect / "model.safetensors")).other_files == ()
+
+
+@pytest.mark.fault(93)
+def test_answers_in_another_order_of_tokens_are_another_item(gemma_path: Path) -> None:
+    original = irwm.open_checkpoint(gemma_path)
+    table = -torch.rand(200, 400, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randperm(original.vocab_size, generator=torch.Generator().manual_seed(1))[:400].tolist()
+    one, other = (ItemDescription.of(irwm.suspect_from_answers(table, original, ids)) for ids in (tokens, tokens[::-1]))
+    assert one.fingerprint != other.fingerprint

@@ -1,0 +1,79 @@
+"""What a handler answers is withheld where its browser was locked in the meantime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from ui.components.plain_blocks import PlainBlocks
+
+
+class Page:
+    """A page of one browser, whose handlers lock it. To be made in an event loop, which Gradio needs."""
+
+    def __init__(self) -> None:
+        self.unlocked = True
+        with PlainBlocks() as self.blocks:
+            shown, button = gr.Textbox(), gr.Button()
+            for handler in (self.plain, self.secret, self.do_lock, self.steps):
+                button.click(handler, None, shown)
+        self.blocks.is_open, self.blocks.of_lock = lambda request: self.unlocked, frozenset({"do_lock"})
+
+    def plain(self) -> str:
+        return "what the vault holds"
+
+    def secret(self) -> str:
+        self.unlocked = False
+        return "what the vault holds"
+
+    def do_lock(self) -> str:
+        self.unlocked = False
+        return "locked"
+
+    def steps(self) -> Any:
+        yield "first"
+        self.unlocked = False
+        yield "second"
+
+    async def answer(self, handler: Callable[..., Any], iterator: Any = None) -> dict[str, Any]:
+        (function,) = [each for each in self.blocks.fns.values() if each.name == handler.__name__]
+        found: dict[str, Any] = await self.blocks.process_api(function, [], None, None, iterator)
+        return found
+
+
+@pytest.mark.fault(98)
+def test_an_answer_that_comes_after_lock_is_withheld() -> None:
+    async def go() -> None:
+        page = Page()
+        with pytest.raises(gr.Error, match="was locked"):
+            await page.answer(page.secret)
+        page.unlocked = True
+        assert (await page.answer(page.plain))["data"] == ["what the vault holds"]
+        assert (await page.answer(page.do_lock))["data"] == ["locked"]
+
+    asyncio.run(go())
+
+
+@pytest.mark.fault(98)
+def test_the_next_step_of_an_answer_is_withheld_too() -> None:
+    async def go() -> None:
+        page = Page()
+        first = await page.answer(page.steps)
+        assert first["data"] == ["first"]
+        with pytest.raises(gr.Error, match="was locked"):
+            await page.answer(page.steps, first["iterator"])
+
+    asyncio.run(go())
+
+
+def test_a_browser_that_was_never_unlocked_is_answered() -> None:
+    async def go() -> None:
+        page = Page()
+        page.unlocked = False
+        assert (await page.answer(page.plain))["data"] == ["what the vault holds"]
+
+    asyncio.run(go())

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import irwm
 from irwm.checkpoint.files import listed
-from irwm.errors import IrwmError, shown_path
+from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks, judge_opened
 from irwm.evidence.verdict import log10_risk
+from irwm.keys.check_original import check_original
 from irwm.ownership.key_search import Standing, standing
 from irwm.report.controls import WAY, Controls
 from irwm.report.document import examination, finding_document, plain
@@ -70,22 +71,27 @@ class Keys:
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
         held: how many keys of this original the vault holds, whether or not they are tried.
+        others: how many keys were left out because they were made for another original with the same embedding, such as
+            a fine-tune that kept it.
     """
 
     ids: tuple[str, ...]
     keys: tuple[irwm.Key, ...] = field(repr=False)
     damaged: tuple[RecordName, ...]
     held: int
+    others: int = 0
 
     @classmethod
-    def chosen(cls, vault: Vault, request: Mapping[str, Any], fingerprint: str, report: JobReporter) -> Keys:
+    def chosen(cls, vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, report: JobReporter) -> Keys:
         """The keys of a request as the vault holds them now, when the work starts: those listed under "keys", or all of
         the original that fit the words "matching"; with "noisy", those of them that carry noise.
 
         Raises:
+            KeyMismatchError: none of them was made for this original.
             IrwmError: none is left.
         """
         report.progress(0, 0, "Reading the keys from the vault")
+        fingerprint, misfit = original.fingerprint, _Misfits(original)
         listed = request.get("keys")
         damaged = vault.find_keys(limit=1).damaged
         there = vault.key_ids(model_fingerprint=fingerprint)
@@ -98,9 +104,12 @@ class Keys:
         ids, keys = [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
             key = irwm.Key.from_bytes(data)
-            if key.parameters.noise_coordinates or not request.get("noisy"):
+            wrong_kind = request.get("noisy") and not key.parameters.noise_coordinates
+            if not wrong_kind and (listed is not None or not misfit(key)):
                 ids.append(id)
                 keys.append(key)
+        if misfit.error is not None and not keys:
+            raise misfit.error
         if not keys:
             raise IrwmError(
                 "no key was chosen" if not lost else "no key that was chosen can be read",
@@ -108,13 +117,35 @@ class Keys:
                 advice="Choose at least one key that was made for this original",
             )
         # Keys of another original may have been asked for by their ids.
-        held = len({*there, *ids})
-        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held)
+        held = len({*there, *ids}) - misfit.count
+        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count)
 
     @property
     def places(self) -> int:
         """Noise coordinates to look up for all of them: the work of a tracing."""
         return sum(key.vocab_size * key.parameters.noise_coordinates for key in self.keys)
+
+
+class _Misfits:
+    """Counts the keys that were made for another original, of which one with the same layer 0 and head is checked."""
+
+    def __init__(self, original: irwm.Checkpoint) -> None:
+        self._original = original
+        self._known: dict[tuple[str, str], KeyMismatchError | None] = {}
+        self.count = 0
+        self.error: KeyMismatchError | None = None
+
+    def __call__(self, key: irwm.Key) -> bool:
+        """Whether this key is one of them."""
+        alike = key.layer0_digest, key.head.model_fingerprint if key.head is not None else ""
+        if alike not in self._known:
+            self._known[alike] = None
+            try:
+                check_original(key, self._original)
+            except KeyMismatchError as error:
+                self._known[alike] = self.error = error
+        self.count += self._known[alike] is not None
+        return self._known[alike] is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +204,8 @@ class Examined:
         stamp = time_stamp(stamp_of(self.best_id)) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
+        if self.keys.others:
+            said["Keys of other originals with the same embedding, left out"] = str(self.keys.others)
         received = hashes(suspect, report, original) if hashed else {}
         return finding_document(
             self.findings[self.best],

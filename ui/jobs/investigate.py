@@ -48,7 +48,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     report.progress(0, 0, "Opening suspect and original")
     original = irwm.open_checkpoint(request["original"])
     suspect = irwm.open_suspect(request["suspect"], original, request.get("answers", False))
-    keys = Keys.chosen(vault, request, original.fingerprint, report)
+    keys = Keys.chosen(vault, request, original, report)
     described = partial(
         Examined.document,
         suspect=suspect,

@@ -67,7 +67,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     report.progress(0, 0, "Looking for checkpoints in the folder")
     found = _suspects(request["folder"])
     original = irwm.open_checkpoint(request["original"])
-    keys = Keys.chosen(vault, request, original.fingerprint, report)
+    keys = Keys.chosen(vault, request, original, report)
     tried = keys_digest(key.commitment for key in keys.keys)
     resumed = _resumed(request, vault, report)
     earlier = _earlier(request, resumed, original.fingerprint, tried)

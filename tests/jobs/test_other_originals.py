@@ -1,0 +1,64 @@
+"""One vault has keys of two originals with the same embedding, such as a base model and a fine-tune that kept it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import irwm
+from irwm.report import from_json
+from storage import Cost, Vault
+from tests.jobs.recipients import jobs_of, make_keys, put_in_vault, request, run_here
+
+PASSPHRASE = "four unrelated plain words"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault.create(tmp_path / "home", PASSPHRASE, Cost(memory_kib=8, passes=1, lanes=1))
+
+
+@pytest.fixture
+def tuned(tiny_path: Path, tmp_path: Path) -> Path:
+    """The model with another layer 0, whose embedding and head are the same."""
+    shutil.copytree(tiny_path, tmp_path / "tuned")
+    tensors = load_file(tiny_path / "model.safetensors")
+    tensors["model.layers.0.self_attn.q_proj.weight"] *= 1.25
+    save_file(tensors, tmp_path / "tuned" / "model.safetensors", metadata={"format": "pt"})
+    return tmp_path / "tuned"
+
+
+def test_keys_of_the_other_original_are_left_out_and_counted(
+    vault: Vault, tiny_path: Path, tuned: Path, tmp_path: Path
+) -> None:
+    base, other = irwm.open_checkpoint(tiny_path), irwm.open_checkpoint(tuned)
+    assert base.fingerprint == other.fingerprint
+    (key,) = make_keys(base, ["Ada"])
+    put_in_vault(vault, [key, *make_keys(other, ["Bolt", "Cid"])])
+    leaked = irwm.insert(base, key, tmp_path / "leaked").path
+    jobs = jobs_of(vault)
+    job = run_here("investigate", request(tiny_path, None, suspect=str(leaked)), vault, jobs)
+    assert job.state == "done", job.error
+    assert (job.result["keys_tried"], job.result["keys_held"]) == (1, 1)
+    document = from_json(jobs.files(job.id).read(job.result["json"]))
+    assert document["verdict"]["word"] == "found"
+    assert document["extra"]["Keys of other originals with the same embedding, left out"] == "2"
+
+
+def test_a_key_of_the_other_original_that_was_chosen_is_an_error(vault: Vault, tiny_path: Path, tuned: Path) -> None:
+    put_in_vault(vault, make_keys(irwm.open_checkpoint(tiny_path), ["Ada"]))
+    chosen = put_in_vault(vault, make_keys(irwm.open_checkpoint(tuned), ["Bolt"]))
+    asked = request(tiny_path, chosen, suspect=str(tiny_path))
+    job = run_here("investigate", asked, vault, jobs_of(vault))
+    assert job.error is not None
+    assert "made for another original" in str(job.error)
+
+
+def test_with_keys_of_the_other_original_alone_it_says_so(vault: Vault, tiny_path: Path, tuned: Path) -> None:
+    put_in_vault(vault, make_keys(irwm.open_checkpoint(tuned), ["Bolt"]))
+    job = run_here("investigate", request(tiny_path, None, suspect=str(tiny_path)), vault, jobs_of(vault))
+    assert job.error is not None
+    assert "made for another original" in str(job.error)

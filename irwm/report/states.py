@@ -12,6 +12,7 @@ check computes which values again.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,10 @@ class Stated:
 
 # A value that no claim assigns and no group lists: the report says something that this program does not know.
 UNKNOWN = "values that this program does not know"
+# A report of a lab with hundreds of rows has some ten thousand values of a few hundred fields. Of more than these the
+# states are not looked at, and the report is not established.
+MOST_VALUES, MOST_FIELDS = 500_000, 2_000
+MORE = Stated("more values than any report has", "only so many are looked at", (), carries=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,12 @@ def states(
     left: set[Stated] = set()
     unknown: dict[str, None] = {}
     order = (STATED, CONSISTENT, DERIVED)
-    for place, _ in leaves(document):
+    more: tuple[Stated, ...] = ()
+    for number, (place, _) in enumerate(leaves(document)):
         name = field_of(place)
+        if number == MOST_VALUES or len(looked_up) > MOST_FIELDS:
+            more = (MORE,)
+            break
         if name not in looked_up:
             group = next((each for each in groups if any(holds_field(field, place) for field in each.fields)), None)
             again = {check for check, fields in shown.items() if any(holds_field(field, place) for field in fields)}
@@ -104,7 +113,7 @@ def states(
         weakest[name] = min(state, weakest.get(name, state), key=order.index)
     rest = (Stated(UNKNOWN, "no claim of a report is about them", tuple(unknown), carries=True),) if unknown else ()
     by_state = {state: tuple(name for name, each in weakest.items() if each == state) for state in reversed(order)}
-    return States(by_state, (*(group for group in groups if group in left), *rest))
+    return States(by_state, (*(group for group in groups if group in left), *rest, *more))
 
 
 def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
@@ -143,5 +152,6 @@ def holds_field(pattern: str, place: Sequence[str | int]) -> bool:
     return len(steps) == len(place)
 
 
-def _steps(field: str) -> list[str]:
-    return re.findall(r"\[\]|[^.\[\]]+", field)
+@functools.cache
+def _steps(field: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\[\]|[^.\[\]]+", field))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from irwm.report import consistency, lab_claims, rulings, sweep_claims
+from irwm.report import states as module
 from irwm.report.checks import CHOICES, NEEDED
-from irwm.report.states import CONSISTENT, DERIVED, STATED, UNKNOWN, Stated, holds_field, leaves, states
+from irwm.report.states import CONSISTENT, DERIVED, MORE, STATED, UNKNOWN, Stated, holds_field, leaves, states
 
 PAGE = Path(__file__).parents[2] / "docs" / "verifying.md"
 KINDS = {
@@ -96,3 +97,16 @@ def test_a_pattern_means_the_values_at_its_places(pattern: str, place: tuple[str
 
 def test_an_empty_list_is_a_value() -> None:
     assert list(leaves({"a": [], "b": [1]})) == [(("a",), []), (("b", 0), 1)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "document"), [("MOST_FIELDS", {"a": 1, "b": 2, "c": 3}), ("MOST_VALUES", {"a": [1] * 4})]
+)
+def test_of_more_values_than_any_report_has_the_rest_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, limit: str, document: dict[str, object]
+) -> None:
+    assert states(document, (), (Stated("all", "", ("a*", "b", "c")),), {}, ()).left[-1] != MORE
+    monkeypatch.setattr(module, limit, 1)
+    left = states(document, (), (Stated("all", "", ("a*", "b", "c")),), {}, ()).left
+    assert left[-1] == MORE
+    assert MORE.carries

@@ -123,7 +123,9 @@ def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Chec
     if unhashed or not names:
         rest = listed(unhashed) if unhashed else "its files"
         return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
-    return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}")
+    sizes = sum(not file["sha256"] for file in recorded["other_files"])
+    rest = f"; of {sizes} that were not examined the size alone is known" if sizes else ""
+    return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}{rest}")
 
 
 def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:

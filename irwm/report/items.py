@@ -34,7 +34,9 @@ LAYOUT = "Report layout"
 SETTINGS = (CONFIG_NAME, *TOKENIZER_FILES)
 MOST_SETTINGS_BYTES = 128 << 20
 # Of an item's other files: how many are listed, and how many bytes of them are hashed.
+_OF_FILE_MANAGERS = ("Thumbs.db", "desktop.ini")
 MOST_OTHER, MOST_OTHER_BYTES = 2000, 1 << 30
+MORE_FILES = f"The folder holds more than {MOST_OTHER} files that were not examined, and only so many are listed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class ItemDescription:
         files: the weight files, hashed where they were hashed, and after them the settings and the tokenizer beside
             them, which say what the weights are: `SETTINGS`.
         other_files: the other files of the item's folder, named relative to it. They were not examined; they
-            distinguish this item from others. Hidden folders are left out, and links out of the folder have size 0.
+            distinguish this item from others. Hidden files and folders are left out, and so are those that a file
+            manager adds; links out of the folder have size 0.
         notes: sentences about the files that a reader should see.
         answers: of a suspect that is known by its answers alone, what they are; its embedding is then the output head
             that was recovered from them. None for weights.
@@ -107,6 +110,7 @@ class ItemDescription:
         files = tuple(FileRecord(name, size, known.get(name, "")) for name, size in weights.items())
         if files:
             files += tuple(_settings(checkpoint))
+        others = tuple(_other_files(checkpoint, {file.name for file in files}))
         return cls(
             name=name or name_of_answers(checkpoint.answers) or shown_path(checkpoint.path.name),
             family=checkpoint.family,
@@ -120,8 +124,8 @@ class ItemDescription:
             fingerprint=checkpoint.fingerprint,
             bytes_total=sum(file.bytes for file in files) if files else checkpoint.bytes_total,
             files=files,
-            other_files=tuple(_other_files(checkpoint, {file.name for file in files})),
-            notes=tuple(checkpoint.notes),
+            other_files=others[:MOST_OTHER],
+            notes=(*checkpoint.notes, MORE_FILES) if len(others) > MOST_OTHER else tuple(checkpoint.notes),
             answers=checkpoint.answers,
         )
 
@@ -164,6 +168,8 @@ def _other_files(checkpoint: Checkpoint, known: Container[str]) -> Iterator[File
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
+            if name.startswith(".") or name in _OF_FILE_MANAGERS:
+                continue
             file = Path(place, name)
             with contextlib.suppress(CheckpointError, OSError):  # gone, or a link to nowhere
                 sizes[file] = file.stat().st_size if stays_inside(file, folder) else 0

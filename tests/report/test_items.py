@@ -79,13 +79,27 @@ def test_of_large_files_that_were_not_read_the_size_is_listed(suspect: Path, mon
 def test_hidden_folders_and_links_out_of_the_folder_are_not_read(suspect: Path, tmp_path: Path) -> None:
     (suspect / ".cache").mkdir()
     (suspect / ".cache" / "when.metadata").write_text("1764180000")
+    for name in (".DS_Store", "._config.json", "Thumbs.db"):
+        (suspect / name).write_bytes(b"x")
     (tmp_path / "secret").write_text("of somebody else")
     (suspect / "link.txt").symlink_to(tmp_path / "secret")
     (suspect / "nowhere.txt").symlink_to(tmp_path / "gone")
     others = {file.name: file for file in described(suspect).other_files}
-    assert ".cache/when.metadata" not in others
+    assert not others.keys() & {".cache/when.metadata", ".DS_Store", "._config.json", "Thumbs.db"}
     assert others["link.txt"] == FileRecord("link.txt", 0, "")
     assert "nowhere.txt" not in others
+
+
+def test_it_is_said_where_a_folder_holds_more_files_than_are_listed(
+    suspect: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items, "MOST_OTHER", 2)
+    for number in range(4):
+        (suspect / f"{number}.txt").write_text("x")
+    assert items.MORE_FILES in described(suspect).notes
+    assert len(described(suspect).other_files) == 2
+    monkeypatch.setattr(items, "MOST_OTHER", 2000)
+    assert items.MORE_FILES not in described(suspect).notes
 
 
 def test_of_a_weights_file_alone_nothing_else_is_the_item(suspect: Path) -> None:

@@ -70,7 +70,7 @@ class Keys:
         ids: in the vault.
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
-        held: how many keys of this original the vault holds, whether or not they are tried.
+        held: how many keys with this original's embedding the vault holds, whether or not they are tried.
         others: how many keys were left out because they were made for another original with the same embedding, such as
             a fine-tune that kept it.
     """
@@ -117,7 +117,7 @@ class Keys:
                 advice="Choose at least one key that was made for this original",
             )
         # Keys of another original may have been asked for by their ids.
-        held = len({*there, *ids}) - misfit.count
+        held = len({*there, *ids})
         return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count)
 
     @property
@@ -205,7 +205,8 @@ class Examined:
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
         if self.keys.others:
-            said["Keys of other originals with the same embedding, left out"] = str(self.keys.others)
+            what = "Keys that were made for another original with the same embedding; examine with that one to try them"
+            said[what] = str(self.keys.others)
         received = hashes(suspect, report, original) if hashed else {}
         return finding_document(
             self.findings[self.best],

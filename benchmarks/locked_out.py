@@ -3,7 +3,7 @@
     python -m benchmarks.locked_out [--seconds 60] [--without 66 67] [--write]
 
 The attacks are those of docs/faults.md: a page of 40 000 beginnings of a script with a sound report's JSON (66), a JSON
-of 57 MiB of empty lists (67), content in pieces without end beside a short length (68), backups that
+of 57 MiB of empty lists (67), content in pieces without end with a short length (68), backups that
 ask for 512 MiB, eight times over, to try a passphrase (69), calls under names of 2 MB and under ever new names (91),
 and wrong passphrases, small files, streams and silent connections in any number (96). Each attacker is a process of its
 own and begins an attack again as soon as the last one ended. Printed are the officer's waits, the time that the right

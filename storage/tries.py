@@ -71,8 +71,10 @@ class Tries:
                 self._refused += 1
                 raise TooManyTriesError(1.0, "too many passphrases are being tried at this moment")
             self._waiting.append(place)
-            self._changed.wait_for(lambda: not self._busy and min(self._waiting) == place)
-            self._waiting.remove(place)
+            try:
+                self._changed.wait_for(lambda: not self._busy and min(self._waiting) == place)
+            finally:
+                self._waiting.remove(place)
             self._busy = True
         try:
             with self._changed:

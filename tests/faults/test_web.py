@@ -145,6 +145,7 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
     assert vault.audit_log()[-1].details["failed tries before"] == len(wrong)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "passphrase",
     ["", "x" * 2**20, "ä" * 1025, 7, None, {"path": "/etc/passwd"}, ["a"]],

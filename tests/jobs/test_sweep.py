@@ -124,7 +124,7 @@ def rows_of(files: JobFiles) -> list[Any]:
         return []
 
 
-@pytest.mark.quick("the real child process of a sweep")
+@pytest.mark.slow
 def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -> None:
     id = runner.start("sweep", "Sweep", asked(world), secrets_for(vault), jobs).id
     until(lambda: rows_of(jobs.files(id)), "the sweep's first suspect", lambda: jobs.log_tail(id))

@@ -122,7 +122,7 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
         assert "by itself reads" in " ".join(document["verdict"]["warnings"])
 
 
-@pytest.mark.quick("tracing as an investigation does it")
+@pytest.mark.slow
 def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["copies"][3])
     assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"

@@ -51,7 +51,7 @@ def verify(world: dict[str, Any], report: Path) -> Any:
     return run_job("verify", asked(world, report), world["vault"], jobs_of(world["vault"]))
 
 
-@pytest.mark.quick("the real child process of a verification")
+@pytest.mark.slow
 def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
     job = verify(world, world["folder"] / "report" / "report.json")
     assert job.state == "done", job.error

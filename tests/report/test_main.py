@@ -174,6 +174,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
     assert lines[lines.index("mod\\xe8le:") + 1].strip() == f"{key}: found"
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_over_the_models_says_nothing_against_the_report(
     signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,12 @@ def test_chances_are_written_as_powers_of_ten(log10, said):
     assert numbers.power_of_ten(log10) == said
 
 
+def test_a_number_agrees_with_what_it_counts():
+    assert numbers.counted(1, "copy", "copies") == "1 copy"
+    assert numbers.counted(0, "copy", "copies") == "0 copies"
+    assert numbers.counted(1200, "key") == "1\u00a0200 keys"
+
+
 @pytest.mark.parametrize(
     ("share", "said"),
     [

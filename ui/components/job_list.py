@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from storage.job import Job, JobLine
 from ui.components.case_file import moment
 from ui.components.icons import icon
@@ -86,7 +86,7 @@ def where_text(page: int, size: int, total: int) -> str:
         size: jobs on a page.
     """
     if total <= size:
-        return f"{number(total)} {'job' if total == 1 else 'jobs'}"
+        return counted(total, "job")
     return f"{number(page * size + 1)} to {number(min(total, (page + 1) * size))} of {number(total)} jobs"
 
 

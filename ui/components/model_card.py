@@ -10,7 +10,7 @@ from markupsafe import Markup
 from irwm import Checkpoint
 from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
 from irwm.errors import CheckpointError, printable
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from irwm.scheme.row_pool import row_pool
 from ui.amounts import size_text
 from ui.components.icons import icon
@@ -114,7 +114,7 @@ def _inside(card: Card) -> list[tuple[str, str | Markup]]:
     if card.layers and card.stated_layers not in (None, card.layers):
         layers = f"{layers} in the files, {number(card.stated_layers or 0)} by its settings"
     fused = ", fused in one tensor" if card.fused else ""
-    heads = f"{_count(card.heads, 'query head')}, {_count(card.kv_heads, 'key head')} of {card.head_dim}{fused}"
+    heads = f"{counted(card.heads, 'query head')}, {counted(card.kv_heads, 'key head')} of {card.head_dim}{fused}"
     scores = {"attention": "from " + ", then ".join(card.score), "embedding": _SIMILARITIES}.get(card.scores, _UNKNOWN)
     return [
         ("Layers", layers),
@@ -131,7 +131,7 @@ def _head(card: Card) -> str:
 
 
 def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Markup]]:
-    formats = [f"{printable(one.dtype)} ({_count(one.tensors, 'tensor')})" for one in card.formats[:_MOST_FORMATS]]
+    formats = [f"{printable(one.dtype)} ({counted(one.tensors, 'tensor')})" for one in card.formats[:_MOST_FORMATS]]
     if len(card.formats) > _MOST_FORMATS:
         formats.append(f"{len(card.formats) - _MOST_FORMATS} more")
     name = dict(card.said).get("name", "")
@@ -140,7 +140,7 @@ def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Marku
         ("Format", called if name else card.format),
         ("Number format", printable(card.formats[0].dtype) if len(card.formats) == 1 else ", ".join(formats)),
         ("Parameters", _parameters(card.parameters)),
-        ("Size", f"{size_text(card.nbytes)} in {_count(len(card.shards), 'weights file')}"),
+        ("Size", f"{size_text(card.nbytes)} in {counted(len(card.shards), 'weights file')}"),
         ("Tokenizer", _tokenizer(card, measured)),
     ]
 
@@ -164,7 +164,7 @@ def _tokenizer(card: Card, measured: Measured | None) -> str | Markup:
         return Markup("{}: rows will be matched by content{}").format(why, files)
     missing = card.vocab_size - tokenizer.tokens
     named = f"{number(tokenizer.tokens)} tokens named" + (
-        f", {_count(missing, 'row')} without a name" if missing else ""
+        f", {counted(missing, 'row')} without a name" if missing else ""
     )
     return Markup("{}; {} special or unused{}").format(named, number(tokenizer.special), files)
 
@@ -297,7 +297,3 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], *, wide
 
 def _folded(summary: str, content: Markup) -> Markup:
     return Markup("<details><summary>{}</summary>{}</details>").format(summary, content)
-
-
-def _count(count: int, thing: str) -> str:
-    return f"{number(count)} {thing}{'' if count == 1 else 's'}"

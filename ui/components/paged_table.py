@@ -10,7 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from storage.records import RecordName
 from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
@@ -175,14 +175,11 @@ def where_html(page: int, total: int, one: str, several: str, *, found: bool) ->
         page: counts from 0.
         found: whether the rows are those that a search found, or all there are.
     """
-    counted = f"{number(total)} {one if total == 1 else several}{' found' if found else ''}"
-    text = counted
+    text = rows = f"{counted(total, one, several)}{' found' if found else ''}"
     if total > PAGE_SIZE:
         first, last = page * PAGE_SIZE + 1, min(total, (page + 1) * PAGE_SIZE)
         pages = (total - 1) // PAGE_SIZE + 1
-        text = (
-            f"Page {number(page + 1)} of {number(pages)}: {number(first)} to {number(last)} of {counted}, newest first"
-        )
+        text = f"Page {number(page + 1)} of {number(pages)}: {number(first)} to {number(last)} of {rows}, newest first"
     return str(Markup('<p class="note" role="status">{}</p>').format(text))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import counted, number, power_text
 from ui.amounts import size_text
 from ui.components.notices import copyable
 
@@ -106,7 +106,7 @@ def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
 def _many_html(receipt: Mapping[str, Any]) -> str:
     written, skipped, failed = receipt["written"], receipt["skipped"], receipt["failed"]
     example = receipt["example"]
-    copies = f"{number(written)} {'copy' if written == 1 else 'copies'} of {number(receipt['recipients'])} asked for"
+    copies = f"{counted(written, 'copy', 'copies')} of {number(receipt['recipients'])} asked for"
     if skipped:
         copies += f"; {number(skipped)} had one already"
     if failed:

@@ -10,7 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
@@ -81,17 +81,17 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
         damaged: records of the vault that cannot be read.
     """
     parts, new = [], len(found.recipients) - len(released)
-    understood = f"{_count(len(found.recipients), 'recipient')}"
+    understood = f"{counted(len(found.recipients), 'recipient')}"
     if found.table:
         understood += f", read as {found.table}"
     if found.recipients:
         understood += f": {_some(found.recipients)}"
     parts.append(_faults_html(found, understood) if found.faults else notices.note_html(understood, good=bool(new)))
     if released:
-        rest = f"; {_count(new, 'copy', 'copies')} will be made" if new else "; no copies are left to make"
+        rest = f"; {counted(new, 'copy', 'copies')} will be made" if new else "; no copies are left to make"
         parts.append(
             notices.note_html(
-                f"Already released, so skipped: {_count(len(released), 'recipient')} ({_some(released)}){rest}"
+                f"Already released, so skipped: {counted(len(released), 'recipient')} ({_some(released)}){rest}"
             )
         )
     if damaged:
@@ -103,7 +103,7 @@ def damaged_html(damaged: int) -> str:
     """That some of the vault cannot be read, and what that means here."""
     return str(
         Markup('<section class="notice notice-fault" role="alert"><div><h2>{}</h2><p>{}</p></div></section>').format(
-            f"{_count(damaged, 'record')} of the vault cannot be read",
+            f"{counted(damaged, 'record')} of the vault cannot be read",
             "Each may be a mark on this model or a copy of it, so this list may be incomplete. "
             "The Vault page names them; restore a backup to get them back.",
         )
@@ -119,7 +119,7 @@ def _faults_html(found: RecipientList, understood: str) -> str:
             '<p class="advice">{}</p></div></section>'
         ).format(
             icon("fault"),
-            f"{_count(len(found.faults), 'line')} of the list cannot be used",
+            f"{counted(len(found.faults), 'line')} of the list cannot be used",
             lines,
             Markup("<li>and {} more</li>").format(number(more)) if more > 0 else "",
             f"The other lines: {understood}.",
@@ -131,7 +131,3 @@ def _some(recipients: Sequence[Recipient]) -> str:
     names = ", ".join(printable(recipient.name, 60) for recipient in recipients[:NAMES_SHOWN])
     more = len(recipients) - NAMES_SHOWN
     return f"{names} and {number(more)} more" if more > 0 else names
-
-
-def _count(many: int, one: str, several: str = "") -> str:
-    return f"{number(many)} {one if many == 1 else several or one + 's'}"

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from storage import witness
 from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
 from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphraseError
@@ -187,7 +187,7 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
         )
     missing = count - facts.entries
     if missing > 0:
-        lost = f"{number(missing)} later {'entry' if missing == 1 else 'entries'} of the vault’s log"
+        lost = f"{counted(missing, 'later entry', 'later entries')} of the vault’s log"
         return (
             f"{its}. Restoring it takes the vault back: {lost} will be missing, with the keys, cases and notes in them",
             "The current vault is set aside, not deleted, and the replacement is recorded in the log",

@@ -10,7 +10,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from irwm.report.audit_log import ENDING as LOG_ENDING
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import counted, number, power_text
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
@@ -138,7 +138,7 @@ class VaultPage:
             return gr.skip()
         vault = self.context.require(request)
         warned = "".join(notices.note_html(warning) for warning in vault.warnings)
-        head = f"Head {vault.audit_head}, {vault.audit_count} entries. Every report can quote it."
+        head = f"Head {vault.audit_head}, {counted(vault.audit_count, 'entry', 'entries')}. Every report can quote it."
         return warned + notices.note_html(head)
 
     @guarded
@@ -146,7 +146,7 @@ class VaultPage:
         vault = self.context.require(request)
         log, records = vault.verify_audit(), vault.check()
         if log.ok and records.ok:
-            return notices.note_html(f"All {log.entries} entries and every record are as they were written.", good=True)
+            return notices.note_html("No entry and no record was changed since it was written.", good=True)
         return notices.error_html(altered(vault.path, log, records))
 
     @guarded

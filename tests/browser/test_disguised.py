@@ -17,10 +17,8 @@ from tools.copies import DISGUISES
 from tools.officer import download, investigate, place, protect
 from tools.running_app import PASSPHRASE, RunningApp
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.quick("the one story in a browser: protect, disguise, investigate, report"),
-]
+pytestmark = pytest.mark.browser
+story = pytest.mark.quick("the one story in a browser: protect, disguise, investigate, report")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +31,7 @@ def document(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, 
     return investigate(page, Path(suspect), model)
 
 
+@story
 def test_the_disguised_copy_is_found(document: dict[str, Any], page: Page) -> None:
     assert document["verdict"]["word"] == "found"
     assert document["verdict"]["count"] >= 49
@@ -41,6 +40,7 @@ def test_the_disguised_copy_is_found(document: dict[str, Any], page: Page) -> No
     expect(page.locator("#verdict")).to_contain_text("they are listed below")
 
 
+@story
 def test_every_step_is_listed_with_its_confidence(document: dict[str, Any], page: Page) -> None:
     steps = document["alignment"]["steps"]
     assert {step["name"] for step in steps} >= {"rows by content", "rotation"}
@@ -53,12 +53,14 @@ def test_every_step_is_listed_with_its_confidence(document: dict[str, Any], page
     expect(page.locator("#recognition")).to_contain_text("none of the original’s")
 
 
+@story
 def test_lineage_is_a_finding_of_its_own(document: dict[str, Any], page: Page) -> None:
     lineage = page.locator("#recognition .lineage")
     expect(lineage.locator(".lineage-word")).to_have_text("Same origin")
     expect(lineage).to_contain_text(f"{document['lineage']['attention']:.3f} in layer 0")
 
 
+@story
 def test_similarities_are_drawn_against_decoys(document: dict[str, Any], page: Page) -> None:
     figure = page.locator("#figure-lineage")
     expect(figure.locator(".plotly .main-svg").first).to_be_visible()

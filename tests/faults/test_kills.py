@@ -156,7 +156,7 @@ def what_is_left(killer: Killer, name: str, job: Job) -> str:
     return "filed" if filed else "published" if out.exists() else "key" if sealed else "nothing"
 
 
-@pytest.mark.quick("the one kill of a job's own process")
+@pytest.mark.slow
 def test_fault_41_a_jobs_own_process_killed_can_be_run_again(killer: Killer) -> None:
     jobs, out = killer.jobs, killer.shelf / "copy"
     job = runner.start("protect", "Protect tiny", killer.request("copy"), secrets_for(killer.vault), jobs)

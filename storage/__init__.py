@@ -1,29 +1,28 @@
-"""Everything this application remembers, and nothing else does: keys, releases, cases, audit log, jobs.
+"""All data that this application stores: keys, releases, cases, audit log, jobs.
 
     canonical, files, processes    values to bytes, private files, which process is which
-    paths, database                where files lie and whether that is safe; SQLite opened, checked, migrated
+    paths, database                where files are and whether that is safe; SQLite opened, checked, migrated
     encryption, rekey              passphrase to key, records sealed for their place; all of them under a new key
     schema, header                 the vault's tables, its plain row
     records, case_records, tables  its values; their rows, sealed and opened
-    audit, witness                 the hash chain; a memory beside the vault of how long the chain had become
-    checks, backup                 everything opened and held against the log; copies out and back in
+    audit, witness                 the hash chain; a file next to the vault that records the chain's length
+    checks, backup                 every record opened and compared with the log; copies made and restored
     index                          what an unlocked vault keeps in memory to find keys and releases by
     identity                       the signing identity: signatures, certificates, their check without any vault
     session, filing                one session's view: unlocking and idle lock; a record filed and logged
-    labels                         words put to keys and releases after they were filed
+    labels                         labels added to keys and releases after they were filed
     casebook, signing, vault       cases; identities; keys, releases and time-stamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
-    job_keys, job_files            what jobs say is sealed with; the files in their folders
-    job, jobs                      the list of long tasks, in a file of its own
+    job_keys, job_files            the keys that seal the text of jobs; the files in their folders
+    job, jobs                      the list of long tasks, in a separate file
 
-Two SQLite files lie in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
-`jobs.sqlite3`, whose words are sealed with keys that the vault keeps. What an attacker with the vault file learns is
-how many records there are, how large they are, when they were made, and the names of the events in the log;
-docs/security.md lists it all. What they can change unseen is nothing in a record, in the log or in the header; what
-they can do is put an older copy of the whole folder in its place, which only the log heads printed in reports reveal
-(`Vault.verify_audit(known_head=...)`).
+Two SQLite files are in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
+`jobs.sqlite3`, whose text is sealed with keys that the vault keeps. An attacker with the vault file learns how many
+records there are, how large they are, when they were made, and the names of the events in the log; docs/security.md
+lists it all. The attacker cannot change a record, the log or the header without detection, but can replace the whole
+folder by an older copy. Only the log heads printed in reports reveal that (`Vault.verify_audit(known_head=...)`).
 
-Of the rest of the program, this package imports `irwm.errors`, and `irwm.report` for canonical JSON and signatures.
+Apart from that, this package imports only `irwm.errors`, and `irwm.report` for canonical JSON and signatures.
 Keys are opaque bytes here, findings are JSON.
 """
 

@@ -1,4 +1,4 @@
-"""The audit log: who did what when, as a chain in which nothing can be changed, moved or cut off unseen.
+"""The audit log: who did what and when, as a chain in which any change, move or cut is detected.
 
 Entry n's hash is SHA-256 over the canonical JSON of
 
@@ -9,14 +9,14 @@ with 64 zeros before the first. The details that are hashed, and sealed, are the
 
     {"details": the particulars, "salt": 16 random bytes, hex}
 
-Their digest stands in the row, and the salt keeps anybody from guessing at what it is of. So the chain can be checked
-without the passphrase, and a change of passphrase, which seals the details anew, leaves it as it is. A second digest in
-the row, of the sealed bytes, shows without the passphrase that these were damaged; it is no part of the chain.
+Their digest is in the row, and the salt prevents anyone from guessing the hashed details. So the chain can be checked
+without the passphrase, and it does not change when a new passphrase seals the details again. A second digest in
+the row, of the sealed bytes, shows without the passphrase that these were damaged; it is not part of the chain.
 
-A cut-off tail leaves a sound but shorter chain; therefore the number of entries and the last hash are kept beside the
-log under an HMAC that only an unlocked vault can make, and that covers the vault's header too. An entry is written in
-the transaction of the change it records, and continues from that authenticated state, never from the last row found:
-after a cut the gap stays visible for good.
+A log with its end cut off is a sound but shorter chain. Therefore the number of entries and the last hash are stored
+with the log, under an HMAC that only an unlocked vault can compute and that also covers the vault's header. An entry is
+written in the transaction of the change it records, and continues from that authenticated state, never from the last
+row found: after a cut the gap stays visible permanently.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from storage.schema import VAULT_SCHEMA_VERSION
 
 TABLE = "audit"
 SALT_BYTES = 16
-# Of the newest entries, when it is asked whether a key opens any: more than anybody would damage by accident.
+# How many of the newest entries are tried with a key; more than would be damaged by accident.
 MOST_TRIED = 1000
 
 
@@ -51,11 +51,11 @@ class AuditEntry:
     """One entry.
 
     Attributes:
-        sequence: counts from 1; the order, whatever the clock said.
+        sequence: counts from 1; it gives the order, even if the clock was wrong.
         time: UTC, ISO 8601.
         event: what happened, in plain words.
         details: the particulars; None while the vault is locked, or when they do not authenticate.
-        salt: what was hashed with them, hex; None where they are.
+        salt: what was hashed with them, hex; None when they are None.
         previous, hash: the chain, hex.
         details_sha256: of the canonical JSON of salt and details.
         version: of the schema that the entry was written under; with the vault's identifier and the others, all that
@@ -75,10 +75,10 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditCheck:
-    """What a check of the whole log found.
+    """Result of a check of the whole log.
 
     Attributes:
-        ok: nothing is wrong.
+        ok: no fault was found.
         entries: rows present.
         head: hash of the last entry the vault recorded.
         broken: sequence number of the first entry that is wrong or missing; None when ok.
@@ -100,7 +100,7 @@ class AuditState:
     """How many entries the vault has written, the last one's hash, and the HMAC over both and the vault's header.
 
     Attributes:
-        header: the digest of the header that stands in the file (`storage.header.digest`).
+        header: the digest of the header in the file (`storage.header.digest`).
     """
 
     count: int
@@ -109,18 +109,18 @@ class AuditState:
     header: str
 
     def fits(self, sealer: Sealer) -> bool:
-        """Whether count, head and header are what the vault itself recorded."""
+        """Whether the vault itself recorded this count, head and header."""
         return sealer.tag_fits(_state_message(sealer.vault, self.count, self.head, self.header), self.tag)
 
     def require(self, sealer: Sealer) -> None:
-        """Refuses a state that is not what the vault itself recorded.
+        """Refuses a state that the vault itself did not record.
 
         Raises:
             AuditBrokenError
         """
         if not self.fits(sealer):
             raise AuditBrokenError(
-                "the audit log's recorded end, or the vault's header, was altered, so nothing is written on top of it",
+                "the recorded end of the audit log, or the vault's header, was altered, so no entry is added",
                 advice="keep a copy of this vault as evidence and restore a backup",
             )
 
@@ -146,7 +146,7 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
     """Adds an entry within the caller's transaction.
 
     Raises:
-        AuditBrokenError: the recorded end does not authenticate, or a row stands where the new one belongs.
+        AuditBrokenError: the recorded end does not authenticate, or a row already has the number of the new one.
         RecordValueError: the details are not plain JSON.
     """
     before = state(db)
@@ -180,14 +180,14 @@ def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, det
 
 
 def seal_again(db: sqlite_utils.Database, old: Sealer, new: Sealer, tick: Callable[[], None]) -> list[int]:
-    """Seals the details of all entries under another key, and authenticates the recorded end, with the header that
-    stands in the file by now, under that key too. No hash changes.
+    """Seals the details of all entries under another key, and authenticates the recorded end under that key too,
+    with the header that the file now holds. No hash changes.
 
     Args:
         tick: called after each entry.
 
     Returns:
-        The entries whose details do not open, by number: they stay as they are.
+        The numbers of the entries whose details do not open: they stay unchanged.
     """
     lost = []
     for (sequence,) in db.execute(f"SELECT seq FROM {TABLE} ORDER BY seq").fetchall():
@@ -206,9 +206,9 @@ def seal_again(db: sqlite_utils.Database, old: Sealer, new: Sealer, tick: Callab
 
 
 def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Sealer, file: Path) -> None:
-    """Refuses a header from another state of the vault: the data key that it holds opens nothing of this one.
+    """Refuses a header from another state of the vault: the data key in it opens no entry of this one.
 
-    Where the key does open something, a header that was altered still shows, in the recorded end (`AuditState.fits`).
+    If the key does open an entry, an altered header is detected by the recorded end (`AuditState.fits`).
 
     Raises:
         DatabaseDamagedError
@@ -219,7 +219,7 @@ def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Seale
     if head.key_id != sealer.key_id or not opens:
         raise DatabaseDamagedError(
             "this passphrase fits the vault's header, but the header does not belong to the rest of the vault: "
-            "another one, of an earlier passphrase perhaps, was put in its place",
+            "an attacker or a restore may have replaced it with the header of an earlier passphrase",
             file=file,
             advice="keep this file as evidence and restore a backup",
         )
@@ -250,7 +250,7 @@ def entries(
 
 
 def exported(db: sqlite_utils.Database, vault: str) -> Iterator[bytes]:
-    """The log as anyone may have it: the lines of `irwm.report.audit_log`, without the particulars of any entry."""
+    """The log for anyone: the lines of `irwm.report.audit_log`, without the details of any entry."""
     found = (
         LogEntry(e.sequence, e.time, e.event, e.details_sha256, e.version, e.previous, e.hash)
         for e in entries(db, None)
@@ -263,7 +263,7 @@ def _place(version: int, sequence: int, time: str) -> Place:
 
 
 def _opened(row: Mapping[str, Any], sealer: Sealer) -> bytes | None:
-    """The canonical JSON of an entry's details and salt; None where it is not what the chain covers."""
+    """The canonical JSON of an entry's details and salt; None if the chain does not cover it."""
     if type(row["version"]) is not int or type(row["time"]) is not str:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Copies of the vault, sealed as it is: made without stopping anyone, restored without losing what stood there."""
+"""Copies of the vault, sealed as it is: made without stopping anyone, restored without losing the replaced vault."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from storage.paths import SIDECARS, VAULT_NAME
 from storage.schema import VAULT_SCHEMA
 
 BACKUP_FOLDER = "backups"
-# How long a restore waits for whoever is in the midst of a write.
+# How long a restore waits for a process that is writing.
 BUSY_SECONDS = 5.0
-# For what is read before a passphrase was proved: a sound backup takes milliseconds, one made to hold us up any time.
+# Limit for reading a file before the passphrase is proved: a sound backup takes milliseconds, a malicious one any time.
 LOOK_SECONDS = 10.0
-# Bytes of the longest value of what is read of a backup before it is copied.
+# Limit in bytes for each value that is read from a backup before it is copied.
 LONGEST_VALUE = 1 << 20
-# For the check of every page of a backup that its passphrase opens; a large one on a slow disk takes a minute.
+# Limit for the check of every page of a backup that its passphrase opens; a large one on a slow disk takes a minute.
 CHECK_SECONDS = 600.0
-# Of what is asked to try a passphrase on a backup that anybody may have sent: twice the memory and four times the work
-# of a vault's own, some 0.8 s.
+# Limits for a passphrase check on a backup that anyone may have sent: twice the memory and four times the work of a
+# vault's own cost, about 0.8 s.
 MOST_BACKUP_MEMORY_KIB = 2 * DEFAULT_COST.memory_kib
 MOST_BACKUP_WORK_KIB = 4 * DEFAULT_COST.memory_kib * DEFAULT_COST.passes
 
@@ -54,7 +54,7 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
     Raises:
         VaultMissingError: there is no vault.
         VaultExistsError: the target exists; it is untouched.
-        DatabaseDamagedError: the vault is damaged, and so would be its copy.
+        DatabaseDamagedError: the vault is damaged, so its copy would be too.
         StorageError: the target cannot be written.
     """
     source = DatabaseFile(home / VAULT_NAME, VAULT_SCHEMA)
@@ -64,7 +64,7 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
         count = audit.state(db).count
         if target is None:
             private_folder(home / BACKUP_FOLDER)
-            # Count first: names sort in the order of the vault's states, whatever the clock said.
+            # Count first: names sort in the order of the vault's states, even if the clock was wrong.
             target = home / BACKUP_FOLDER / f"vault-{count:08d}-{_compact(now())}.sqlite3"
         partial = partial_name(target)
         try:
@@ -87,7 +87,7 @@ def latest_backup(home: Path) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What a backup is, as far as a person needs it before it is restored.
+    """The facts about a backup that a user needs before restoring it.
 
     Attributes:
         vault: identifier of the vault that it is a copy of.
@@ -108,7 +108,7 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
 
     Raises:
         VaultMissingError: there is no such file.
-        WrongPassphraseError, PassphraseError: it does not open this backup.
+        WrongPassphraseError, PassphraseError: the passphrase does not open this backup.
         CostError, DatabaseDamagedError, NewerSchemaError, StorageError: the file cannot be used as a backup.
     """
     if not source.is_file():
@@ -132,7 +132,7 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
 def _refuse_dear(cost: Cost, source: Path) -> None:
     if cost.memory_kib > MOST_BACKUP_MEMORY_KIB or cost.memory_kib * cost.passes > MOST_BACKUP_WORK_KIB:
         raise CostError(
-            "this backup asks for more memory or time than a passphrase is tried with here",
+            "this backup needs more memory or time for a passphrase check than is allowed here",
             file=source,
             expected=f"{MOST_BACKUP_MEMORY_KIB} KiB at most, and {MOST_BACKUP_WORK_KIB} KiB times passes",
             found=f"{cost.memory_kib} KiB, {cost.passes} passes",
@@ -142,20 +142,20 @@ def _refuse_dear(cost: Cost, source: Path) -> None:
 
 @contextlib.contextmanager
 def _reading(source: Path) -> Iterator[sqlite3.Connection]:
-    # "immutable" leaves no side files beside the backup, but must not hide a log that belongs to it.
+    # "immutable" creates no side files next to the backup, but must not hide a log that belongs to it.
     mode = "ro" if source.with_name(source.name + SIDECARS[0]).exists() else "ro&immutable=1"
     with contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode={mode}", uri=True)) as conn:
         give_time(conn, LOOK_SECONDS)
-        # As for every file that somebody else may have edited, see `DatabaseFile`.
+        # As for every file that someone else may have edited, see `DatabaseFile`.
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.execute("PRAGMA cell_size_check=ON")
-        # Nothing that is read here is longer, and Python takes four bytes for some of a stranger's characters.
+        # No value that is read here is longer, and Python takes four bytes for some characters of an untrusted file.
         conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         yield conn
 
 
 def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
-    """Lets nothing be asked of a file that is not a vault of plain tables: to ask a view is to run what it says."""
+    """Refuses a file that is not a vault of plain tables before any query: to query a view is to run its SQL."""
     faults = []
     if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
         faults.append("it is not a vault of this application")
@@ -165,16 +165,16 @@ def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
 
 
 def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) -> Path | None:
-    """Puts a backup in the vault's place and returns where the vault that stood there was kept, if there was one.
+    """Puts a backup in the vault's place and returns where the replaced vault was kept, if there was one.
 
-    The backup is checked as far as that goes without the passphrase, then copied; the file itself is not changed.
-    The next unlocking of the restored vault finds that the witness had seen more, warns and logs it. Stop other
-    processes first: one that is just about to write may still write into the vault that is set aside.
+    The backup is checked as far as possible without the passphrase, then copied; the file itself is not changed.
+    The next unlocking of the restored vault detects that the witness recorded a later state, warns and logs it. Stop
+    other processes first: one that is about to write may still write into the vault that is set aside.
 
     Raises:
         VaultMissingError: there is no such backup.
-        DatabaseDamagedError, NewerSchemaError: the backup cannot be used; nothing was changed.
-        StorageBusyError: the present vault is in use; nothing was changed.
+        DatabaseDamagedError, NewerSchemaError: the backup cannot be used; no file was changed.
+        StorageBusyError: the present vault is in use; no file was changed.
         StorageError: the folder cannot be written to.
     """
     vault = home / VAULT_NAME
@@ -185,7 +185,7 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
         private_folder(home)
         with _reading(source) as conn:
             _refuse_foreign(conn, source)
-            # Only pages are copied here, as many as there are.
+            # Only pages are copied here, exactly as many as there are.
             conn.set_progress_handler(None, 0)
             _copy(conn, partial)
         copy = DatabaseFile(partial, VAULT_SCHEMA, limit_seconds=CHECK_SECONDS)
@@ -208,7 +208,7 @@ def _copy(source: sqlite3.Connection, partial: Path) -> None:
     os.close(new_private_file(partial))
     with contextlib.closing(sqlite3.connect(partial)) as copy:
         source.backup(copy)
-        # One file that is complete by itself, with no log beside it.
+        # A single complete file, without a separate log.
         copy.execute("PRAGMA journal_mode=DELETE").fetchall()
 
 
@@ -218,7 +218,7 @@ def _refuse_damaged(copy: Path, original: Path, limit_seconds: float | None = No
         check = audit.verify(db, header.read(db).id, None)
     if faults or not check.ok:
         raise DatabaseDamagedError(
-            "the vault in this file is damaged, so no copy of it is taken for sound",
+            "the vault in this file is damaged, so it is not used as a backup",
             file=original,
             found="; ".join((*faults, check.reason)).strip("; "),
             advice="use an earlier backup, and keep this file as evidence",
@@ -228,8 +228,8 @@ def _refuse_damaged(copy: Path, original: Path, limit_seconds: float | None = No
 def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
     aside = vault.with_name(f"{vault.name}.replaced-{_compact(now())}")
     try:
-        # To have the file for itself alone, which fails while anybody uses it. Closing then folds the log in and
-        # changes nothing else, so a vault that is set aside stays what it was, byte for byte.
+        # Gets exclusive access to the file, which fails while another process uses it. Closing then folds the log in
+        # and makes no other change, so a vault that is set aside stays the same, byte for byte.
         with contextlib.closing(
             sqlite3.connect(
                 f"{vault.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
@@ -242,13 +242,13 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StorageBusyError("the vault is in use", file=vault, advice="stop other processes first") from error
     except DAMAGED:
-        pass  # damaged, which is why it is replaced; it is kept with whatever lies beside it
-    # A log left beside the new vault would be replayed into it.
+        pass  # damaged, which is why it is replaced; it is kept with its side files
+    # A log left next to the new vault would be replayed into it.
     for end in SIDECARS:
         with contextlib.suppress(FileNotFoundError):
             os.rename(vault.with_name(vault.name + end), aside.with_name(aside.name + end))
     try:
-        # A second name, so that there is no moment without a vault.
+        # A second name, so that there is a vault at every moment.
         os.link(vault, aside, follow_symlinks=False)
     except FileExistsError:
         raise VaultExistsError("the name for the vault that is set aside is taken", file=aside) from None

@@ -28,7 +28,7 @@ def json_bytes(value: Any, what: str = "the value") -> bytes:
 
 
 def required_text(**values: str) -> None:
-    """Refuses what is no text or empty.
+    """Refuses a value that is not text or is empty.
 
     Raises:
         RecordValueError: names the value.
@@ -39,7 +39,7 @@ def required_text(**values: str) -> None:
 
 
 def optional_text(**values: str) -> None:
-    """Refuses what is no text; it may be empty.
+    """Refuses a value that is not text; it may be empty.
 
     Raises:
         RecordValueError: names the value.
@@ -50,7 +50,7 @@ def optional_text(**values: str) -> None:
 
 
 def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
-    """A manifest that surely is one: file name to SHA-256 as 64 lower-case hexadecimal digits.
+    """The manifest, after a check: file name to SHA-256 as 64 lower-case hexadecimal digits.
 
     Raises:
         RecordValueError: names the file.
@@ -58,7 +58,7 @@ def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
     for name, digest in manifest.items():
         if not isinstance(name, str) or not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
             raise RecordValueError(
-                "the manifest is not of file names and SHA-256 digests",
+                "the manifest does not map file names to SHA-256 digests",
                 file=str(name),
                 expected="64 hexadecimal digits",
                 found=repr(digest),
@@ -67,10 +67,10 @@ def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked_time(name: str, text: str) -> str:
-    """A moment in UTC: one that names UTC as it is, one of another zone brought to it; an empty text stays empty.
+    """A moment in UTC: a time in another zone is converted; an empty text stays empty.
 
     Raises:
-        RecordValueError: it is no ISO 8601 time with its zone. Without one, nobody could say before or after.
+        RecordValueError: it is not an ISO 8601 time with its zone. Times without a zone cannot be ordered.
     """
     optional_text(**{name: text})
     if not text:
@@ -84,14 +84,14 @@ def checked_time(name: str, text: str) -> str:
         return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError) as error:
         raise RecordValueError(
-            f"{name} is no time",
+            f"{name} is not a time",
             expected="ISO 8601 with its zone, such as 2026-01-31T12:00Z",
             found=f"{text!r} ({error})",
         ) from None
 
 
 def utc_now() -> datetime:
-    """The wall clock in UTC. It may jump; whatever needs an order uses sequence numbers instead."""
+    """The wall clock in UTC. It may jump; use sequence numbers where the order matters."""
     return datetime.now(UTC)
 
 

@@ -1,15 +1,15 @@
-"""A case as one file that anyone can check, with nothing but `sha256sum` and a reader of JSON.
+"""A case as one file that anyone can check with `sha256sum` and a JSON reader.
 
     case.json        the case, its items, notes and investigations, and the entries of the audit log about it
-    README.txt       what this is and how it is checked
+    README.txt       what this is and how to check it
     run-N/...        the Nth investigation: its finding as JSON, and the files that were filed with it
     SHA256SUMS       over all of these, written last
 
-What each entry of the audit log hashes to is given in full (`storage.audit`), its details and their salt among it, so
-that anybody can compute its hash again. Nothing in the archive opens a key: keys appear by the commitments that
-findings name.
+The hashed content of each audit entry is given in full (`storage.audit`), including its details and their salt, so that
+anyone can compute its hash again. The archive contains no key and nothing that opens one: keys appear as the
+commitments that findings name.
 
-Equal states of a case give equal archives, byte for byte: nothing is compressed, names are sorted, times are fixed.
+Equal states of a case give equal archives, byte for byte: no compression, sorted names, fixed times.
 """
 
 from __future__ import annotations
@@ -36,44 +36,45 @@ from storage.schema import RUNS
 
 SCHEMA = "irwm case archive, version 1"
 SUMS_NAME = "SHA256SUMS"
-# The earliest time that a ZIP can hold: the archive's own times say nothing, those in case.json do.
+# The earliest time that a ZIP can hold: the archive's own times have no meaning, those in case.json do.
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 README = """\
-This is a case of IRWM Studio, as it stood in the vault at the time named in case.json.
+This is a case of IRWM Studio, in its state in the vault at the time given in case.json.
 
-To see that nothing in it was damaged since it was packed, unpack it and run in its folder:
+To check that no file was damaged since the case was packed, unpack it and run in its folder:
 
     sha256sum -c SHA256SUMS
 
-SHA256SUMS lies beside what it lists, so whoever changes a file can change it too. Against that stands the vault's audit
-log, whose entry about this export holds the SHA-256 of SHA256SUMS, and each report's own signature.
+SHA256SUMS is in the same archive as the files it lists, so anyone who changes a file can change it too. Two other
+records reveal this: the vault's audit log, whose entry about this export holds the SHA-256 of SHA256SUMS, and the
+signature of each report.
 {reports}
-The finding.json of each run is the vault's own copy of what was filed, in another spelling than the report's.
+The finding.json of each run is the vault's own copy of the finding; its formatting differs from the report's.
 
-case.json lists what was received, noted and found, in the order in which it was filed, with times in UTC, and the
+case.json lists the items, notes and findings in the order in which they were filed, with times in UTC, and the
 entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
-Names of people, of models and of folders on the examiner's computer stand in it as they were filed.
+It contains names of people, of models and of folders on the examiner's computer as they were filed.
 """
 REPORTS = """
-Each report can be checked without the vault (docs/verifying.md). Use the command irwm as it is installed, and never
+Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm, and never
 python -m irwm in this folder: Python would then run files of this folder that have the names of its modules.
 
 {commands}
 """
-# Of a report's files the one that names the others.
+# The file of a report that names the other files.
 SIGNATURE = ".signature.json"
 
 
 def export_case(vault: CaseFiles, case_id: str, target: Path) -> Path:
-    """Writes a case to a new archive, and that into the audit log; returns its path.
+    """Writes a case to a new archive, records that in the audit log, and returns the path.
 
-    What is damaged or gone cannot be written; case.json names it. So does the log's check, where the log is broken.
+    Damaged or missing records are not written; case.json names them. If the log is broken, its check says so.
 
     Raises:
         RecordNotFoundError: no such case.
         DamagedRecordError: the case's own record.
         VaultExistsError: the target exists; it is untouched.
-        StorageFullError: the disk is full; nothing is left of the archive.
+        StorageFullError: the disk is full; the partial archive was removed.
         StorageError: the target cannot be written.
         VaultLockedError, AuditBrokenError
     """
@@ -94,7 +95,7 @@ def export_case(vault: CaseFiles, case_id: str, target: Path) -> Path:
             publish_new(partial, target)
             published = True
     except BaseException:
-        if published:  # but the entry about it could not be written
+        if published:  # but no audit entry could be written
             _remove(target)
         raise
     finally:
@@ -115,7 +116,7 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
         for path in sorted({*files, *of_run}):
             if path in of_run:
                 run, name = of_run[path]
-                if opened[0] != run.id:  # the paths of one run stand together; no two runs are in memory at once
+                if opened[0] != run.id:  # the paths of one run are adjacent; one run is in memory at a time
                     opened = run.id, _contents(vault, run, [])
                 content = opened[1][name]
             else:
@@ -128,20 +129,20 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
 
 
 def _readme(paths: Iterable[str]) -> str:
-    """What this is, with the command for each signed report in it."""
+    """The readme, with the command for each signed report in it."""
     signed = [path.removesuffix(SIGNATURE) + ".json" for path in paths if path.endswith(SIGNATURE)]
     commands = "\n".join(f"    irwm verify {path}" for path in signed)
     return README.format(reports=REPORTS.format(commands=commands) if signed else "")
 
 
 def _contents(vault: CaseFiles, run: RunEntry, damaged: list[RecordName]) -> dict[str, bytes]:
-    """What is written of a run, by name; what does not authenticate is added to `damaged`."""
+    """The files written for a run, by name; those that do not authenticate are added to `damaged`."""
     contents = vault.run_files(run.id, damaged=damaged)
     try:
         contents[FINDING_NAME] = vault.run_finding(run.id)
     except DamagedRecordError:
         damaged.append(RecordName(RUNS, run.id))
-    # The vault takes no other names; one that got in all the same shall not leave the folder it is unpacked to.
+    # The vault accepts no other names; if one got in anyway, it must not leave the folder it is unpacked to.
     return {name: content for name, content in contents.items() if plain_name(name)}
 
 
@@ -232,7 +233,7 @@ def _names(names: Any) -> list[dict[str, str]]:
 
 def _zip_entry(path: str) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(path, ZIP_TIME)
-    # What `zipfile` would otherwise take from the system it runs on.
+    # `zipfile` would otherwise take these values from the system it runs on.
     entry.create_system, entry.external_attr = 3, 0o600 << 16
     return entry
 
@@ -246,13 +247,13 @@ def _explained(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFullError(
-                "the disk is full", file=target, advice="make room and try again; nothing was left of the archive"
+                "the disk is full", file=target, advice="free some space and try again; the partial archive was removed"
             ) from error
         raise StorageError("the archive cannot be written", file=target, found=str(error)) from error
 
 
 def _remove(path: Path) -> None:
-    # Gone already, or in a folder that is none; what went wrong before is what there is to say.
+    # Already removed, or the folder is not a folder; the earlier error is the one to report.
     with contextlib.suppress(OSError):
         path.unlink()
 

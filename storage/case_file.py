@@ -20,13 +20,13 @@ OF_CASES = (CASES, ITEMS, NOTES, RUNS, RUN_FILES)
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """All that is filed in one case, as one state of the vault had it.
+    """All records of one case, in one state of the vault.
 
     Attributes:
         vault: the vault's identifier.
         items, notes, runs: in the order in which they were filed.
-        damaged: table and identifier of records that do not authenticate and may be of this case.
-        missing: those that are gone and that the audit log saw added to this case.
+        damaged: table and identifier of records that do not authenticate and may belong to this case.
+        missing: records that are gone although the audit log recorded their addition to this case.
         entries: of the audit log, about this case.
         count: how many entries the whole log has.
         log: the whole log's check.

@@ -1,4 +1,4 @@
-"""What the vault keeps of cases, as values for the floors above."""
+"""The vault's case records, as values for the layers above."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class CaseRecord:
-    """A file of investigations that belong together."""
+    """A group of investigations that belong together."""
 
     id: str
     sequence: int
@@ -29,11 +29,11 @@ class RunRecord:
     """One investigation filed in a case.
 
     Attributes:
-        suspect: name or path of what was examined.
+        suspect: name or path of the examined model.
         verdict: the finding's word.
         note: the officer's own words.
         finding: the whole finding as plain JSON values.
-        files: what was filed with it, such as its report, by name; their bytes come from `Vault.run_files`.
+        files: the files filed with it, such as its report, by name; `Vault.run_files` gives their bytes.
         file_ids: the records of these files, by name.
     """
 
@@ -78,15 +78,15 @@ class RunFileRecord:
 
 @dataclass(frozen=True, slots=True)
 class ItemRecord:
-    """Something that was received for a case, such as a suspect checkpoint; it stays where it lies.
+    """An item received for a case, such as a suspect checkpoint; the item itself is not moved.
 
     Attributes:
-        created: when it was received, as the vault's clock said.
+        created: when it was received, by the vault's clock.
         name: what it is called in this case.
         files: file name to size and SHA-256.
         received_from: from whom or where it came.
         note, added_by: the officer's own words, and who added it.
-        seen_utc: since when it is known to exist, ISO 8601 in UTC; "" where nobody knows.
+        seen_utc: since when it is known to exist, ISO 8601 in UTC; "" if unknown.
     """
 
     id: str

@@ -1,6 +1,6 @@
-"""Cases: what was received, noted and found in each, in the order in which it was filed.
+"""Cases: the items, notes and findings of each, in the order in which they were filed.
 
-Every entry of the audit log about a case names it under "case", so that a case's own log can be told from the rest.
+Every entry of the audit log about a case names it under "case", which separates a case's own log from the rest.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from storage.records import (
 from storage.schema import CASES, ITEMS, LABELS, NOTES, RUN_FILES, RUNS
 from storage.tables import new_id, next_sequence, not_found, require, sealed_row
 
-# A report with figures is a few MB in each of its forms; a model does not belong here.
+# A report with figures is a few MB in each of its forms; models are not filed here.
 MOST_RUN_FILES = 100
 MOST_RUN_FILE_BYTES = 64 * 1024 * 1024
-# A checkpoint of a trillion parameters has some hundred shards.
+# A checkpoint of a trillion parameters has a few hundred shards.
 MOST_ITEM_FILES = 10_000
 LONGEST_NOTE = 100_000
 LONGEST_TITLE = 200
@@ -92,7 +92,7 @@ class CaseFiles(Filing):
         added_by: str = "",
         seen_utc: str = "",
     ) -> ItemRecord:
-        """Records that something was received for a case; the record's time says when.
+        """Records that an item was received for a case; the record's time says when.
 
         Args:
             files: file name to size in bytes and SHA-256, hex.
@@ -119,7 +119,7 @@ class CaseFiles(Filing):
         return record
 
     def case_items(self, case_id: str) -> Records[ItemRecord]:
-        """What was received for one case, in order. `.damaged` names every damaged item, whichever case it was of."""
+        """The items received for one case, in order. `.damaged` names the damaged items of all cases."""
         return self._all(ITEMS, lambda meta: meta.get("case_id") == case_id)
 
     def add_note(self, case_id: str, text: str, added_by: str = "") -> NoteRecord:
@@ -141,7 +141,7 @@ class CaseFiles(Filing):
         return record
 
     def case_notes(self, case_id: str) -> Records[NoteRecord]:
-        """The notes of one case in order. `.damaged` names every damaged note, whichever case it was of."""
+        """The notes of one case in order. `.damaged` names the damaged notes of all cases."""
         return self._all(NOTES, lambda meta: meta.get("case_id") == case_id)
 
     def add_run(
@@ -153,15 +153,15 @@ class CaseFiles(Filing):
         note: str = "",
         files: Mapping[str, bytes] | None = None,
     ) -> RunRecord:
-        """Files an investigation in a case, with the files of its report: all of it, or nothing.
+        """Files an investigation in a case, with the files of its report: all of it, or none.
 
         Args:
             files: plain file name to content; at most `MOST_RUN_FILES`, and `MOST_RUN_FILE_BYTES` in all.
 
         Raises:
             RecordNotFoundError: no such case.
-            RecordValueError: the finding holds NaN or another value that is not JSON, no verdict is given, or a file
-                has no plain name, or they are too many or too large.
+            RecordValueError: the finding holds NaN or another value that is not JSON, no verdict is given, a file has
+                no plain name, or the files are too many or too large.
             VaultLockedError, AuditBrokenError, StorageError
         """
         required_text(suspect=str(suspect), verdict=verdict)
@@ -196,7 +196,7 @@ class CaseFiles(Filing):
         return record
 
     def case_file(self, case_id: str) -> CaseFile:
-        """Everything that is filed in one case, findings and files of runs apart, and the log's entries about it.
+        """All records of one case without findings and files of runs, and the log's entries about it.
 
         Raises:
             RecordNotFoundError, DamagedRecordError, VaultLockedError, AuditBrokenError, StorageError
@@ -224,8 +224,8 @@ class CaseFiles(Filing):
     def case_runs(self, case_id: str) -> Records[RunRecord]:
         """The investigations of one case in order, with their findings.
 
-        `.damaged` names the runs whose names do not authenticate, whichever case they were of, and those of this case
-        whose finding does not.
+        `.damaged` names the runs of all cases whose names do not authenticate, and those of this case whose finding
+        does not.
         """
         return self._all(RUNS, lambda meta: meta.get("case_id") == case_id)
 
@@ -233,11 +233,11 @@ class CaseFiles(Filing):
         """The files that were filed with an investigation, by name.
 
         Args:
-            damaged: where given, files that do not authenticate or are gone are added to it and passed over.
+            damaged: if given, files that do not authenticate or are gone are added to it and skipped.
 
         Raises:
             RecordNotFoundError: no such run.
-            DamagedRecordError: the run, or one of its files; one that is gone is one too.
+            DamagedRecordError: the run or one of its files is damaged, or a file is gone.
             VaultLockedError, StorageError
         """
         found: dict[str, bytes] = {}
@@ -266,7 +266,7 @@ def _file_content(db: sqlite_utils.Database, sealer: Sealer, id: str) -> bytes:
 def _checked_files(files: Mapping[str, tuple[int, str]]) -> dict[str, list[Any]]:
     if not files or len(files) > MOST_ITEM_FILES:
         raise RecordValueError(
-            "an item has one file or more", expected=f"1 to {MOST_ITEM_FILES}", found=str(len(files))
+            "an item needs at least one file", expected=f"1 to {MOST_ITEM_FILES}", found=str(len(files))
         )
     checked: dict[str, list[Any]] = {}
     for name, pair in files.items():
@@ -285,12 +285,12 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for name, content in files.items():
         if not plain_name(name) or name.lower() in seen:
             raise RecordValueError(
-                "a file filed with an investigation needs a plain name of its own",
+                "each file filed with an investigation needs a unique plain name",
                 expected=f"letters, digits, dots, dashes and underscores; not {FINDING_NAME}",
                 found=repr(name),
             )
         if not isinstance(content, (bytes, bytearray)):
-            raise RecordValueError("a file's content is bytes", file=name, found=type(content).__name__)
+            raise RecordValueError("the content of a file must be bytes", file=name, found=type(content).__name__)
         seen.add(name.lower())
         total += len(content)
     if total > MOST_RUN_FILE_BYTES:
@@ -298,11 +298,11 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
             "the files filed with an investigation are too large",
             expected=f"at most {MOST_RUN_FILE_BYTES} bytes in all",
             found=f"{total} bytes",
-            advice="the models themselves stay where they are; file reports only",
+            advice="file reports only; leave the models where they are",
         )
     return {name: bytes(files[name]) for name in sorted(files)}
 
 
 def plain_name(name: object) -> bool:
-    """Whether a file's name is the same on every system: ASCII, no separators, no device of Windows."""
+    """Whether a file's name is the same on every system: ASCII, no separators, no Windows device name."""
     return isinstance(name, str) and bool(_PLAIN_NAME.fullmatch(name)) and not _DEVICE.fullmatch(name)

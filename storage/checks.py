@@ -1,7 +1,7 @@
-"""A look at everything in an unlocked vault: every record opened, and all of them held against the audit log.
+"""A check of an unlocked vault: opens every record and compares all of them with the audit log.
 
-SQLite's own check passes a flipped byte in a record, and authenticated encryption passes a record that is simply gone.
-The audit log knows which records there must be, and the digest of each, also of those that came many at once.
+SQLite's own check accepts a flipped byte in a record, and authenticated encryption does not notice a removed record.
+The audit log has the list of records and the digest of each, including records that were added together.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from storage.schema import RECORD_TABLES
 
 @dataclass(frozen=True, slots=True)
 class VaultCheck:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         records: how many records opened.
-        damaged: records that do not authenticate, or are not those that the audit log saw added.
-        missing: records that the audit log saw added and that are gone.
-        unlogged: sound records of which the audit log knows nothing, as after its end was cut off.
-        structure: what SQLite's own check says is wrong with the file.
+        damaged: records that do not authenticate, or differ from those whose addition the audit log recorded.
+        missing: records that are gone although the audit log recorded their addition.
+        unlogged: sound records that the audit log does not name, for example because its end was cut off.
+        structure: faults of the file that SQLite's own check reports.
         audit: the audit log's check.
     """
 
@@ -40,14 +40,14 @@ class VaultCheck:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """No fault was found."""
         named = (*self.damaged, *self.missing, *self.unlogged)
         return not named and not self.structure and self.audit.ok
 
 
 def structure_faults(db: sqlite_utils.Database) -> tuple[str, ...]:
-    """What SQLite finds wrong with the file's pages and indexes."""
-    # Some faults are an exception, others an answer; both mean the same here.
+    """The faults that SQLite finds in the file's pages and indexes."""
+    # SQLite reports some faults as an exception, others as an answer; both mean the same here.
     answers = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)").fetchall()]
     return tuple(answer for answer in answers if answer != "ok")
 
@@ -56,7 +56,7 @@ def check_records(db: sqlite_utils.Database, sealer: Sealer) -> VaultCheck:
     """Checks everything, in one state of the database."""
     structure = structure_faults(db)
     digests: dict[RecordName, str] = {}
-    # Dictionaries as ordered sets: a list of a hundred thousand damaged ones could not be searched.
+    # Dictionaries as ordered sets: searching a list of a hundred thousand damaged records would be too slow.
     damaged: dict[RecordName, None] = {}
     for table in RECORD_TABLES:
         for row in db.query(f"SELECT * FROM {table} ORDER BY seq"):

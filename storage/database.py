@@ -1,7 +1,7 @@
-"""SQLite files opened safely: private, checked before use, migrated in one transaction, errors made plain.
+"""SQLite files opened safely: private, checked before use, migrated in one transaction, with clear errors.
 
-A connection lives for one operation. That costs about a millisecond and buys much: no lock is held while a page
-idles, threads share nothing, and the write-ahead log is folded back into the file whenever nobody is using it.
+A connection is open for one operation. That costs about a millisecond and has three benefits: no lock is held while a
+page idles, threads share no state, and the write-ahead log is folded back into the file when no process uses it.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from storage.errors import (
 from storage.files import new_private_file, partial_name, publish_new
 from storage.paths import SIDECARS, secure_file
 
-# Long enough for a writer that folds in a large log on a slow disk, short enough for a person to wait.
+# Long enough for a writer that folds in a large log on a slow disk, short enough for a user to wait.
 BUSY_SECONDS = 10.0
 # What reading a damaged file raises. The second: SQLite's own message quotes the file, and Python decodes it.
 DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
-# SQLite's index of the write-ahead log grows by pieces of this size; with less room not even reading is possible.
+# SQLite's index of the write-ahead log grows by pieces of this size; with less free space even reading fails.
 INDEX_BYTES = 32 * 1024
-# Of SQLite's virtual machine, between two looks at the clock.
+# Instructions of SQLite's virtual machine between two checks of the clock.
 STEPS = 10_000
 # Three times what a vault has.
 MOST_OBJECTS = 100
-# What stands between the words of a definition: quotes and spaces differ between versions of sqlite-utils.
+# Separators between the words of a definition: quotes and spaces differ between versions of sqlite-utils.
 _BETWEEN = re.compile(r"[\s\"'`\[\]]+", re.ASCII)
 _LONGEST_DEFINITION = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a database file must be.
+    """Requirements for a database file.
 
     Attributes:
-        what: the file in plain words, for messages.
-        application_id: number in SQLite's header (PRAGMA application_id) that tells our files from others'.
+        what: a plain name of the file, for messages.
+        application_id: number in SQLite's header (PRAGMA application_id) that identifies this application's files.
         version: number of the newest migration, kept in PRAGMA user_version.
         migrations: sqlite-utils' set; applied in order.
         remedy: what to do when the file is damaged, for messages.
-        synchronous: "FULL" when a commit must survive a power cut, "NORMAL" when only a crash of the program.
+        synchronous: "FULL" if a commit must survive a power cut, "NORMAL" if only a crash of the program.
     """
 
     what: str
@@ -73,7 +73,7 @@ class DatabaseFile:
 
     Attributes:
         busy_seconds: how long a connection waits for another process.
-        limit_seconds: how long a connection may be used, for a file that a stranger may have made so that reading it
+        limit_seconds: how long a connection may be used, for a file that an attacker may have made so that reading it
             never ends; None without a limit.
     """
 
@@ -83,9 +83,9 @@ class DatabaseFile:
     limit_seconds: float | None = None
 
     def create(self, fill: Callable[[sqlite_utils.Database], None] | None = None) -> None:
-        """Makes the file under another name, complete with its first rows, and then gives it its own.
+        """Makes the file under another name, complete with its first rows, and then renames it.
 
-        So nobody ever sees a database that is half made, and of two creators one wins and the other is told.
+        So a half-made database is never visible, and of two creators one succeeds and the other gets an error.
 
         Raises:
             FileExistsError: the name is taken.
@@ -111,7 +111,7 @@ class DatabaseFile:
     def prepare(self) -> list[str]:
         """Checks the file and brings an older schema up to date; returns warnings from `secure_file`.
 
-        The check uses a read-only connection: a file that is newer or not ours is not written to.
+        The check uses a read-only connection: a file that is newer or not ours is not modified.
 
         Raises:
             UnsafeHomeError, DatabaseDamagedError, NewerSchemaError, StorageBusyError, StorageError
@@ -122,19 +122,19 @@ class DatabaseFile:
                 version = self._version(db)
             if version < self.schema.version:
                 with contextlib.closing(self._connect(self.path)) as db, _immediate(db):
-                    # Looked at again under the write lock: another process, even of a newer version, may have been
-                    # faster. What it has migrated already is not pending any more.
+                    # Checked again under the write lock: another process, even of a newer version, may have been
+                    # faster. Its migrations are no longer pending.
                     self._version(db)
                     self._migrate(db)
         return warnings
 
     def stamp(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Numbers that are others after any change to the file or its write-ahead log.
+        """Numbers that change with any change to the file or its write-ahead log.
 
-        Taken before a state is read, they are never newer than it: what has not changed since may be used again.
+        Taken before a state is read, they are never newer than it: if they have not changed, that state may be reused.
 
         Raises:
-            StorageError: the file cannot be looked at.
+            StorageError: the file's metadata cannot be read.
         """
         with self._explained():
             return tuple(_stamp(path) for path in (self.path, self.path.with_name(self.path.name + SIDECARS[0])))
@@ -152,7 +152,7 @@ class DatabaseFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite_utils.Database]:
-        """A transaction that holds the write lock from its start and commits whole or not at all.
+        """A transaction that holds the write lock from its start and commits completely or not at all.
 
         BEGIN IMMEDIATE: a transaction that first reads and then asks for the lock can fail midway in WAL mode,
         and what it read (the audit log's head) would be stale.
@@ -167,7 +167,7 @@ class DatabaseFile:
             version = self._version(db)
             if version != self.schema.version:
                 raise DatabaseDamagedError(
-                    f"the {self.schema.what} has another schema than when it was opened",
+                    f"the schema of the {self.schema.what} has changed since it was opened",
                     file=self.path,
                     expected=str(self.schema.version),
                     found=str(version),
@@ -183,7 +183,7 @@ class DatabaseFile:
         try:
             if self.limit_seconds is not None:
                 give_time(conn, self.limit_seconds)
-            # No sqlite-utils plugins: whatever else is installed has no business in the vault.
+            # No sqlite-utils plugins: other installed packages must not touch the vault.
             db = sqlite_utils.Database(conn, execute_plugins=False)
             for pragma in (
                 "foreign_keys=ON",
@@ -191,7 +191,7 @@ class DatabaseFile:
                 # and check pages before they are used.
                 "trusted_schema=OFF",
                 "cell_size_check=ON",
-                # A replaced wrapped key shall not linger in free pages.
+                # A replaced wrapped key must not remain in free pages.
                 "secure_delete=ON",
                 f"synchronous={self.schema.synchronous}",
             ):
@@ -216,7 +216,7 @@ class DatabaseFile:
                 file=self.path,
                 expected=f"schema {self.schema.version} or older",
                 found=f"schema {version}",
-                advice="use that newer version; nothing was changed",
+                advice="use that newer version; the file was not changed",
             )
         if faults := foreign_objects(db.conn, self.schema):
             raise DatabaseDamagedError(
@@ -229,7 +229,7 @@ class DatabaseFile:
 
     def _migrate(self, db: sqlite_utils.Database) -> None:
         # Inside the caller's transaction sqlite-utils uses savepoints, so every migration, its record and the
-        # version number become true together or not at all.
+        # version number take effect together or not at all.
         self.schema.migrations.apply(db)
         db.execute(f"PRAGMA application_id={self.schema.application_id:d}")
         db.execute(f"PRAGMA user_version={self.schema.version:d}")
@@ -253,20 +253,22 @@ class DatabaseFile:
 
     def _explanation(self, error: sqlite3.Error) -> StorageError:
         what, found = self.schema.what, str(error)
-        # Extended codes carry the primary one in their lowest byte.
+        # The lowest byte of an extended code is the primary code.
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StorageBusyError(
                 f"the {what} is in use by another process",
                 file=self.path,
-                advice="wait a moment and try again; nothing was written",
+                advice="wait a moment and try again; no change was written",
             )
         if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self._no_room()):
             return StorageFullError(
-                f"the disk of the {what} is full", file=self.path, advice="make room and try again; nothing was written"
+                f"the disk of the {what} is full",
+                file=self.path,
+                advice="free some space and try again; no change was written",
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT):
-            # SQLITE_ERROR ("no such table"): our statements are fixed and tested, so the file lost something.
+            # SQLITE_ERROR ("no such table"): our statements are fixed and tested, so part of the file is missing.
             # SQLITE_INTERRUPT: only `give_time` interrupts.
             return DatabaseDamagedError(
                 f"the {what} is damaged", file=self.path, found=found, advice=self.schema.remedy
@@ -274,7 +276,7 @@ class DatabaseFile:
         return StorageError(f"the {what} cannot be read or written", file=self.path, found=found)
 
     def _no_room(self) -> bool:
-        # On a disk that is full to the last byte SQLite cannot make the log's index, and calls that an I/O error.
+        # On a disk that is completely full SQLite cannot create the log's index, and reports an I/O error.
         try:
             return shutil.disk_usage(self.path.parent).free < INDEX_BYTES
         except OSError:
@@ -282,17 +284,17 @@ class DatabaseFile:
 
 
 def in_words(error: sqlite3.DatabaseError | UnicodeDecodeError) -> str:
-    """What `DAMAGED` found, in one line."""
+    """The error of a kind in `DAMAGED`, in one line."""
     if isinstance(error, UnicodeDecodeError):
         return "a table's name or definition is not UTF-8 text"
     return printable(str(error), 200)
 
 
 def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
-    """Tables, indexes and other objects that a file has and the schema does not, or the reverse, a sentence part each.
+    """Objects that the file has and the schema does not, or the reverse: tables, indexes and others, one phrase each.
 
-    To ask a view is to run what it says, a trigger runs at the next change, and a column may say what becomes of
-    others: so every definition must be, word for word, one that our own migrations write.
+    Querying a view runs its SQL, a trigger runs at the next change, and a column definition may affect other columns.
+    So every definition must be, word for word, one that our own migrations write.
     """
     asked = "SELECT substr(type, 1, 20), substr(name, 1, 80), substr(sql, 1, ?) FROM sqlite_master LIMIT ?"
     objects = conn.execute(asked, (_LONGEST_DEFINITION, MOST_OBJECTS + 1)).fetchall()
@@ -301,14 +303,14 @@ def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
     ours: frozenset[tuple[str, str]] = frozenset().union(*states)
     found = set()
     for kind, name, sql in objects:
-        # SQLite makes some indexes itself, without a text.
+        # SQLite creates some indexes itself, without a text.
         if kind == "index" and sql is None:
             continue
         found.add((str(kind), _plain(str(sql))))
         if (kind, _plain(str(sql))) not in ours:
-            faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} is none of ours")
+            faults.append(f"{printable(str(kind), 20)} {printable(str(name), 80)} does not belong to this application")
     if conn.execute("PRAGMA user_version").fetchone()[0] == schema.version:
-        # Without its index a table would take two records of one identifier.
+        # Without its index a table would accept two records with the same identifier.
         faults += sorted(f"missing: {sql[:80]}" for kind, sql in states[-1] - found)
     return faults
 
@@ -332,7 +334,7 @@ def _plain(sql: str) -> str:
 
 
 def give_time(conn: sqlite3.Connection, seconds: float) -> None:
-    """Interrupts whatever this connection still does so many seconds from now."""
+    """Interrupts the work of this connection after the given number of seconds."""
     deadline = time.monotonic() + seconds
     conn.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
 
@@ -342,7 +344,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
         found = path.stat()
     except FileNotFoundError:
         return None
-    # A log without content comes and goes with every connection and says nothing.
+    # An empty log appears and disappears with every connection and has no meaning.
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found.st_size else None
 
 

@@ -1,11 +1,11 @@
-"""Passphrase to key, and records sealed so that no change, exchange or move goes unnoticed.
+"""Passphrase to key, and records sealed so that any change, exchange or move is detected.
 
     passphrase --NFC, UTF-8, Argon2id--> wrapping key --ChaCha20-Poly1305--> data key (random, 32 bytes)
     data key --HKDF-SHA256--> record key, audit key, key identifier
 
-A new passphrase comes with a new data key, under which every record is sealed again (`storage.rekey`): whoever knew the
-old passphrase and kept an old copy of the file has the old data key, and that one opens nothing of the new file. Python
-cannot wipe memory for certain, so locking drops every reference to the keys and promises no more than that.
+A new passphrase comes with a new data key, under which every record is sealed again (`storage.rekey`). Anyone who knew
+the old passphrase and kept an old copy of the file has the old data key, but that key opens no part of the new file.
+Python cannot reliably wipe memory, so locking only drops every reference to the keys.
 
 A sealed value is `version (1 byte) | nonce (12 bytes) | ciphertext and tag`.
 """
@@ -28,10 +28,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from storage.canonical import json_bytes
 from storage.errors import CostError, DamagedRecordError, PassphraseError, StorageError, WrongPassphraseError
 
-# Nobody types this many; a pasted megabyte is a mistake, and normalising it would take time before any check.
+# No user types this many; a pasted megabyte is a mistake, and normalising it would take time before any check.
 LONGEST_PASSPHRASE = 1024
 KEY_BYTES = 32
-# Of the data key's public identifier: enough that no two keys have the same one.
+# Length of the data key's public identifier: enough that no two keys share one.
 KEY_ID_BYTES = 16
 # RFC 9106, section 3.1, recommends 16 bytes of salt.
 SALT_BYTES = 16
@@ -40,18 +40,18 @@ SALT_BYTES = 16
 NONCE_BYTES = 12
 SEAL_VERSION = 1
 # Eight times the default in each direction, and 4 GiB of memory traffic in all, bound an unlock to about 15 s and
-# 512 MiB, whatever the file says.
+# 512 MiB for any file.
 MOST_MEMORY_KIB = 512 * 1024
 MOST_PASSES = 24
 MOST_LANES = 8
 MOST_WORK_KIB = 4 * 1024 * 1024
-# One derivation at a time in a process: each may take half a gigabyte, and anybody may ask for one.
+# One derivation at a time in a process: each may use half a gigabyte, and anyone may request one.
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one guess at the passphrase costs (Argon2id's m, t and p of RFC 9106).
+    """The cost of one guess at the passphrase (Argon2id's m, t and p of RFC 9106).
 
     Attributes:
         memory_kib: m, memory in KiB.
@@ -60,7 +60,7 @@ class Cost:
 
     Raises:
         CostError: outside the accepted range. The numbers are read from a file that anyone may have edited, and
-            are checked before a byte of that memory is asked for.
+            are checked before any of that memory is allocated.
     """
 
     memory_kib: int
@@ -90,8 +90,8 @@ class Cost:
             )
 
 
-# RFC 9106's second recommended option is 64 MiB and 3 passes. Its 4 lanes help only with 4 free cores; one lane takes
-# the same memory from a guesser and works the same everywhere. About 0.2 s on an office computer.
+# RFC 9106's second recommended option is 64 MiB and 3 passes. Its 4 lanes help only with 4 free cores; one lane costs
+# a guesser the same memory and works the same everywhere. About 0.2 s on an office computer.
 DEFAULT_COST = Cost(memory_kib=64 * 1024, passes=3, lanes=1)
 
 
@@ -99,7 +99,7 @@ def passphrase_bytes(passphrase: str) -> bytes:
     """The bytes that are hashed: NFC, then UTF-8, nothing stripped.
 
     NFC, because keyboards and systems write the same accented letter in one code point or two. Spaces count, also
-    leading and trailing ones: silently dropping what a person typed would weaken what they chose.
+    leading and trailing ones: silently dropping typed characters would weaken the passphrase.
 
     Raises:
         PassphraseError: empty, longer than `LONGEST_PASSPHRASE` characters, or not valid Unicode.
@@ -115,14 +115,14 @@ def passphrase_bytes(passphrase: str) -> bytes:
             found=f"{len(passphrase)} characters",
         )
     if any("\ud800" <= character <= "\udfff" for character in passphrase):
-        # Looked for by hand: the encoder's own exception carries the passphrase, and a log may print it.
-        raise PassphraseError("the passphrase holds half of a character pair, which is not valid Unicode")
+        # Checked explicitly: the encoder's own exception contains the passphrase, and a log may print it.
+        raise PassphraseError("the passphrase contains half of a character pair, which is not valid Unicode")
     return unicodedata.normalize("NFC", passphrase).encode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
-    """The data key as the vault's header keeps it."""
+    """The data key as it is stored in the vault's header."""
 
     cost: Cost
     salt: bytes
@@ -146,7 +146,7 @@ def unwrap(wrapped: WrappedKey, passphrase: str, vault: str) -> bytes:
 
     Raises:
         PassphraseError: see `passphrase_bytes`.
-        WrongPassphraseError: anything does not fit; it never says what.
+        WrongPassphraseError: some part does not fit; the error never says which.
         StorageError: not enough memory for the cost.
     """
     cipher = ChaCha20Poly1305(_derive(passphrase, wrapped.salt, wrapped.cost))
@@ -230,14 +230,14 @@ class Sealer:
 
     Attributes:
         vault: the vault's identifier.
-        key_id: identifies the data key and tells nothing about it, hex; it stands in the vault's header.
+        key_id: identifies the data key without revealing it, hex; it is stored in the vault's header.
     """
 
     __slots__ = ("_audit_key", "_cipher", "data_key", "key_id", "vault")
 
     def __init__(self, data_key: bytes, vault: str) -> None:
         self.vault = vault
-        # Kept for `VaultSession.hand_over` alone: whoever holds the two subkeys can read everything anyway.
+        # Kept for `VaultSession.hand_over` alone: code that has the two subkeys can read everything anyway.
         self.data_key = data_key
         self._cipher = ChaCha20Poly1305(_subkey(data_key, vault, "records"))
         self._audit_key = _subkey(data_key, vault, "audit")
@@ -251,7 +251,7 @@ class Sealer:
         """The value, if it is exactly what was sealed for this place.
 
         Raises:
-            DamagedRecordError: it is not.
+            DamagedRecordError: the value was changed or moved.
         """
         try:
             return _open(self._cipher, sealed, place.associated_data(self.vault))
@@ -268,13 +268,13 @@ class Sealer:
 
 
 def job_key(secret: bytes, key: str, job: str) -> bytes:
-    """The own key of a job, from the jobs key with the identifier `key`; see `storage.job_keys`."""
+    """A job's own key, from the jobs key with the identifier `key`; see `storage.job_keys`."""
     return _subkey(secret, key, f"job {job}")
 
 
 def _subkey(data_key: bytes, vault: str, purpose: str) -> bytes:
     info = json_bytes({"app": "irwm-studio vault", "version": SEAL_VERSION, "vault": vault, "purpose": purpose})
-    # No salt: the data key is uniformly random already (RFC 5869, section 3.1).
+    # No salt: the data key is already uniformly random (RFC 5869, section 3.1).
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(data_key)
 
 
@@ -284,7 +284,7 @@ def _seal(cipher: ChaCha20Poly1305, plain: bytes, context: bytes) -> bytes:
 
 
 def _open(cipher: ChaCha20Poly1305, sealed: object, context: bytes) -> bytes:
-    # SQLite lets any column hold any type, so an edited file may present text or nothing at all.
+    # SQLite lets any column hold any type, so an edited file may contain text or NULL here.
     if not isinstance(sealed, bytes) or len(sealed) <= NONCE_BYTES or sealed[0] != SEAL_VERSION:
         raise InvalidTag
     return cipher.decrypt(sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :], context)

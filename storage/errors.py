@@ -1,4 +1,4 @@
-"""What can go wrong in the storage floor; every class hangs under `irwm.IrwmError`, so a page shows it alike."""
+"""Errors of the storage layer; every class derives from `irwm.IrwmError`, so a page shows them all in the same way."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class StorageError(IrwmError):
 
 
 class UnsafeHomeError(StorageError):
-    """The application's folder, or a file in it, lies or looks so that others could read or replace it."""
+    """Others could read or replace the application's folder or a file in it."""
 
 
 class StorageBusyError(StorageError):
-    """Another process kept the database in use for longer than we wait; nothing was written."""
+    """Another process kept the database in use for longer than the time limit; no change was written."""
 
 
 class StorageFullError(StorageError):
-    """The disk is full; nothing of the change was written."""
+    """The disk is full; no part of the change was written."""
 
 
 class DatabaseDamagedError(StorageError):
@@ -28,11 +28,11 @@ class DatabaseDamagedError(StorageError):
 
 
 class NewerSchemaError(StorageError):
-    """The file was written by a newer version of this application; it was not touched."""
+    """The file was written by a newer version of this application; it was not changed."""
 
 
 class RecordValueError(StorageError, ValueError):
-    """A value cannot be stored: wrong type, not plain JSON, or empty where something is needed."""
+    """A value cannot be stored: wrong type, not plain JSON, or empty although required."""
 
 
 class RecordNotFoundError(StorageError, LookupError):
@@ -48,24 +48,24 @@ class VaultMissingError(VaultError):
 
 
 class VaultExistsError(VaultError):
-    """A vault, a backup or an archive stands there already; nothing is ever overwritten."""
+    """A vault, a backup or an archive exists already; files are never overwritten."""
 
 
 class VaultLockedError(VaultError):
-    """The vault is locked, or locked itself after a time without use."""
+    """The vault is locked, or locked itself after a period without use."""
 
 
 class VaultChangedError(VaultError):
-    """The vault was exchanged for another, or its passphrase changed, after it was unlocked; nothing was written."""
+    """The vault was replaced or its passphrase changed after it was unlocked; no change was written."""
 
 
 class JobSealedError(VaultError):
-    """What a job says cannot be read here: the vault is locked, or it is not the vault that the job was sealed for."""
+    """The text of a job cannot be read here: the vault is locked, or the job was sealed for another vault."""
 
     def __init__(self, id: str) -> None:
         super().__init__(
-            f"what job {id} says is sealed",
-            advice="unlock the vault; a job of a vault that another one has replaced stays sealed",
+            f"the content of job {id} is sealed",
+            advice="unlock the vault; jobs of a vault that was replaced by another one stay sealed",
         )
 
 
@@ -76,19 +76,19 @@ class PassphraseError(VaultError, ValueError):
 class WrongPassphraseError(VaultError):
     """The passphrase does not open the vault.
 
-    The message is the same whatever failed, so that it helps nobody who guesses.
+    The message is the same for every cause, so that it does not help an attacker who guesses.
     """
 
     def __init__(self) -> None:
         super().__init__(
             "this passphrase does not open the vault",
-            advice="check capital letters and the keyboard's language, then try again; if the passphrase is surely "
+            advice="check capital letters and the keyboard's language, then try again; if the passphrase is certainly "
             "right, the vault's header may be damaged: restore a backup",
         )
 
 
 class TooManyTriesError(VaultError):
-    """A passphrase was not looked at: its caller has to wait, or too many others are waiting.
+    """A passphrase was not checked: its caller has to wait, or too many others are waiting.
 
     Attributes:
         seconds: how long to wait.
@@ -102,7 +102,7 @@ class TooManyTriesError(VaultError):
 
 
 class CostError(VaultError, ValueError):
-    """A key-derivation cost outside the accepted range; refused before any of it is spent."""
+    """A key-derivation cost outside the accepted range; refused before any work is done."""
 
 
 class DamagedRecordError(VaultError):
@@ -122,8 +122,8 @@ class DamagedRecordError(VaultError):
 
 
 class AuditBrokenError(VaultError):
-    """The audit log was altered, so nothing more is written: going on would cover the traces."""
+    """The audit log was altered, so no more entries are written: they could cover the traces."""
 
 
 class IdentityLostError(VaultError):
-    """The vault's signing identity is damaged or gone; a new one can be made, whose chain starts anew."""
+    """The vault's signing identity is damaged or gone; a new one can be made, which starts a new chain."""

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, published whole or not at all."""
+"""Files that only their owner may read, published completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def private_folder(path: Path) -> None:
-    """Makes a folder for its owner only; one that exists is left as it is."""
+    """Makes a folder for its owner only; an existing one is left unchanged."""
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
 
 
@@ -31,13 +31,13 @@ def new_private_file(path: Path) -> int:
     The mode is given at creation: a later chmod would leave a moment in which others could open the file.
 
     Raises:
-        FileExistsError: something has this name already, even a dangling link.
+        FileExistsError: something has this name already, possibly a dangling link.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, PRIVATE_FILE)
 
 
 def open_to_append(path: Path) -> int:
-    """A descriptor that writes to the end of a private file, which is created if need be; links are not followed."""
+    """A descriptor that appends to a private file, which is created if necessary; links are not followed."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_FOLLOW | _BINARY, PRIVATE_FILE)
 
 
@@ -49,12 +49,12 @@ def append_private(path: Path, data: bytes) -> None:
 
 
 def partial_name(path: Path) -> Path:
-    """An unused name beside `path` for a file that is still being written."""
+    """An unused name in the folder of `path`, for a file that is still being written."""
     return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Writes a small private file so that a reader sees the old content or the new, never a part."""
+    """Writes a small private file so that a reader sees either the old content or the new, never a part."""
     partial = partial_name(path)
     try:
         with os.fdopen(new_private_file(partial), "wb") as stream:
@@ -76,7 +76,7 @@ def _replace(partial: Path, path: Path) -> None:
 
 
 def publish_new(partial: Path, final: Path) -> None:
-    """Gives a finished file its name, only if nothing has that name.
+    """Renames a finished file, only if the name is free.
 
     Raises:
         FileExistsError: the name is taken; the partial stays for the caller to remove.
@@ -86,7 +86,7 @@ def publish_new(partial: Path, final: Path) -> None:
     except FileExistsError:
         raise
     except (OSError, NotImplementedError):
-        # No hard links on this file system (FAT, some network shares): a rename, after a look.
+        # No hard links on this file system (FAT, some network shares): check, then rename.
         if os.path.lexists(final):
             raise FileExistsError(f"{final} exists") from None
         os.rename(partial, final)
@@ -96,7 +96,7 @@ def publish_new(partial: Path, final: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a new name in a folder survive a power cut, where the platform can do that."""
+    """Makes a new name in a folder survive a power cut, if the platform supports that."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -107,16 +107,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(folder: Path, names: re.Pattern[str] = _OURS) -> tuple[Path, ...]:
-    """Removes what killed processes left half-written in a folder; returns what was removed.
+    """Removes partial files that killed processes left in a folder; returns the removed paths.
 
     Args:
-        names: of the files that may be removed, whole names.
+        names: pattern for the files that may be removed, matched against whole names.
     """
     removed = []
     oldest = time.time() - STALE_SECONDS
     for path in sorted(folder.glob(f"*{PARTIAL}*")):
         try:
-            # Only names that `partial_name` makes: the folder may be one that holds other things too.
+            # Only names that `partial_name` makes: the folder may contain other files.
             if (
                 names.fullmatch(path.name)
                 and path.is_file()
@@ -126,5 +126,5 @@ def sweep(folder: Path, names: re.Pattern[str] = _OURS) -> tuple[Path, ...]:
                 path.unlink()
                 removed.append(path)
         except FileNotFoundError:
-            continue  # another process swept it first
+            continue  # another process removed it first
     return tuple(removed)

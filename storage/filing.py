@@ -1,4 +1,4 @@
-"""How any record gets into the vault, with its entry in the audit log, and how a table is read back."""
+"""How each record is added to the vault, with its entry in the audit log, and how a table is read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.tables import Look, body_of, next_sequence, require, sealed_row
 
 
 class Filing(VaultSession):
-    """A session that can file records; what they are is for the classes above."""
+    """A session that can file records; subclasses define the kinds of records."""
 
     def _add(
         self,
@@ -34,8 +34,8 @@ class Filing(VaultSession):
         """Adds one record, with its entry in the log.
 
         Args:
-            refers_to: table and identifier of a record that must be there.
-            noted: what the entry says besides which record it was and its digest.
+            refers_to: table and identifier of a record that must exist.
+            noted: extra fields of the entry besides the record's name and digest.
         """
         plain = json_bytes(meta, "the record")
         with self._writing() as (db, sealer):
@@ -65,10 +65,10 @@ def read_table(
     wanted: Callable[[dict[str, Any]], bool],
     make: Callable[[Mapping[str, Any], dict[str, Any]], Any] | None = None,
 ) -> Records[Any]:
-    """The records of a table whose metadata is wanted, in order; bodies of the others are not even read.
+    """The records of a table whose metadata is wanted, in order; the bodies of the others are not read.
 
     Args:
-        make: makes a value of row and metadata, where the whole record is not needed.
+        make: makes a value from row and metadata, if the whole record is not needed.
     """
     records, damaged = [], []
     for row in db.query(f"SELECT seq, id, version, created, meta FROM {table} ORDER BY seq"):

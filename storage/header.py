@@ -1,6 +1,6 @@
 """The vault's one plain row: its identifier, when it was made, and the data key wrapped under the passphrase.
 
-Anybody who can write to the file can put another row there. So its digest is part of what the audit log's end
+Anyone who can write to the file can replace this row. So its digest is part of the state that the audit log's end
 authenticates (`storage.audit`).
 """
 
@@ -18,7 +18,7 @@ from storage.errors import CostError, DatabaseDamagedError
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is needed to try a passphrase; none of it is secret.
+    """The values needed to try a passphrase; none of them is secret.
 
     Attributes:
         id: the vault's identifier.
@@ -44,7 +44,7 @@ def insert(db: sqlite_utils.Database, header: Header) -> None:
 
 
 def replace(db: sqlite_utils.Database, header: Header) -> None:
-    """Puts another header in this one's place, at a change of passphrase."""
+    """Replaces the header, at a change of passphrase."""
     db.table("vault").update(1, _columns(header))
 
 
@@ -52,8 +52,8 @@ def read(db: sqlite_utils.Database) -> Header:
     """The header.
 
     Raises:
-        DatabaseDamagedError: it is missing, or its values are not of their types.
-        CostError: the cost is beyond the cap; nothing has been spent on it.
+        DatabaseDamagedError: it is missing, or its values have wrong types.
+        CostError: the cost is beyond the limit; no derivation was started.
     """
     rows = list(db.query("SELECT * FROM vault WHERE one = 1"))
     row = rows[0] if rows else {}
@@ -66,7 +66,7 @@ def read(db: sqlite_utils.Database) -> Header:
 
 
 def digest(db: sqlite_utils.Database) -> str:
-    """The digest of the header that stands in the file; "" where there is none that could be a header."""
+    """The digest of the header in the file; "" if the row cannot be a header."""
     try:
         return read(db).digest()
     except (DatabaseDamagedError, CostError):

@@ -1,4 +1,4 @@
-"""The record of a vault's signing identity. What it signs, and how that is checked, is `irwm.report.signature`."""
+"""The record of a vault's signing identity. For signing and checking, see `irwm.report.signature`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Identity:
 
     Attributes:
         id, sequence, created: of its record; `created` in UTC, ISO 8601.
-        number: counts the vault's identities from 1, lost ones too.
+        number: counts the vault's identities from 1, including lost ones.
         public_key: 32 bytes, hex.
         certificates: from the first identity of its chain to this one; none for the first.
     """
@@ -27,5 +27,5 @@ class Identity:
 
     @property
     def first_public_key(self) -> str:
-        """The public key at the beginning of the chain, by which the vault is known."""
+        """The public key at the beginning of the chain, which identifies the vault."""
         return self.certificates[0].previous_public_key if self.certificates else self.public_key

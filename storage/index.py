@@ -1,10 +1,10 @@
-"""What an unlocked vault keeps at hand to find keys and releases by; in memory only, gone with the lock.
+"""The search index of an unlocked vault for keys and releases; in memory only, dropped when the vault locks.
 
-Names are sealed in the file like everything else, so nothing in it can be searched: the first look after an unlocking
-opens every record once, and later ones go through what was opened. An index is a value that is never changed; a newer
-one takes its place. It serves again while neither the file nor the audit log's head changed. It is read on from its
-last row when only the vault's own writing went on, which an authenticated and longer log shows. In every other case it
-is read afresh, so that what another program did to the file is noticed at the next look, as it would be without it.
+Names are sealed in the file like everything else, so the file cannot be searched: the first search after unlocking
+opens every record once, and later ones search the opened records. An index is never changed; a newer one replaces it.
+It is reused as long as neither the file nor the audit log's head changed. If only the vault itself wrote more records,
+which an authenticated and longer log shows, reading continues after the last row of the index. In all other cases all
+rows are read again, so a change by another program is noticed at the next search, as it would be without an index.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from storage.errors import AuditBrokenError, DamagedRecordError, RecordValueErro
 from storage.records import KeyRecord, RecordName, build, open_meta
 from storage.schema import KEYS, LABELS, RELEASES
 
-# Two hexadecimal digits are also half of many a name, and begin one fingerprint in 256.
+# Two hexadecimal digits are also part of many names, and begin one fingerprint in 256.
 LEAST_OF_COMMITMENT = 4
 
 
 class KeyEntry(NamedTuple):
-    """A key and its names as they are searched."""
+    """A key and its names in their searched form."""
 
     record: KeyRecord
     words: str
 
 
 class ReleaseEntry(NamedTuple):
-    """What a release is found by. Its manifest is opened for the page that shows it: a thousand would fill memory."""
+    """The searched fields of a release. Its manifest is opened only for the page that shows it, to save memory."""
 
     sequence: int
     id: str
@@ -45,7 +45,7 @@ class ReleaseEntry(NamedTuple):
 
 
 class LabelEntry(NamedTuple):
-    """What a label says of which record, by table and identifier."""
+    """The text of a label, and its record by table and identifier."""
 
     about: tuple[str, str]
     text: str
@@ -57,12 +57,12 @@ Stamp = tuple[tuple[int, ...] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Index(Generic[E]):
-    """All records of one table, as one state of the vault had them.
+    """All records of one table, in one state of the vault.
 
     Attributes:
         entries: in order of sequence.
         damaged: records that do not authenticate.
-        last: the highest sequence number read, and the identifier that stood there.
+        last: the highest sequence number read, and the identifier of that row.
         stamp: of the file, taken before it was read.
         log: the audit log's end; None when it was damaged.
     """
@@ -101,7 +101,7 @@ def label_index(
 
 
 def labelled_keys(keys: Index[KeyEntry], labels: Index[LabelEntry]) -> Index[KeyEntry]:
-    """The keys with the newest labels put to them, in place of the words that they were filed with."""
+    """The keys with their newest labels, in place of the text they were filed with."""
     newest = {id: text for (table, id), text in labels.entries if table == KEYS}
     if not newest:
         return keys
@@ -114,7 +114,7 @@ def labelled_keys(keys: Index[KeyEntry], labels: Index[LabelEntry]) -> Index[Key
 
 
 def labelled_releases(releases: Index[ReleaseEntry], labels: Index[LabelEntry]) -> Index[ReleaseEntry]:
-    """The releases with the newest labels put to them."""
+    """The releases with their newest labels."""
     newest = {id: text for (table, id), text in labels.entries if table == RELEASES}
     if not newest:
         return releases
@@ -152,7 +152,7 @@ def find_releases(index: Index[ReleaseEntry], keys: Index[KeyEntry], text: str =
 
 
 def one_page(found: Sequence[Any], newest_first: bool, offset: int, limit: int) -> Sequence[Any]:
-    """What stands at `offset` and the `limit` - 1 places after it.
+    """The entry at `offset` and the `limit` - 1 entries after it.
 
     Raises:
         RecordValueError: `offset` is negative or `limit` less than 1.
@@ -168,7 +168,7 @@ def one_page(found: Sequence[Any], newest_first: bool, offset: int, limit: int) 
 
 
 def own_copy(record: KeyRecord) -> KeyRecord:
-    """The record with settings of its own: those in the index are shared by all keys that have the same."""
+    """The record with its own copy of the settings: in the index, keys with equal settings share them."""
     return replace(record, parameters=dict(record.parameters))
 
 
@@ -183,7 +183,7 @@ def _refreshed(
     try:
         log: audit.AuditState | None = audit.state(db)
     except AuditBrokenError:
-        log = None  # what is readable is shown all the same; the log's own check says what is wrong with it
+        log = None  # readable records are still shown; the log's own check says what is wrong with it
     if known is not None and log is not None and known.log is not None:
         if known.stamp == stamp and known.log == log:
             return known
@@ -197,13 +197,13 @@ def _refreshed(
 
 
 def _goes_on(known: Index[E], log: audit.AuditState, table: str, db: sqlite_utils.Database) -> bool:
-    """Whether the log, and the table's last row, are still where the index left them."""
+    """Whether the log, and the table's last row, are still where the index ended."""
     head = db.execute("SELECT hash FROM audit WHERE seq = ?", [log.count]).fetchone()
     if head is None or head[0] != log.head:
         return False
     if known.last is None:
         return True
-    # Where the last row was removed, its number is given again to the next one.
+    # If the last row was removed, the next one gets its number.
     row = db.execute(f"SELECT id FROM {table} WHERE seq = ?", [known.last[0]]).fetchone()
     return row is not None and bool(row[0] == known.last[1])
 
@@ -227,7 +227,7 @@ def _read(
 
 
 class _KeyEntries:
-    """Makes keys' entries that hold each repeated value once: a release for 100 000 recipients repeats most of them."""
+    """Makes entries of keys that store repeated values once: a release for 100 000 recipients repeats most of them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -267,7 +267,7 @@ def _words(text: str) -> list[str]:
 
 
 def _searched(text: str) -> str:
-    """Text as it is compared: capitals, and the several ways to write a character, make no difference."""
+    """Text in the form that is compared: case and the several ways to write a character make no difference."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())

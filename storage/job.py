@@ -1,4 +1,4 @@
-"""What a job is, and the table that keeps it: see `storage.jobs` for the list of them."""
+"""A job, and the table that stores it; see `storage.jobs` for the list of jobs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from storage.processes import still_runs
 QUEUED, RUNNING = "queued", "running"
 INTERRUPTED = "interrupted"
 ENDED = ("done", "failed", "stopped", INTERRUPTED)
-# What a job says: sealed, each by itself.
+# The text of a job; each of these columns is sealed separately.
 WORDS = ("title", "request", "what", "result", "error")
-# Why a job is interrupted. Not kept: who finds that its process is gone may have no key to seal it with.
-LEFT = {"problem": "the process that worked on this ended without saying how", "advice": "start it again"}
+# Why a job is interrupted. Not stored: a process that finds the job's process gone may have no key to seal this.
+LEFT = {"problem": "the process that worked on this ended without a result", "advice": "start it again"}
 
 JOBS_MIGRATIONS = Migrations("irwm-studio jobs")
 
@@ -48,7 +48,7 @@ def _first(db: sqlite_utils.Database) -> None:
             "maker": str,
             "lane": str,
             "unswept": int,
-            # The jobs key by its identifier in the vault, and what is sealed with it.
+            # The jobs key by its identifier in the vault, and the data sealed with it.
             "key": str,
             **dict.fromkeys(WORDS, bytes),
         },
@@ -63,7 +63,7 @@ def _second(db: sqlite_utils.Database) -> None:
     db.table("jobs").add_column("memory", int, not_null_default=0)
 
 
-# The version of the schema that sealed words name.
+# The schema version bound to sealed text.
 _SEALED_SINCE = 3
 JOBS_SCHEMA = Schema(
     what="job list",
@@ -71,27 +71,27 @@ JOBS_SCHEMA = Schema(
     version=4,
     migrations=JOBS_MIGRATIONS,
     remedy=f"move {JOBS_NAME} and its -wal and -shm files away and start again; keys and cases are not in it",
-    # A lost line of progress costs nothing, and progress is written often.
+    # Losing a line of progress does no harm, and progress is written often.
     synchronous="NORMAL",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """What the list says of a job to anybody who may read the file: nothing about people or models.
+    """The part of a job that anyone who may read the file can see; it names no people or models.
 
     Attributes:
         id: identifier, also the name of its folder.
         sequence: order of creation; clocks jump, sequences do not.
-        kind: what runs it, such as "protect" or "investigate".
+        kind: which task runs it, such as "protect" or "investigate".
         state: "queued", "running", "done", "failed", "stopped" or "interrupted".
-        done, total: progress in the unit that suits the task, bytes as a rule; total 0 while unknown.
+        done, total: progress in the task's unit, usually bytes; total 0 while unknown.
         created, started, ended: UTC, ISO 8601; None until it happens.
         pid: the process that runs or ran it, or waits to.
-        lane: what it needs for itself, such as "cpu"; of a lane's jobs one runs at a time. "" waits for none.
+        lane: the resource it needs, such as "cpu"; only one job of a lane runs at a time. "" waits for no other job.
         key: the identifier of the jobs key that the rest is sealed with.
-        memory: the most that was seen in use, in bytes: of the GPU's memory in the lane "cuda", else of the memory of
-            its process and of those that this one started; 0 before anybody has looked.
+        memory: the peak use, in bytes: of the GPU's memory in the lane "cuda", else of the memory of its process and
+            that process's children; 0 before the first measurement.
     """
 
     id: str
@@ -110,7 +110,7 @@ class JobLine:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended, in any way."""
         return self.state in ENDED
 
 
@@ -119,9 +119,9 @@ class Job(JobLine):
     """A job of the list, opened.
 
     Attributes:
-        title: what a person reads.
-        request: what was asked, as plain JSON values.
-        what: the step that runs now.
+        title: shown to users.
+        request: the task's input, as plain JSON values.
+        what: the current step.
         result, error: how it ended, as plain JSON values.
     """
 
@@ -134,7 +134,7 @@ class Job(JobLine):
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A job that another one waits for: its identifier, its kind, and its title where that can be read."""
+    """A job that another one waits for: its identifier, its kind, and its title if that can be read."""
 
     id: str
     kind: str
@@ -142,12 +142,12 @@ class Ahead:
 
 
 def place(row: Mapping[str, Any], part: str) -> Place:
-    """Where something belongs that a job says; its kind is bound too, for it decides what is done with a request."""
+    """The place of a job's sealed part; the job's kind is bound too, because it determines how a request is run."""
     return Place(_SEALED_SINCE, "jobs", row["id"], f"{row['kind']} {part}", row["seq"], row["created"])
 
 
 def sealed_words(sealer: Sealer, row: Mapping[str, Any], **words: Any) -> dict[str, bytes | None]:
-    """Columns of `WORDS` as they are kept, from plain JSON values; None stays None.
+    """Columns of `WORDS` in their stored form, from plain JSON values; None stays None.
 
     Raises:
         RecordValueError: a value is not plain JSON.
@@ -157,7 +157,7 @@ def sealed_words(sealer: Sealer, row: Mapping[str, Any], **words: Any) -> dict[s
 
 
 def job_of(row: Mapping[str, Any], sealer: Sealer | None) -> JobLine:
-    """A row of the table: a `Job` where it can be opened, else its line alone."""
+    """A row of the table: a `Job` if it can be opened, else its line alone."""
     names = [name for name in JobLine.__dataclass_fields__ if name != "sequence"]
     line = JobLine(sequence=row["seq"], **{name: row[name] for name in names})
     if sealer is None:
@@ -175,9 +175,9 @@ def job_of(row: Mapping[str, Any], sealer: Sealer | None) -> JobLine:
 
 
 def is_dead(row: Mapping[str, Any]) -> bool:
-    """Whether nobody works on a job that is not over: its process is gone, or its number belongs to a younger one.
+    """Whether a job that is not over has no process: it is gone, or a newer process has its number.
 
-    One without a process is dead when whoever made it is gone: its secrets were in that process's memory alone.
+    A job without a process is dead when the process that created it is gone, because only that one had its secrets.
     """
     if row["pid"] is None:
         return not still_runs(row["maker_pid"], row["maker"])

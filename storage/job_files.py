@@ -1,7 +1,7 @@
-"""The files in a job's folder that people read: reports, receipts, the log. Each is sealed with the job's own key.
+"""The files in a job's folder that users read: reports, receipts, the log. Each is sealed with the job's own key.
 
-A file is either sealed as a whole, or grows by lines that are sealed one by one: `~` and base64. A line that does not
-begin so is what a library printed by itself; nobody can seal what a process prints while it dies.
+A file is either sealed as a whole, or grows by lines that are sealed one by one: `~` and base64. A line without this
+prefix was printed by a library directly; the output of a dying process cannot be sealed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ UNREADABLE = "(a line that was changed after it was written)"
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """The files of one job, by the names that they have where they are given out.
+    """The files of one job, by the names under which they are downloaded.
 
     Attributes:
         job: the job's identifier.
-        folder: where they lie.
+        folder: where they are stored.
         sealer: None where they cannot be opened here.
-        place: where a file's content belongs, by its part.
+        place: the place of a file's content, by its part.
     """
 
     job: str
@@ -38,11 +38,11 @@ class JobFiles:
     place: Callable[[str], Place]
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such a file."""
+        """Whether this file exists."""
         return isinstance(name, str) and self._path(name).is_file()
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file, in place of one of this name; a reader sees the old content or the new.
+        """Writes a file, or replaces one of this name; a reader sees either the old content or the new.
 
         Raises:
             JobSealedError, StorageError
@@ -54,7 +54,7 @@ class JobFiles:
             raise self._failed("written", name, error) from error
 
     def append(self, name: str, text: str) -> None:
-        """Adds a piece of text to the end of a file that grows.
+        """Appends a piece of text to a file that grows.
 
         Raises:
             JobSealedError, StorageError
@@ -69,8 +69,8 @@ class JobFiles:
         """The content of a file, or all pieces of one that grew.
 
         Raises:
-            RecordNotFoundError: there is none.
-            DamagedRecordError: it was changed.
+            RecordNotFoundError: there is no such file.
+            DamagedRecordError: the file was changed.
             JobSealedError, StorageError
         """
         sealer = self._require()
@@ -97,7 +97,7 @@ class JobFiles:
 
     def _path(self, name: str) -> Path:
         if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
-            raise RecordValueError("this is no name of a file", found=repr(name))
+            raise RecordValueError("this is not a file name", found=repr(name))
         return self.folder / f"{name}{ENDING}"
 
     def _failed(self, done: str, name: str, error: OSError) -> StorageError:
@@ -111,7 +111,7 @@ def sealed_line(sealer: Sealer, place: Place, text: str) -> bytes:
 
 
 def opened_line(sealer: Sealer | None, place: Place, line: bytes) -> str | None:
-    """What was sealed as this line; None where it cannot be opened."""
+    """The text that was sealed as this line; None if it cannot be opened."""
     if sealer is None:
         return None
     try:

@@ -1,10 +1,10 @@
-"""The keys that what jobs say is sealed with: records of the vault, since the list of jobs lies in a file of its own.
+"""The keys that seal the text of jobs: records of the vault, because the list of jobs is in a separate file.
 
     jobs key (random, 32 bytes, sealed in the vault) --HKDF-SHA256 with the job's identifier--> the job's own key
 
-Every job names the key that it was sealed with. So the jobs of before stay readable when a new passphrase makes a new
-jobs key, and whoever had the vault's old data key reads nothing of later ones. The process of a task is handed its
-job's own key, which opens no other job.
+Every job names its jobs key. So earlier jobs stay readable when a new passphrase creates a new jobs key, and an
+attacker with the vault's old data key cannot read later jobs. The process of a task gets its job's own key, which opens
+no other job.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from storage.filing import Filing
 from storage.records import JobsKeyRecord, build, open_body, open_meta
 from storage.schema import JOB_KEYS
 
-# What a jobs key is bound to: it is used for new jobs only as long as the data key is the one that it was made under.
+# A jobs key is bound to this: new jobs use it only while the vault has the data key under which it was made.
 _MADE_UNDER = b"irwm-studio: the data key that a jobs key was made under"
 
 
 class OpensJobs(Protocol):
-    """What seals and opens jobs: all keys of an unlocked vault, or the key of one job."""
+    """Seals and opens jobs: all keys of an unlocked vault, or the key of one job."""
 
     @property
     def newest(self) -> str | None:
-        """The identifier of the jobs key that new jobs are sealed with; None where no new job can be sealed."""
+        """The identifier of the jobs key that seals new jobs; None if no new job can be sealed."""
 
     def of(self, job: str, key: str) -> JobKey | None:
-        """The own key of a job that names this jobs key; None where it is not here."""
+        """The own key of a job that names this jobs key; None if it is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class JobKey:
 
     Attributes:
         job: the job's identifier.
-        key: the identifier of the jobs key that it follows from.
-        secret: 32 bytes; into a pipe to the job's process and nowhere else.
+        key: the identifier of the jobs key that it is derived from.
+        secret: 32 bytes; passed through a pipe to the job's process only.
     """
 
     job: str
@@ -53,15 +53,15 @@ class JobKey:
 
     @property
     def newest(self) -> None:
-        """No new job is sealed with another one's key."""
+        """None: the key of one job never seals a new job."""
         return
 
     def of(self, job: str, key: str) -> JobKey | None:
-        """Itself, where the job is its own."""
+        """This key, if the job is its own."""
         return self if (job, key) == (self.job, self.key) else None
 
     def sealer(self) -> Sealer:
-        """Seals and opens what this job says."""
+        """Seals and opens the text of this job."""
         return Sealer(self.secret, self.key)
 
 
@@ -105,7 +105,7 @@ class JobKeyring(Filing):
         return keys
 
     def jobs_keys_to_seal(self) -> JobsKeys:
-        """The same, with one that new jobs are sealed with, which is made where there is none.
+        """The same, with a key for new jobs, which is made if there is none.
 
         Raises:
             VaultLockedError, AuditBrokenError, StorageError
@@ -119,7 +119,7 @@ class JobKeyring(Filing):
 
 
 def _read(db: sqlite_utils.Database, sealer: Sealer) -> JobsKeys:
-    """A damaged one is passed over: its jobs stay sealed, and the vault's check names it."""
+    """The jobs keys; a damaged one is skipped: its jobs stay sealed, and the vault's check names it."""
     found: dict[str, bytes] = {}
     newest = None
     for row in db.query(f"SELECT * FROM {JOB_KEYS} ORDER BY seq"):

@@ -1,9 +1,9 @@
-"""Long tasks as rows: what was asked, how far it is, how it ended. They survive a reload, a crash and a restart.
+"""Long tasks as rows: request, progress, result. They survive a reload, a crash and a restart.
 
-Kind, state, progress in numbers and times are in clear, so that a locked app can queue, stop and clean up. What a job
-says is sealed with a key that the vault keeps (`storage.job_keys`): its title, what was asked, the step that runs, how
-it ended, its log, and the files in its folder (`storage.job_files`). `Jobs.opened` gives the list as whoever has the
-keys reads it. Keys and the passphrase do not belong here, sealed or not.
+Kind, state, progress in numbers and times are in clear, so that a locked app can queue, stop and clean up. The text of
+a job is sealed with a key that the vault keeps (`storage.job_keys`): its title, its request, the current step, its
+result, its log, and the files in its folder (`storage.job_files`). `Jobs.opened` gives the list with this text, for a
+caller with the keys. Keys and the passphrase are not stored here, sealed or not.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from storage.processes import process_mark
 
 LOG_NAME = "log.txt"
 LONGEST_LINE = 20_000
-# What a task needs on its way and nobody afterwards: taken away when the job ends, however it does.
+# A task's temporary files: removed when the job ends, in any way.
 SCRATCH_NAME = "scratch"
-# The end of a log that a page shows; a whole one may be long.
+# The end of a log that a page shows; a whole log may be long.
 LOG_TAIL_BYTES = 16 * 1024
-# A line is sealed by itself, which makes short ones several times as long.
+# Each line is sealed separately, which makes short ones several times as long.
 _SEALED_TIMES = 8
 _FIXED = "seq, id, kind, created, key"
 _ID = re.compile("[0-9a-f]{16}")
 
 
 class Jobs:
-    """The job list of a home folder; made on first use. Threads and processes may use it at once.
+    """The job list of a home folder; created on first use. Threads and processes may use it at once.
 
     Raises:
         UnsafeHomeError, NewerSchemaError, DatabaseDamagedError, StorageError: the file cannot be used.
@@ -69,19 +69,19 @@ class Jobs:
         self.home = Path(home)
         self._now = now
         self._keys: OpensJobs | None = None
-        # What never changes of a row: a line of a log must not need the list, which may be busy or damaged.
+        # The constant columns of a row: a line of a log must not need the list, which may be busy or damaged.
         self._fixed: dict[str, Mapping[str, Any]] = {}
         self._file = DatabaseFile(self.home / JOBS_NAME, JOBS_SCHEMA)
         private_folder(self.home)
         sweep(self.home)
         if not self._file.path.exists():
-            # Somebody else may be just as fast; then theirs is as good.
+            # Another process may have created it at the same time; its list is used then.
             with contextlib.suppress(FileExistsError):
                 self._file.create()
         self._file.prepare()
 
     def opened(self, keys: OpensJobs) -> Self:
-        """The same list, in which the jobs of these keys can be read and written."""
+        """The same list, with read and write access to the text of the jobs of these keys."""
         other = copy.copy(self)
         other._keys = keys
         return other
@@ -104,7 +104,7 @@ class Jobs:
 
         Raises:
             RecordValueError: the request is not plain JSON, or kind or title is missing.
-            JobSealedError: there is no key to seal it with.
+            JobSealedError: no key is available to seal it.
             StorageError
         """
         required_text(kind=kind, title=title)
@@ -136,14 +136,14 @@ class Jobs:
             return job
 
     def start(self, id: str, pid: int) -> JobLine:
-        """A queued job is this process's from now on. It runs at once if its turn has come; see `take_turn`.
+        """Gives a queued job to this process. The job runs at once if it is its turn; see `take_turn`.
 
         Raises:
             RecordNotFoundError: no such job.
-            RecordValueError: it is not queued: it was started already, or stopped before.
+            RecordValueError: it is not queued: it was started or stopped before.
             StorageError
         """
-        # A process that is gone already leaves no mark; "" fits none, so the job will be seen as interrupted.
+        # A process that is already gone has no mark; "" matches no process, so the job will appear as interrupted.
         mark = process_mark(pid) or ("" if process_mark(os.getpid()) else None)
         with self._file.writing() as db:
             row = _row(db, id)
@@ -154,10 +154,10 @@ class Jobs:
             return self._line(_row(db, id))
 
     def take_turn(self, id: str) -> str:
-        """A job that waits runs from now on if none of its lane runs and none of it waits for longer.
+        """Starts a waiting job if no job of its lane runs and none has waited longer.
 
         Returns:
-            Its state now.
+            Its present state.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -166,12 +166,12 @@ class Jobs:
             spot = _spot(db, id)
             if spot["state"] != QUEUED or self._ahead(db, spot):
                 return str(spot["state"])
-        # Looked at again under the write lock: another one may have been as fast.
+        # Checked again under the write lock: another process may have been faster.
         with self._file.writing() as db:
             return self._turn(db, id)
 
     def ahead(self, id: str) -> list[Ahead]:
-        """The jobs that a queued job waits for, the oldest first; none for one that does not wait.
+        """The jobs that a queued job waits for, the oldest first; empty for a job that does not wait.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -194,10 +194,10 @@ class Jobs:
         return str(spot["state"])
 
     def progress(self, id: str, done: int, total: int, what: str, memory: int = 0) -> bool:
-        """Notes how far a running job is; returns False, and changes nothing, when it is not running any more.
+        """Records a running job's progress; returns False, and changes nothing, if the job is no longer running.
 
         Args:
-            memory: see `JobLine`; what was noted before stays if it is more.
+            memory: see `JobLine`; the larger of this value and the recorded one is kept.
 
         Raises:
             RecordNotFoundError, JobSealedError, StorageError
@@ -218,8 +218,8 @@ class Jobs:
         result: Mapping[str, Any] | None = None,
         error: Mapping[str, Any] | None = None,
     ) -> JobLine:
-        """Notes how a job ended, and takes its scratch folder away. The first ending stands: Stop and a natural end may
-        meet, so look at the answer.
+        """Records how a job ended, and removes its scratch folder. Only the first ending counts: a Stop and a normal
+        end may coincide, so check the return value.
 
         Args:
             state: "done", "failed", "stopped" or "interrupted".
@@ -227,7 +227,7 @@ class Jobs:
         Raises:
             RecordNotFoundError: no such job.
             RecordValueError: another state, or values that are not plain JSON.
-            JobSealedError: there is a result or an error, and no key to seal it with.
+            JobSealedError: there is a result or an error, but no key to seal it.
             StorageError
         """
         if state not in ENDED:
@@ -235,7 +235,7 @@ class Jobs:
         words = {name: dict(said) for name, said in (("result", result), ("error", error)) if said is not None}
         for name, said in words.items():
             json_bytes(said, f"the {name}")
-        # Here and not in the task alone: one that is ended the hard way takes nothing away.
+        # Here and not in the task alone: a killed task cannot remove its own files.
         shutil.rmtree(self.folder(id) / SCRATCH_NAME, ignore_errors=True)
         with self._file.writing() as db:
             row = _row(db, id)
@@ -260,7 +260,7 @@ class Jobs:
         return job
 
     def line(self, id: str) -> JobLine:
-        """One job; a `Job` where it can be opened.
+        """One job; a `Job` if it can be opened.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -269,7 +269,7 @@ class Jobs:
             return self._line(_row(db, id))
 
     def is_alive(self, id: str) -> bool:
-        """Whether the process that runs a running job is there, as far as the system tells.
+        """Whether the process of a running job exists, as far as the system tells.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -279,7 +279,7 @@ class Jobs:
         return row["state"] == RUNNING and not is_dead(row)
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[JobLine]:
-        """The newest jobs, newest first by sequence; `offset` of them are passed over. Those that can be opened are
+        """The newest jobs, newest first by sequence; the first `offset` are skipped. Jobs that can be opened are
         `Job`s."""
         query = "SELECT * FROM jobs ORDER BY seq DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
@@ -292,8 +292,8 @@ class Jobs:
             return [self._line(row) for row in rows]
 
     def unswept(self) -> list[Job]:
-        """The jobs that were interrupted and of which nobody has looked since what they left half-written, as far as
-        they can be opened; `swept` notes that one was looked after."""
+        """The interrupted jobs whose partial output has not been cleaned up yet, as far as they can be opened; `swept`
+        records a cleanup."""
         with self._file.reading() as db:
             jobs = [self._line(row) for row in db.query("SELECT * FROM jobs WHERE unswept = 1 ORDER BY seq")]
         return [job for job in jobs if isinstance(job, Job)]
@@ -313,7 +313,7 @@ class Jobs:
             return int(db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0])
 
     def interrupt_dead(self) -> list[JobLine]:
-        """Ends the jobs that nobody runs any more, and returns them; called at start, by whoever has no key.
+        """Ends the jobs that have no process any more, and returns them; called at start, without a key.
 
         See `storage.job.is_dead` and `unswept`.
         """
@@ -329,14 +329,14 @@ class Jobs:
         """The job's own folder, for its results.
 
         Raises:
-            RecordNotFoundError: it is no job's identifier, such as one with "../".
+            RecordNotFoundError: there is no job with this identifier, for example one with "../".
         """
         if not isinstance(id, str) or not _ID.fullmatch(id):
             raise _unknown(id)
         return self.home / "jobs" / id
 
     def files(self, id: str) -> JobFiles:
-        """The files in the job's folder that people read.
+        """The files in the job's folder that users read.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -345,12 +345,12 @@ class Jobs:
         return JobFiles(id, self.folder(id), self._sealer(row), lambda part: place(row, part))
 
     def log_path(self, id: str) -> Path:
-        """The job's log file; see `folder`. Besides sealed lines it holds what libraries printed by themselves."""
+        """The job's log file; see `folder`. Besides sealed lines it holds direct output of libraries."""
         return self.folder(id) / LOG_NAME
 
     def log(self, id: str, text: str) -> None:
-        """Adds one line to the job's log, sealed. Names of strangers stand in it, so whatever would end the line, move
-        a terminal's cursor or turn the direction of writing is escaped.
+        """Adds one line to the job's log, sealed. It may contain untrusted names, so characters that would end the
+        line, move a terminal's cursor or change the text direction are escaped.
 
         Raises:
             RecordNotFoundError, JobSealedError, StorageError
@@ -366,8 +366,8 @@ class Jobs:
             raise StorageError("the job's log cannot be written", file=path, found=str(error)) from error
 
     def log_tail(self, id: str, limit: int = LOG_TAIL_BYTES) -> str:
-        """The end of the job's log, at most `limit` bytes of whole lines. Sealed lines are left out where they cannot
-        be opened.
+        """The end of the job's log, at most `limit` bytes of whole lines. Sealed lines that cannot be opened are left
+        out.
 
         Raises:
             RecordNotFoundError, StorageError
@@ -376,7 +376,7 @@ class Jobs:
         try:
             with path.open("rb") as stream:
                 size, most = stream.seek(0, os.SEEK_END), _SEALED_TIMES * limit
-                # One byte earlier, so that a cut that falls on a line's start keeps that line.
+                # One byte earlier, so that a cut at the start of a line keeps that line.
                 stream.seek(max(0, size - most - 1))
                 data = stream.read(most + 1)
         except FileNotFoundError:
@@ -430,7 +430,7 @@ class Jobs:
         return job_of(row, self._sealer(row))
 
     def _ahead(self, db: sqlite_utils.Database, spot: Mapping[str, Any]) -> list[Ahead]:
-        """What runs in a job's lane, or waits there for longer; a process that died in its turn holds nobody up."""
+        """The jobs that run in a job's lane or have waited longer there; dead jobs are left out."""
         if not spot["lane"]:
             return []
         query = (
@@ -443,7 +443,7 @@ class Jobs:
 
 
 def _spot(db: sqlite_utils.Database, id: str) -> Mapping[str, Any]:
-    """Where a job stands in its lane, without its request, which may be megabytes of names."""
+    """A job's place in its lane, without its request, which may be megabytes of names."""
     return _row(db, id, "seq, lane, state")
 
 

@@ -1,4 +1,4 @@
-"""Words put to keys and releases after they were filed, each a record of its own: what is filed never changes."""
+"""Labels of keys and releases, each in a separate record: filed records never change."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from storage.schema import KEYS, LABELS, RELEASES
 from storage.tables import Look
 
 LABELLED = (KEYS, RELEASES)
-# A line or two beside a name; what is longer belongs into a case's notes.
+# A line or two; longer text belongs in the notes of a case.
 LONGEST_LABEL = 500
 _WITH_LABELS = "with labels"
 
 
 class Labelling(Filing):
-    """A session that can put words to keys and releases."""
+    """A session that can label keys and releases."""
 
     def set_label(self, table: str, record: str, text: str) -> LabelRecord:
-        """Puts words to a key or a release, in place of those it has; "" takes them away. Earlier ones stay filed.
+        """Sets the label of a key or a release, in place of an earlier one; "" removes it. Earlier ones stay filed.
 
         Args:
             table: "keys" or "releases".
@@ -28,7 +28,7 @@ class Labelling(Filing):
 
         Raises:
             RecordNotFoundError: there is no such record.
-            RecordValueError: another table, or the text is too long.
+            RecordValueError: the table has no labels, or the text is too long.
             VaultLockedError, AuditBrokenError, StorageError
         """
         optional_text(text=text)
@@ -46,7 +46,7 @@ class Labelling(Filing):
         return label
 
     def labels(self, table: str, record: str) -> Records[LabelRecord]:
-        """All that was put to this record since it was filed, oldest first. `.damaged` names every damaged label."""
+        """All labels of this record since it was filed, oldest first. `.damaged` names every damaged label."""
         return self._all(LABELS, lambda meta: (meta.get("table"), meta.get("record")) == (table, record))
 
     def _labels_at_hand(self, look: Look) -> Index[LabelEntry]:
@@ -56,7 +56,7 @@ class Labelling(Filing):
         return index
 
     def _with_key_labels(self, look: Look, keys: Index[KeyEntry]) -> Index[KeyEntry]:
-        """The keys with their newest labels; kept, since to put them anew takes a while where there are many keys."""
+        """The keys with their newest labels; cached, because adding labels is slow if there are many keys."""
         labels = self._labels_at_hand(look)
         known = self._at_hand.get(_WITH_LABELS)
         if known is not None and known[0] is keys and known[1] is labels:

@@ -17,12 +17,12 @@ HOME_VARIABLE = "IRWM_HOME"
 FOLDER_NAME = "irwm-studio"
 VAULT_NAME = "vault.sqlite3"
 JOBS_NAME = "jobs.sqlite3"
-# SQLite keeps its write-ahead log and that log's index beside the database.
+# SQLite keeps its write-ahead log and that log's index in the database's folder.
 SIDECARS = ("-wal", "-shm")
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# Windows has neither: there a file's mode says nothing about who may read it, and `platformdirs` names a folder below
-# the account's own.
+# Windows has neither: there a file's mode does not say who may read it, and `platformdirs` names a folder below the
+# account's own.
 MODES_AND_OWNERS = hasattr(os, "geteuid")
 # SQLite's write-ahead log needs shared memory and working locks; its authors rule network drives out
 # (https://www.sqlite.org/wal.html, "disadvantages").
@@ -34,7 +34,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 def home(environ: Mapping[str, str] | None = None) -> Path:
     """The folder of the vault, the jobs and the cases, made for its owner only if it is missing.
 
-    It is `IRWM_HOME` where that is set, else the platform's folder for an application's user data.
+    It is `IRWM_HOME` if that is set, else the platform's folder for an application's user data.
 
     Raises:
         StorageError: the folder cannot be made, or a file has its name.
@@ -61,24 +61,24 @@ def check_home(
     *,
     allow_temp: bool = False,
 ) -> tuple[str, ...]:
-    """Refuses a home that others could read or replace; returns warnings about what is merely unwise.
+    """Refuses a home that others could read or replace; returns warnings about unwise but acceptable settings.
 
-    Gradio turns a returned path inside the working or temp folder into a download, so no vault may lie in either.
+    Gradio makes every returned path in the working or temp folder downloadable, so no vault may be in either.
 
     Args:
         home: the folder from `home()`.
         working_folder: the app's current folder; default the process's.
         temp_folder: the temp folder the app uses; default the process's.
-        allow_temp: accept a home in the temp folder, with a warning. For a person who named the folder: the web
-            server hands out files from its own upload folder only (ui.guard), but a temp folder may be cleared.
+        allow_temp: accept a home in the temp folder, with a warning. For a user who named the folder: the web server
+            sends files from its own upload folder only (ui.guard), but a temp folder may be cleared.
 
     Raises:
-        UnsafeHomeError: the folder is a link, lies in the working or temp folder, others may write to it, or a
-            vault file in it is a link or no regular file.
+        UnsafeHomeError: the folder is a link or in the working or temp folder, others may write to it, or a
+            vault file in it is a link or not a regular file.
     """
     if home.is_symlink():
         raise UnsafeHomeError(
-            "the application's folder is a link, which can be turned elsewhere",
+            "the application's folder is a link, which can be redirected",
             file=home,
             advice=f"set {HOME_VARIABLE} to the real folder, {home.resolve()}",
         )
@@ -88,7 +88,7 @@ def check_home(
     if not allow_temp:
         _refuse_inside(home, temp, "temp folder")
     elif _is_inside(home, temp):
-        warnings.append(f"The vault lies in {temp}, which may be cleared at any time: the keys would be lost.")
+        warnings.append(f"The vault is in {temp}, which may be cleared at any time: the keys would be lost.")
     warnings += _folder_warnings(home)
     for name in (VAULT_NAME, JOBS_NAME):
         warnings += secure_file(home / name)
@@ -97,14 +97,14 @@ def check_home(
 
 def _is_inside(home: Path, folder: Path) -> bool:
     real = home.resolve()
-    # samefile and not a comparison of texts: file systems that ignore case have many names for one folder.
+    # samefile and not a comparison of texts: a folder has many names on file systems that ignore case.
     return folder.exists() and any(parent.exists() and parent.samefile(folder) for parent in (real, *real.parents))
 
 
 def _refuse_inside(home: Path, folder: Path, name: str) -> None:
     if _is_inside(home, folder):
         raise UnsafeHomeError(
-            f"the vault would lie inside the {name}, from which the web server can hand out files",
+            f"the vault would be inside the {name}, from which the web server can send files",
             file=home,
             expected=f"a folder outside {folder}",
             advice=f"set {HOME_VARIABLE} to a folder elsewhere",
@@ -137,10 +137,10 @@ def _folder_warnings(home: Path) -> list[str]:
 
 
 def secure_file(path: Path) -> list[str]:
-    """Refuses a database file that is a link or no file; takes others' rights away and says so in a warning.
+    """Refuses a database file that is a link or not a file; removes others' access and returns a warning about it.
 
     Raises:
-        UnsafeHomeError: as said; a FIFO in place of a file would block its reader for ever.
+        UnsafeHomeError: it is refused; a FIFO in place of a file would block its reader forever.
     """
     for name in (path, *(path.with_name(path.name + end) for end in SIDECARS)):
         try:
@@ -149,7 +149,7 @@ def secure_file(path: Path) -> list[str]:
             continue
         if not stat.S_ISREG(mode):
             raise UnsafeHomeError(
-                "a database must be a regular file of its own",
+                "a database must be a regular file",
                 file=name,
                 found="a link" if stat.S_ISLNK(mode) else "a folder, pipe, socket or device",
                 advice="put the real file in its place",
@@ -169,7 +169,7 @@ def secure_file(path: Path) -> list[str]:
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
-    """The type of the file system a path lies on, as Linux names it; None where that cannot be told."""
+    """The type of the file system of a path, as Linux names it; None if unknown."""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
         real = path.resolve()

@@ -1,4 +1,4 @@
-"""Whether a process is still the one that it was: process numbers are reused, start times are not."""
+"""Whether a process is still the same one: process numbers are reused, start times are not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _GONE = frozenset({"Z", "X", "x"})
 
 
 def process_mark(pid: int, proc: Path = Path("/proc")) -> str | None:
-    """What tells this process from a later one with its number.
+    """Text that distinguishes this process from a later one with its number.
 
-    On Linux boot identifier and start time in clock ticks; elsewhere the moment of its start, as psutil says. (psutil's
-    moment of a Linux process moves when the clock is set.) None when the process is gone; a zombie is.
+    On Linux boot identifier and start time in clock ticks; elsewhere the start time reported by psutil. (On Linux
+    psutil's start time moves when the clock is set.) None if the process is gone or a zombie.
     """
     try:
         stat = (proc / str(pid) / "stat").read_text("utf-8", "surrogateescape")
         boot = (proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
         return _start(pid)
-    # The name is the only field with brackets; what follows its last one is plain (proc(5), fields 3 and 22).
+    # The name is the only field with brackets; the text after its last one is plain (proc(5), fields 3 and 22).
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= _START_TIME or fields[_STATE] in _GONE:
         return None
@@ -28,7 +28,7 @@ def process_mark(pid: int, proc: Path = Path("/proc")) -> str | None:
 
 
 def _start(pid: int) -> str | None:
-    import psutil  # a tenth of a second that Linux does not need
+    import psutil  # takes a tenth of a second; not needed on Linux
 
     try:
         process = psutil.Process(pid)
@@ -41,7 +41,7 @@ def still_runs(pid: int, mark: str | None, proc: Path = Path("/proc")) -> bool:
     """Whether the process that had this mark is alive.
 
     Args:
-        mark: from `process_mark` when it was started; None to look at the number alone.
+        mark: from `process_mark` when it was started; None to check the number alone.
     """
     now = process_mark(pid, proc)
     return now is not None and (mark is None or mark == now)

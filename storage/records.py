@@ -1,4 +1,4 @@
-"""What the vault keeps, as values for the floors above, and the way from a row to such a value."""
+"""The vault's records, as values for the layers above, and the conversion from a row to such a value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is known about a key; the key's own bytes come from `Vault.key_bytes`.
+    """The facts about a key; `Vault.key_bytes` gives the key's own bytes.
 
     Attributes:
         id: identifier within this vault.
@@ -70,7 +70,7 @@ class KeyRecord:
 
     @property
     def whose(self) -> str:
-        """Whose mark it is, in words."""
+        """The name of the mark's owner or recipient."""
         return f"{self.owner}, issued to {self.recipient}" if self.recipient else self.owner
 
 
@@ -79,10 +79,10 @@ class NewKey:
     """A key that is to be added; the names as in `KeyRecord`.
 
     Attributes:
-        sealed: its bytes as the scheme writes them; the vault seals them and never looks into them.
+        sealed: its bytes as the scheme writes them; the vault seals them and never reads them.
 
     Raises:
-        RecordValueError: there are no bytes, a name is not text, or one that is needed is empty.
+        RecordValueError: there are no bytes, a name is not text, or a required one is empty.
     """
 
     sealed: bytes = field(repr=False)
@@ -102,7 +102,7 @@ class NewKey:
         optional_text(recipient=self.recipient, model_name=self.model_name, family=self.family, label=self.label)
 
     def meta(self) -> dict[str, Any]:
-        """What is sealed beside the bytes."""
+        """The metadata that is sealed separately from the bytes."""
         return {
             "owner": self.owner,
             "recipient": self.recipient,
@@ -117,14 +117,14 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord:
-    """A marked copy that was published.
+    """A published marked copy.
 
     Attributes:
         key_id: the key whose mark it carries.
         path: where it was written.
         manifest: file name to SHA-256 (hex).
-        receipt: what the release page certified, as plain JSON values.
-        label: the officer's own words, "" where there are none.
+        receipt: the facts certified by the release page, as plain JSON values.
+        label: the officer's own words, "" if there are none.
     """
 
     id: str
@@ -139,14 +139,14 @@ class ReleaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimestampRecord:
-    """A time-stamp on the public commitment of a key, with what is needed to check it again without the vault.
+    """A time-stamp on a key's public commitment, with the data needed to check it again without the vault.
 
     Attributes:
         key_id: the key whose commitment it is.
         digest: SHA-256, hex, of the commitment's document.
-        time_utc: the time that the authority put its name to, ISO 8601.
+        time_utc: the time that the authority signed, ISO 8601.
         authority: the authority's name, as its certificate says.
-        trusted: whether the authority's certificate was followed to a root the officer trusts, when it was added.
+        trusted: whether the authority's certificate led to a root that the officer trusted when it was added.
         commitment_document, request, response: the bytes themselves.
     """
 
@@ -165,13 +165,13 @@ class TimestampRecord:
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """Words that were put to a key or a release after it was filed, or another title of a case.
+    """Text added to a key or a release after it was filed, or a new title of a case.
 
-    The newest of a record's labels is the one it has.
+    A record's newest label is the current one.
 
     Attributes:
-        table, record: what it is put to; a plain table's name and an identifier in it.
-        text: the officer's own words; "" takes earlier ones away.
+        table, record: the labelled record; a plain table's name and an identifier in it.
+        text: the officer's own words; "" removes earlier ones.
     """
 
     id: str
@@ -187,7 +187,7 @@ class JobsKeyRecord:
     """A key of the job list; its bytes are the record's body.
 
     Attributes:
-        made_under: HMAC, hex, that tells whether the vault's data key is still the one that it was made under.
+        made_under: HMAC, hex, that shows whether the vault still has the data key under which it was made.
     """
 
     id: str
@@ -205,7 +205,7 @@ class RecordName:
 
 
 class Records(list[T], Generic[T]):
-    """A list of the records that could be read; `damaged` names the others, so that none is left out in silence."""
+    """A list of the records that could be read; `damaged` names the others, so that none is left out silently."""
 
     damaged: tuple[RecordName, ...]
 
@@ -219,9 +219,9 @@ class Page(Generic[T]):
     """One page of a longer list.
 
     Attributes:
-        records: those of this page, in the order that was asked for.
+        records: those of this page, in the requested order.
         total: how many records there are on all pages together.
-        damaged: the records of the whole table that do not authenticate; each may belong on any page.
+        damaged: the records of the whole table that do not authenticate; each may belong to any page.
     """
 
     records: tuple[T, ...]
@@ -255,16 +255,16 @@ _KINDS: dict[str, type[Record]] = {
     LABELS: LabelRecord,
     JOB_KEYS: JobsKeyRecord,
 }
-# The body of these is part of the record; that of keys, identities and files of runs is bytes of their own.
+# The body of these is part of the record; that of keys, identities and files of runs is separate bytes.
 WITH_BODY = frozenset({RUNS, ITEMS, TIMESTAMPS})
 _TIMESTAMP_PARTS = ("commitment_document", "request", "response")
 
 
 def place(table: str, row: Mapping[str, Any], part: str) -> Place:
-    """Where a row's column belongs.
+    """The place of a row's column.
 
     Raises:
-        DamagedRecordError: a plain column is not even of its type; SQLite lets an edit put anything there.
+        DamagedRecordError: a plain column has the wrong type; in SQLite, an edit can put any value there.
     """
     version, record, sequence, created = row["version"], row["id"], row["seq"], row["created"]
     if type(version) is not int or type(record) is not str or type(sequence) is not int or type(created) is not str:
@@ -273,7 +273,7 @@ def place(table: str, row: Mapping[str, Any], part: str) -> Place:
 
 
 def open_meta(sealer: Sealer, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row's sealed metadata says.
+    """The content of a row's sealed metadata.
 
     Raises:
         DamagedRecordError
@@ -304,7 +304,7 @@ def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: byt
     """The record of a row whose parts have been opened; the body matters for the tables in `WITH_BODY` only.
 
     Raises:
-        DamagedRecordError: the fields are not this kind's, which only another program could have sealed.
+        DamagedRecordError: the fields do not fit this kind of record; only another program could have sealed them.
     """
     try:
         return _KINDS[table](id=row["id"], sequence=row["seq"], created=row["created"], **_fields(table, meta, body))
@@ -313,7 +313,7 @@ def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: byt
 
 
 def run_entry(row: Mapping[str, Any], meta: Mapping[str, Any]) -> RunEntry:
-    """The line of a run whose metadata has been opened.
+    """The list entry of a run whose metadata has been opened.
 
     Raises:
         DamagedRecordError: see `build`.
@@ -353,19 +353,19 @@ def _fields(table: str, meta: Mapping[str, Any], body: bytes) -> dict[str, Any]:
 def content_digest(meta: bytes, body: bytes) -> str:
     """SHA-256, hex, over the SHA-256 of both parts of a record before they are sealed.
 
-    The audit log keeps it, sealed like all its details. A change of passphrase, which seals the record anew, leaves it
-    as it is.
+    The audit log keeps it, sealed like all its details. It stays the same when a change of passphrase seals the record
+    again.
     """
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in (meta, body))).hexdigest()
 
 
 def added(table: str, id: str, meta: bytes, body: bytes) -> dict[str, Any]:
-    """What the audit log notes of a record that is added."""
+    """The audit log's details for a record that is added."""
     return {"table": table, "id": id, "sha256": content_digest(meta, body)}
 
 
 def added_together(table: str, digests: Mapping[str, str]) -> dict[str, Any]:
-    """What the audit log notes of records that are added at once: each one's digest, so that each can be named.
+    """The audit log's details for records that are added at once: the digest of each, so that each can be named.
 
     Args:
         digests: identifier to `content_digest`.
@@ -374,7 +374,7 @@ def added_together(table: str, digests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def added_in(details: Mapping[str, Any] | None) -> Iterator[tuple[RecordName, str]]:
-    """The records that an audit entry saw added, with their digests; none where it is about something else."""
+    """The records whose addition an audit entry records, with their digests; empty for other entries."""
     if details is None:
         return
     if {"table", "id", "sha256"} <= details.keys():

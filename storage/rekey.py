@@ -1,10 +1,10 @@
-"""Everything in the vault sealed again under a new data key, as a change of passphrase does.
+"""Seals everything in the vault again under a new data key, at a change of passphrase.
 
-Whoever knew the old passphrase and kept an old copy of the file can work out the old data key. Under a new one nothing
-that is sealed from now on opens for them, in whatever way they put old and new parts of the file together.
+Anyone who knew the old passphrase and kept an old copy of the file can derive the old data key. Under a new key, they
+cannot open values that are sealed later, no matter how they combine old and new parts of the file.
 
-What a record says, its identifier, number and time, and every hash in the audit log stay as they are. It happens in the
-caller's transaction, one record in memory at a time.
+A record's content, identifier, number and time, and every hash in the audit log stay the same. It happens in the
+caller's transaction, with one record in memory at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.errors import DamagedRecordError
 from storage.records import RecordName, open_part, place
 from storage.schema import RECORD_TABLES
 
-# Called with records and entries done, and all of them.
+# Called with the records and entries done so far, and their total.
 Progress = Callable[[int, int], None]
 # Records between two calls; about 0.05 s.
 STEP = 500
@@ -28,12 +28,12 @@ STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What was sealed again.
+    """Counts and faults of the sealing.
 
     Attributes:
         records: how many records.
-        damaged: records of which a part did not open; that part stays as it was, and damaged.
-        entries: entries of the audit log whose details did not open, by number; they stay as they were.
+        damaged: records of which a part did not open; that part stays unchanged, and damaged.
+        entries: entries of the audit log whose details did not open, by number; they stay unchanged.
     """
 
     records: int
@@ -44,10 +44,10 @@ class Resealed:
 def seal_again(
     db: sqlite_utils.Database, old: Sealer, new: Sealer, head: header.Header, progress: Progress | None = None
 ) -> Resealed:
-    """Seals every record and every entry of the log under another key, and puts the header that holds it in place.
+    """Seals every record and every entry of the log under another key, and writes the header that holds that key.
 
     Raises:
-        AuditBrokenError: the log's end, or the header that stands there, does not authenticate under the old key.
+        AuditBrokenError: the log's end or the present header does not authenticate under the old key.
     """
     audit.state(db).require(old)
     sizes = {table: _count(db, table) for table in (*RECORD_TABLES, audit.TABLE)}
@@ -65,7 +65,7 @@ def seal_again(
 
 
 def _record(db: sqlite_utils.Database, table: str, sequence: int, old: Sealer, new: Sealer) -> bool:
-    """Seals one record again; False where a part of it does not open."""
+    """Seals one record again; False if a part of it does not open."""
     (row,) = db.query(f"SELECT * FROM {table} WHERE seq = ?", [sequence])
     sealed = {}
     for part in ("meta", "body"):
@@ -89,7 +89,7 @@ def _count(db: sqlite_utils.Database, table: str) -> int:
 
 
 class _Ticks:
-    """Counts what is done, and tells every so often."""
+    """Counts progress and reports it at intervals."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress

@@ -34,8 +34,8 @@ def _first(db: sqlite_utils.Database) -> None:
         pk="one",
     )
     for name in RECORD_TABLES:
-        # What a record says is in `meta` and `body` alone. Two of them, so that a list of 300 keys, or of runs with
-        # a megabyte of findings each, opens no more than it shows.
+        # A record's content is in `meta` and `body` only. They are separate so that a list of 300 keys, or of runs with
+        # a megabyte of findings each, opens only what it shows.
         table = db.table(name)
         table.create({"seq": int, "id": str, "version": int, "created": str, "meta": bytes, "body": bytes}, pk="seq")
         table.create_index(["id"], unique=True)
@@ -61,5 +61,5 @@ VAULT_SCHEMA = Schema(
     application_id=int.from_bytes(b"IRWV", "big"),
     version=VAULT_SCHEMA_VERSION,
     migrations=VAULT_MIGRATIONS,
-    remedy="restore a backup, where the app asks for the passphrase; the damaged file is kept beside it",
+    remedy="restore a backup, where the app asks for the passphrase; the damaged file is kept in the same folder",
 )

@@ -1,6 +1,6 @@
-"""One session's view of the vault file: made or opened, unlocked, locked when idle, logged.
+"""One session's view of the vault file: created or opened, unlocked, locked when idle, logged.
 
-What the vault keeps is in `storage.vault`; here is how its file, its passphrase and its audit log behave.
+`storage.vault` has the vault's records; this module handles its file, its passphrase and its audit log.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from storage.paths import VAULT_NAME
 from storage.schema import VAULT_SCHEMA
 from storage.tries import Tries
 
-# As long as a coffee; a page that someone walked away from does not stay open over lunch.
+# About a coffee break; an abandoned page does not stay unlocked over lunch.
 IDLE_SECONDS = 900.0
 
 
 def time_awake_or_asleep() -> float:
-    """Seconds that never run backwards and, where the system can tell, count sleep: a closed laptop is idle."""
+    """Seconds that never run backwards and, if the system can tell, include sleep: a closed laptop is idle."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -67,12 +67,12 @@ class VaultSession:
         self._now = now
         self._guard = threading.Lock()
         self._sealer: Sealer | None = None
-        # The key that this session is just sealing everything again under; it takes the present one's place once the
-        # file says so.
+        # The key under which this session is sealing everything again; it replaces the present key once the file
+        # confirms it.
         self._successor: Sealer | None = None
-        # What was opened and is kept to be looked through again, by table; it goes whenever the sealer goes.
+        # The opened entries for searches, by table; dropped together with the sealer.
         self._at_hand: dict[str, Any] = {}
-        # One thread opens everything and the others wait for it: side by side each would take as long as all together.
+        # One thread opens everything and the others wait: in parallel, each would take as long as all together.
         self._opening = threading.Lock()
         self._last_use = 0.0
         self._tries = tries or Tries(monotonic)
@@ -91,11 +91,11 @@ class VaultSession:
         """Makes a new vault and returns it unlocked.
 
         Args:
-            cost: what one guess costs; tests pass a cheap one here.
+            cost: the cost of one guess; tests pass a cheap one here.
             settings: `idle_seconds`, `monotonic`, `now`, as for `open`.
 
         Raises:
-            VaultExistsError: there is one already; it is untouched.
+            VaultExistsError: there is one already; it is not changed.
             PassphraseError: see `storage.encryption.passphrase_bytes`.
             StorageError: the folder cannot be written to.
         """
@@ -112,7 +112,7 @@ class VaultSession:
         def fill(db: sqlite_utils.Database) -> None:
             header.insert(db, header.Header(name, created, sealer.key_id, wrapped))
             audit.begin(db, sealer)
-            # A vault that was deleted and begun anew says so in its first line.
+            # After a deleted vault, the first line of the new one says so.
             earlier = before.remembered() if isinstance(before, witness.Witness) else before
             audit.append(db, sealer, created, "vault created", {"vault": name, "stood here before": earlier})
 
@@ -123,7 +123,7 @@ class VaultSession:
         with vault._file.reading() as db:
             vault._remember(sealer, audit.state(db))
         vault._sealer, vault._last_use = sealer, vault._monotonic()
-        vault._tries.begin(vault._caller)  # the wrong ones were tried on the vault that lay here before
+        vault._tries.begin(vault._caller)  # the wrong ones were tried on the vault that was here before
         return vault
 
     @classmethod
@@ -131,8 +131,8 @@ class VaultSession:
         """Opens an existing vault, locked; brings an older schema up to date.
 
         Args:
-            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks, `tries`, the count
-                of wrong passphrases that all who open it share, and `caller`, the name under which this one is counted.
+            settings: `idle_seconds` until it locks itself, `monotonic` and `now`, the two clocks, `tries`, the shared
+                count of wrong passphrases of all who open it, and `caller`, the name under which this one is counted.
 
         Raises:
             VaultMissingError, UnsafeHomeError, NewerSchemaError, DatabaseDamagedError, StorageBusyError, StorageError
@@ -157,26 +157,26 @@ class VaultSession:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Whatever a person should know about this vault's file, in whole sentences."""
+        """Warnings about this vault's file for the user, in whole sentences."""
         with self._guard:
             return tuple(self._warnings)
 
     @property
     def is_unlocked(self) -> bool:
-        """Whether records can be read now. Asking does not count as use."""
+        """Whether records can be read now. Reading this does not count as use."""
         return self._peek() is not None
 
     def unlock(self, passphrase: str) -> None:
         """Opens the records with the passphrase, and writes that to the audit log.
 
-        Where the log cannot be written, the records open all the same and `warnings` says so; so it does where the
-        witness beside the vault is missing or not authentic.
+        If the log cannot be written, the records open nevertheless and `warnings` says so. There is also a warning if
+        the vault's witness file is missing or not authentic.
 
         Raises:
             PassphraseError: it cannot be a passphrase at all.
-            WrongPassphraseError: it is not this vault's. Failed tries are counted into the log with the next success.
+            WrongPassphraseError: it is not this vault's. The next success logs the number of failed tries.
             TooManyTriesError: this caller entered several wrong ones and has to wait, or too many others are trying.
-            CostError: the vault asks for an absurd amount of memory or time.
+            CostError: the vault requires an excessive amount of memory or time.
             DatabaseDamagedError: the passphrase fits the header, but the header does not belong to the records.
             VaultChangedError: the passphrase was changed elsewhere in the meantime.
             StorageError: the vault cannot be read.
@@ -193,7 +193,7 @@ class VaultSession:
             if header.read(db) != head:
                 raise _changed(self.path)
             audit.require_header(db, head, sealer, self.path)
-            # Here too, for a log that cannot be written cannot take it either.
+            # Here too, because a log that cannot be written cannot record it either.
             self._note_doubt(witness.doubt(seen, db, head, sealer))
         with self._guard:
             self._drop()
@@ -204,14 +204,14 @@ class VaultSession:
             self._note(f"This unlocking could not be written to the audit log. {error}")
 
     def lock(self) -> None:
-        """Drops the keys and whatever was opened with them. What is being read at this moment still finishes."""
+        """Drops the keys and the records opened with them. Reads in progress still finish."""
         with self._guard:
             self._drop()
 
     def hand_over(self) -> bytes:
-        """The data key, for a task of ours that runs in a process of its own and writes into this vault.
+        """The data key, for a task process of this application that writes to this vault.
 
-        It belongs into a pipe to that process and nowhere else: not into argv, the environment, a file or a log.
+        Pass it through a pipe to that process only: not through argv, the environment, a file or a log.
 
         Raises:
             VaultLockedError: the vault is locked.
@@ -220,10 +220,10 @@ class VaultSession:
 
     @classmethod
     def take_over(cls, home: Path, data_key: bytes, **settings: Any) -> Self:
-        """The vault, unlocked by what another process handed over; that counts as no unlocking in the audit log.
+        """The vault, unlocked with the key from another process; the audit log does not count that as an unlocking.
 
         Raises:
-            VaultChangedError: the key opens another vault than the one that lies here.
+            VaultChangedError: the key belongs to another vault than the one in this folder.
             StorageError: see `open`.
         """
         vault = cls.open(home, **settings)
@@ -231,7 +231,7 @@ class VaultSession:
             sealer = Sealer(data_key, header.read(db).id)
             if not audit.state(db).fits(sealer):
                 raise VaultChangedError(
-                    "the vault does not belong to the key that was handed over",
+                    "the vault does not belong to the key that was passed",
                     file=vault.path,
                     advice="lock and unlock the vault, then start again",
                 )
@@ -241,21 +241,21 @@ class VaultSession:
     def change_passphrase(
         self, old: str, new: str, cost: Cost | None = None, progress: rekey.Progress | None = None
     ) -> rekey.Resealed:
-        """Seals everything again under a new data key, and wraps that one under the new passphrase: all of it, or none.
+        """Seals everything again under a new data key, and wraps that key under the new passphrase: all of it, or none.
 
-        Backups and copies made before still open with the old passphrase, and with that one only; nothing of what is
-        sealed now or later opens with it. This session goes on. Every other one, and every task that was handed the old
-        key, is told at its next use, and has to be unlocked or started again.
+        Backups and copies made before still open with the old passphrase only; it does not open values that are sealed
+        now or later. This session continues. Every other session, and every task with the old key, gets an error at its
+        next use, and has to be unlocked or started again.
 
         Args:
             cost: the new cost; default the vault's present one.
-            progress: called every so often with what is done and all there is, records and entries of the log.
+            progress: called at intervals with the progress and the total, in records and entries of the log.
 
         Raises:
             PassphraseError, WrongPassphraseError, TooManyTriesError, CostError: see `unlock`.
             VaultChangedError: the passphrase was changed elsewhere in the meantime.
             AuditBrokenError: the log's end or the header was altered.
-            StorageFullError: there is less room than the vault takes once more.
+            StorageFullError: the free space is smaller than the vault.
             StorageError
         """
         passphrase_bytes(new)
@@ -302,7 +302,7 @@ class VaultSession:
 
     @contextlib.contextmanager
     def logged(self, event: str, details: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """Adds an entry about what happens inside the `with`, if that succeeds; nobody else can write meanwhile.
+        """Adds an entry about the block inside the `with`, if it succeeds; no one else can write until then.
 
         Raises:
             RecordValueError, VaultLockedError, AuditBrokenError, StorageError
@@ -330,12 +330,12 @@ class VaultSession:
             return audit.state(db).head
 
     def exported_log(self) -> bytes:
-        """The audit log as anyone may have it, without the particulars of any entry (`irwm.report.audit_log`)."""
+        """The audit log for anyone, without the details of any entry (`irwm.report.audit_log`)."""
         with self._file.reading() as db:
             return b"".join(audit.exported(db, header.read(db).id))
 
     def verify_audit(self, known_head: str | None = None) -> audit.AuditCheck:
-        """Checks the whole log; while locked, as far as that goes without the passphrase.
+        """Checks the whole log; while locked, as far as possible without the passphrase.
 
         Args:
             known_head: the head that an earlier report printed; it must occur in the log.
@@ -374,7 +374,7 @@ class VaultSession:
         self._at_hand = {}
 
     def _succeed(self, before: Sealer, after: Sealer) -> None:
-        """Goes on with the new key, if this session was unlocked with the old one and nobody locked it meanwhile."""
+        """Continues with the new key, if this session was unlocked with the old one and was not locked since."""
         if self._successor is after and self._sealer is not None and self._sealer.key_id == before.key_id:
             self._drop()
             self._sealer = after
@@ -382,14 +382,14 @@ class VaultSession:
             self._successor = None
 
     def _fitting(self, sealer: Sealer, head: header.Header) -> Sealer:
-        """The key that fits the vault as it lies here.
+        """The key, if it fits the vault in this folder.
 
         Raises:
-            VaultChangedError: it is not this session's, which is locked now.
+            VaultChangedError: it does not fit; this session is now locked.
         """
         if head.id != sealer.vault:
             raise VaultChangedError(
-                "another vault was put in this one's place", file=self.path, advice="lock, then unlock that one"
+                "another vault has replaced this one", file=self.path, advice="lock, then unlock that one"
             )
         if head.key_id == sealer.key_id:
             return sealer
@@ -404,12 +404,12 @@ class VaultSession:
         raise _changed(self.path)
 
     def _peek_at(self, db: sqlite_utils.Database) -> Sealer | None:
-        """The key if the session is unlocked and it fits; asking is no use."""
+        """The key if the session is unlocked and it fits; this does not count as use."""
         sealer = self._peek()
         return sealer if sealer is not None and header.read(db).key_id == sealer.key_id else None
 
     def _keep(self, sealer: Sealer, name: str, value: Any) -> None:
-        """Puts what was opened at hand, unless the vault was locked in the meantime."""
+        """Caches opened records, unless the vault was locked in the meantime."""
         with self._guard:
             if self._sealer is sealer:
                 self._at_hand[name] = value
@@ -430,7 +430,7 @@ class VaultSession:
         try:
             witness.write(self.home, sealer.vault, state, sealer, *others)
         except OSError as error:
-            # The commit stands; failing here would call a saved record lost.
+            # The commit is complete; failing here would report a saved record as lost.
             self._note(f"The vault's witness could not be written: {error}")
 
     @contextlib.contextmanager
@@ -456,13 +456,13 @@ class VaultSession:
             sealer = self._fitting(sealer, head)
             doubt = witness.doubt(seen, db, head, sealer)
             if doubt is not None:
-                # Into the log for good, for after this write the witness agrees again.
+                # Into the log permanently, because after this write the witness agrees again.
                 self._note_doubt(doubt)
                 audit.append(db, sealer, utc_text(self._now()), doubt.event, {"warning": doubt.warning})
             yield db, sealer
             state = audit.state(db)
             if after is not None and doubt is None:
-                # Whoever is killed around the commit leaves a witness that either key authenticates.
+                # After a kill around the commit, either key authenticates the witness.
                 self._remember(sealer, began, after)
         self._remember(after or sealer, state, doubted=doubt is not None)
 
@@ -470,7 +470,7 @@ class VaultSession:
 def _changed(path: Path) -> VaultChangedError:
     return VaultChangedError(
         "the vault was sealed under another key in the meantime: its passphrase was changed elsewhere, "
-        "or its file was exchanged",
+        "or its file was replaced",
         file=path,
         advice="unlock it with the passphrase that it has now",
     )

@@ -1,7 +1,7 @@
-"""The vault's signing identities: made, replaced, and used to sign, with private keys that stay sealed.
+"""The vault's signing identities: created, replaced, and used to sign, with private keys that stay sealed.
 
-A private key is a record's sealed body and is in memory only while it signs. The log says how many identities there
-must be, so one whose record was damaged or removed is missed and never replaced in silence.
+A private key is a record's sealed body and is in memory only while it signs. The log has the number of identities, so
+a damaged or removed one is noticed and never replaced silently.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MADE, ROTATED, ANEW = "identity made", "identity rotated", "identity begun anew"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The identities of one state of the vault.
+    """The identities in one state of the vault.
 
     Attributes:
-        sound: those that open, private key and all, in order.
-        lost: those that do not, or that the log knows and that are gone.
-        number: how many there were, lost ones too.
-        latest: the newest one, with its private key; None where there is none, or where it is a lost one.
+        sound: those that open, including the private key, in order.
+        lost: those that do not open, or that are gone although the log names them.
+        number: how many there were, including lost ones.
+        latest: the newest one, with its private key; None if there is none or it is lost.
     """
 
     sound: tuple[Identity, ...]
@@ -48,7 +48,7 @@ class Signing(Filing):
     """A vault's signing identities."""
 
     def identity(self) -> Identity:
-        """The present signing identity; the first one is made, and logged, when it is first asked for.
+        """The present signing identity; the first one is created, and logged, at the first call.
 
         Raises:
             IdentityLostError: its record is damaged or gone; `rotate_identity` makes a new one.
@@ -72,8 +72,8 @@ class Signing(Filing):
     def rotate_identity(self) -> Identity:
         """Makes a new signing identity, certified by the present one.
 
-        Where the present one is lost nobody can certify: the new one then has no certificates, and the log says that
-        its chain starts anew. Reports signed before stay good under the public key that they name.
+        A lost identity cannot certify: the new one then has no certificates, and the log says that its chain starts
+        again. Reports signed before stay valid under the public key that they name.
 
         Raises:
             VaultLockedError, AuditBrokenError, StorageError
@@ -85,7 +85,7 @@ class Signing(Filing):
         """Signs a message for one purpose, and logs its digest; see `irwm.report.signature.verify`.
 
         Raises:
-            SignatureError: the bytes are no purpose.
+            SignatureError: the bytes are not a purpose.
             IdentityLostError: see `identity`.
             VaultLockedError, AuditBrokenError, StorageError
         """
@@ -113,7 +113,7 @@ class Signing(Filing):
             raise AuditBrokenError(
                 "there is no signing identity, but the audit log was altered, so there may have been one",
                 found=log.reason,
-                advice="restore a backup, or make a new identity, whose chain of certificates starts anew",
+                advice="restore a backup, or make a new identity, which starts a new chain of certificates",
             )
         return self._new(db, sealer, known)
 
@@ -175,7 +175,7 @@ def _open(sealer: Sealer, row: Any) -> tuple[Identity, Ed25519PrivateKey]:
 
 
 def _logged(db: sqlite_utils.Database, sealer: Sealer) -> list[RecordName]:
-    """The identities that the log saw made, in order."""
+    """The identities whose creation the log records, in order."""
     places = ",".join("?" * 3)
     entries = audit.entries(db, sealer, f"WHERE event IN ({places})", [MADE, ROTATED, ANEW])
     return [name for entry in entries for name, _ in added_in(entry.details)]
@@ -187,6 +187,6 @@ def _present(known: _Known) -> tuple[Identity, Ed25519PrivateKey]:
         raise IdentityLostError(
             f"the vault's signing identity {known.number} was changed after it was written, or is gone",
             found=f"record {which} in {IDENTITIES}",
-            advice="restore a backup to get it back, or make a new identity; its chain of certificates starts anew",
+            advice="restore a backup to get it back, or make a new identity, which starts a new chain of certificates",
         )
     return known.latest

@@ -1,4 +1,4 @@
-"""Rows of the vault's tables: numbered and sealed before they are written, looked up and opened after."""
+"""Rows of the vault's tables: numbered and sealed before they are written, found and opened later."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from storage.index import ReleaseEntry
 from storage.records import RecordName, ReleaseRecord, build, open_meta, place
 from storage.schema import RELEASES, VAULT_SCHEMA_VERSION
 
-# 64 random bits: short enough to read out, and a collision is refused by the table's index.
+# 64 random bits: short enough to read aloud; the table's index refuses a collision.
 RECORD_ID_BYTES = 8
 
 
 class Look(NamedTuple):
-    """One state of the vault, open to be read."""
+    """One state of the vault, open for reading."""
 
     db: sqlite_utils.Database
     sealer: Sealer
@@ -28,7 +28,7 @@ class Look(NamedTuple):
 
 
 def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[ReleaseRecord], list[RecordName]]:
-    """The releases of one page, and those among them that were changed or removed since they were found."""
+    """The releases of one page, and those of them that were changed or removed since the search."""
     places = ",".join("?" * len(entries))
     query = f"SELECT seq, id, version, created, meta FROM releases WHERE seq IN ({places})"
     rows = {row["seq"]: row for row in look.db.query(query, [entry.sequence for entry in entries])}
@@ -44,7 +44,7 @@ def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[Rel
 
 
 def body_of(db: sqlite_utils.Database, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row that was read without its body, with it."""
+    """The row with its body, which was not read before."""
     ((body,),) = db.execute(f"SELECT body FROM {table} WHERE seq = ?", [row["seq"]]).fetchall()
     return {**row, "body": body}
 
@@ -78,7 +78,7 @@ def not_found(table: str, id: str) -> RecordNotFoundError:
 
 
 def next_sequence(db: sqlite_utils.Database, table: str, count: int = 1) -> int:
-    """The first of `count` numbers that are free."""
+    """The first of `count` free numbers."""
     (last,) = db.execute(f"SELECT COALESCE(MAX(seq), 0) FROM {table}").fetchall()[0]
     # The largest number SQLite can hold; only an edited file comes near it.
     if not 0 <= last < 2**63 - count:

@@ -17,16 +17,16 @@ from typing import NamedTuple
 
 from storage.errors import TooManyTriesError, WrongPassphraseError
 
-# So many wrong ones cost nothing: a person mistypes. After them the wait is a second, and doubles up to a minute.
+# This many wrong tries have no wait: users mistype. Then the wait is a second, and doubles up to a minute.
 FREE, LONGEST_WAIT = 3, 60.0
 # Tries that wait for their turn. With a backup's most expensive derivation (0.8 s) the last of them waits about 4 s.
 MOST_WAITING = 4
-# Callers of whom anything is remembered. Forgetting one gives it FREE tries again, as a new session would.
+# Callers that are remembered. A forgotten caller gets FREE tries again, as a new session would.
 REMEMBERED = 1024
 
 
 class Count(NamedTuple):
-    """Tries before a right one: those that were wrong, and those that were refused unread."""
+    """Tries before a right one: those that were wrong, and those that were refused without a check."""
 
     wrong: int
     refused: int
@@ -52,7 +52,7 @@ class Tries:
         self._callers: OrderedDict[str, _Caller] = OrderedDict()
         self._wrong, self._refused = 0, 0
         self._busy = False
-        # Who waits: first those who proved the passphrase before, then in order of arrival.
+        # The waiting callers: first those who proved the passphrase before, then in order of arrival.
         self._waiting: list[tuple[bool, int]] = []
         self._arrivals = itertools.count()
 
@@ -62,7 +62,7 @@ class Tries:
 
         Raises:
             TooManyTriesError: the caller's own wait is not over, or too many others wait. It says how many seconds
-                are left. The passphrase was not looked at.
+                are left. The passphrase was not checked.
         """
         with self._changed:
             self._require(caller)
@@ -78,7 +78,7 @@ class Tries:
             self._busy = True
         try:
             with self._changed:
-                # Once more: of many tries that one caller sent together, only the first are looked at.
+                # Again: of many tries that one caller sends together, only the first few are checked.
                 self._require(caller)
             yield
         except WrongPassphraseError:
@@ -91,7 +91,7 @@ class Tries:
                 self._changed.notify_all()
 
     def proved(self, caller: str) -> Count:
-        """Notes that the caller knows the passphrase, and returns what was tried before."""
+        """Records that the caller knows the passphrase, and returns the earlier tries."""
         with self._changed:
             count = Count(self._wrong, self._refused)
             self._wrong, self._refused = 0, 0
@@ -113,7 +113,7 @@ class Tries:
             return known is not None and known.proved
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a caller a new name, under which it is counted from now on."""
+        """Renames a caller; its count is kept."""
         with self._changed:
             if old in self._callers:
                 self._callers[new] = self._callers.pop(old)
@@ -136,7 +136,7 @@ class Tries:
         known = self._callers.setdefault(caller, _Caller())
         self._callers.move_to_end(caller)
         while len(self._callers) > REMEMBERED:
-            # One who proved the passphrase goes last.
+            # Callers who proved the passphrase are removed last.
             unproved = (name for name, each in self._callers.items() if not each.proved)
             del self._callers[next(unproved, next(iter(self._callers)))]
         return known

@@ -1,8 +1,8 @@
-"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`, words
-put to keys and releases in `storage.labels`.
+"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`, labels
+of keys and releases in `storage.labels`.
 
-A `Vault` object is one session's view. Its lock state is its own: a second browser session gets a second object,
-which is locked until it is given the passphrase itself. Threads may share an object. Each record is sealed on its own,
+A `Vault` object is one session's view with its own lock state: a second browser session gets a second object, which
+is locked until it gets the passphrase itself. Threads may share an object. Each record is sealed separately,
 and records are only ever added; evidence is not edited or deleted.
 """
 
@@ -51,12 +51,12 @@ from storage.schema import KEYS, RELEASES, TIMESTAMPS
 from storage.signing import Signing
 from storage.tables import Look, next_sequence, not_found, open_releases, sealed_row
 
-# Bounds an entry of the audit log to about 90 kB, whatever number of keys is added at once.
+# Limits an entry of the audit log to about 90 kB, for any number of keys added at once.
 KEYS_PER_ENTRY = 1000
-# As many bodies as are opened at a time; far below the 32 766 values that one SQLite statement takes.
+# Number of bodies opened at a time; far below the 32 766 values that one SQLite statement accepts.
 KEYS_PER_QUERY = 500
 PAGE_SIZE = 50
-# A response carries a few certificates of some kB each.
+# A response contains a few certificates of a few kB each.
 MOST_TIMESTAMP_BYTES = 1024 * 1024
 
 
@@ -78,7 +78,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         parameters: Mapping[str, Any],
         label: str = "",
     ) -> KeyRecord:
-        """Adds a key; `sealed` are its bytes as the scheme writes them, which the vault seals and never looks into.
+        """Adds a key; `sealed` are its bytes as the scheme writes them, which the vault seals and never reads.
 
         Raises:
             RecordValueError, VaultLockedError, AuditBrokenError, StorageError
@@ -90,8 +90,8 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     def add_keys(self, keys: Iterable[NewKey]) -> list[KeyRecord]:
         """Adds many keys at once: all of them, or none.
 
-        The log gets one entry for every `KEYS_PER_ENTRY` of them, with the digest of each. All are looked at before
-        anything is written; then nobody else can write until the last one is in, about 60 µs for each.
+        The log gets one entry for every `KEYS_PER_ENTRY` keys, with the digest of each. All keys are checked before
+        the first is written; then no other process can write until the last one is in, about 60 µs for each.
 
         Raises:
             RecordValueError, VaultLockedError, AuditBrokenError, StorageError
@@ -115,7 +115,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     def keys(self) -> Records[KeyRecord]:
         """All keys in order of addition, as they were filed; `.damaged` names those that do not authenticate.
 
-        The labels that were put to them later are `labels`' and those of `find_keys` and `key_records`.
+        `labels`, `find_keys` and `key_records` give the labels that were added later.
 
         Raises:
             VaultLockedError, StorageError
@@ -133,7 +133,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     ) -> Page[KeyRecord]:
         """One page of the keys that have every word of `text` in their owner, recipient, model's name or label.
 
-        Capitals make no difference. A word of `LEAST_OF_COMMITMENT` characters or more may also be the beginning of
+        Case is ignored. A word of `LEAST_OF_COMMITMENT` characters or more may also be the beginning of
         the commitment. Past the last page there are no records, and the same total.
 
         Raises:
@@ -155,7 +155,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     def key_records(self, ids: Iterable[str]) -> Records[KeyRecord]:
         """The keys with these identifiers, in their order; `.damaged` names those of them that do not authenticate.
 
-        An identifier that no key has is passed over.
+        An identifier without a key is skipped.
         """
         with self._looking() as look:
             keys = self._keys_at_hand(look)
@@ -173,7 +173,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         return Records(map(own_copy, find_keys(keys, model_fingerprint=model_fingerprint)), keys.damaged)
 
     def marks_on(self, release_fingerprint: str) -> Records[KeyRecord]:
-        """The keys with which the release of this model fingerprint was marked; see `keys_for` on damaged ones."""
+        """The keys that marked the release with this model fingerprint; see `keys_for` on damaged ones."""
         with self._looking() as look:
             keys, releases = self._keys_at_hand(look), self._releases_at_hand(look)
         with_it = {entry.key_id for entry in releases.entries if entry.release_fingerprint == release_fingerprint}
@@ -181,7 +181,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         return Records(map(own_copy, marks), keys.damaged)
 
     def key_bytes(self, id: str) -> bytes:
-        """The bytes that `add_key` was given.
+        """The bytes that were passed to `add_key`.
 
         Raises:
             RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
@@ -193,15 +193,15 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         """The bytes of many keys with their identifiers, in the order of the identifiers, a few hundred in memory.
 
         Args:
-            damaged: where given, keys that do not authenticate are added to it and passed over; else the first one
+            damaged: if given, keys that do not authenticate are added to it and skipped; otherwise the first one
                 is an error.
 
         Raises:
-            RecordNotFoundError: no key has this identifier; those before it have been given.
+            RecordNotFoundError: no key has this identifier; those before it have been yielded.
             DamagedRecordError, VaultLockedError, StorageError
         """
         left = iter(ids)
-        # A connection for each part: one that stayed open until the caller is done would hold up the write-ahead log.
+        # A separate connection for each part: a long-lived one would block the write-ahead log during the loop.
         while part := list(itertools.islice(left, KEYS_PER_QUERY)):
             places = ",".join("?" * len(part))
             with self._reading() as (db, sealer):
@@ -222,7 +222,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
     def add_release(
         self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Mapping[str, Any]
     ) -> ReleaseRecord:
-        """Records that a marked copy was published.
+        """Records the publication of a marked copy.
 
         Args:
             manifest: file name to SHA-256, hex.
@@ -266,7 +266,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         authority: str,
         trusted: bool,
     ) -> TimestampRecord:
-        """Adds a time-stamp on a key's commitment; that it is one was checked by the caller, who read its time.
+        """Adds a time-stamp on a key's commitment; the caller has checked it and read its time.
 
         Args:
             commitment_document: the bytes whose SHA-256 was stamped.
@@ -296,7 +296,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
         return record
 
     def timestamps(self, key_id: str | None = None) -> Records[TimestampRecord]:
-        """The time-stamps of one key, or all; `.damaged` names every damaged one, whichever key it was of."""
+        """The time-stamps of one key, or all; `.damaged` names the damaged ones of all keys."""
         return self._all(TIMESTAMPS, lambda meta: key_id in (None, meta.get("key_id")))
 
     def check(self) -> VaultCheck:

@@ -1,12 +1,12 @@
-"""A small file beside the vault that remembers how far its audit log had come.
+"""A small file in the vault's folder that records how long its audit log is.
 
-An old copy of the vault put in the place of the new one is sound in itself; so is a vault whose write-ahead log was
-deleted before it was folded in. Both end earlier than the witness remembers. The witness is written after each commit,
-so it can lag behind the vault (harmless) and never runs ahead of it by itself. It carries an HMAC under the vault's
-data key, so a forged one is noticed at the next unlocking, and a missing one is spoken of. Whoever puts an old copy of
-both files in place together is caught by the heads printed in reports, not here.
+An old copy of the vault in place of the new one is sound in itself; so is a vault whose write-ahead log was
+deleted before it was folded in. Both end earlier than the witness records. The witness is written after each commit,
+so it can lag behind the vault (harmless) but is never ahead of it unless a file was replaced. It has an HMAC under the
+vault's data key, so a forged one is noticed at the next unlocking; a missing one causes a warning. An attacker who
+replaces both files by old copies is detected by the heads printed in reports, not here.
 
-While the passphrase is changed the witness carries two: a process that is killed then leaves either key's vault.
+While the passphrase is changed the witness has two tags: if that process is killed, it fits the vault under either key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from storage.header import Header
 WITNESS_NAME = "vault.witness.json"
 # Ours is about 300 bytes; anything larger is not ours and is not read.
 LARGEST = 4096
-# What the audit log calls the entry about a doubt.
+# The names of the audit log's entries about a doubt.
 EXCHANGED, FORGED, MISSING = "exchange noticed", "witness not authentic", "witness missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """How far a vault's audit log had come.
+    """The recorded end of a vault's audit log.
 
     Attributes:
         vault: the vault's identifier.
@@ -48,7 +48,7 @@ class Witness:
     tags: dict[str, str] = field(hash=False)
 
     def signed(self, *sealers: Sealer) -> Witness:
-        """This one, authenticated under these keys and no others."""
+        """The same witness, authenticated under these keys and no others."""
         message = self._message()
         return Witness(self.vault, self.count, self.head, {each.key_id: each.tag(message).hex() for each in sealers})
 
@@ -59,7 +59,7 @@ class Witness:
         return hmac.compare_digest(found, sealer.tag(self._message()).hex().encode("ascii"))
 
     def remembered(self) -> dict[str, str | int]:
-        """What it says, without its authentication codes."""
+        """Its content, without the authentication codes."""
         return {"vault": self.vault, "count": self.count, "head": self.head}
 
     def _message(self) -> bytes:
@@ -71,8 +71,8 @@ class Doubt:
     """Why the vault may not be in its latest state.
 
     Attributes:
-        event: what the audit log calls it.
-        warning: a whole sentence, or two.
+        event: its name in the audit log.
+        warning: one or two whole sentences.
     """
 
     event: str
@@ -80,7 +80,7 @@ class Doubt:
 
 
 def read(home: Path) -> Witness | str | None:
-    """What the witness remembers; a sentence when it cannot be read; None when there is none."""
+    """The content of the witness; a sentence if it cannot be read; None if there is none."""
     path = home / WITNESS_NAME
     try:
         with path.open("rb") as stream:
@@ -93,14 +93,14 @@ def read(home: Path) -> Witness | str | None:
         return None
     except (OSError, ValueError, TypeError, RecursionError):
         pass
-    return f"{path} cannot be read, so an exchange of the vault for an older one would go unnoticed."
+    return f"{path} cannot be read, so an older copy of the vault in place of this one would not be detected."
 
 
 def write(home: Path, vault: str, state: audit.AuditState, *sealers: Sealer) -> None:
-    """Remembers a state that has been committed, authenticated under these keys.
+    """Records a committed state, authenticated under these keys.
 
     Raises:
-        OSError: the file cannot be written; the commit stands all the same.
+        OSError: the file cannot be written; the commit is not affected.
     """
     seen = Witness(vault, state.count, state.head, {}).signed(*sealers)
     replace_private(home / WITNESS_NAME, json_bytes(asdict(seen)))
@@ -109,10 +109,10 @@ def write(home: Path, vault: str, state: audit.AuditState, *sealers: Sealer) -> 
 def doubt(
     seen: Witness | str | None, db: sqlite_utils.Database, head: Header, sealer: Sealer | None = None
 ) -> Doubt | None:
-    """What is suspicious, or None.
+    """A suspicious difference, or None.
 
     Args:
-        seen: from `read`, called before the transaction of `db` began, or a commit in between looks like a gap.
+        seen: from `read`, called before the transaction of `db` began; otherwise a commit in between looks like a gap.
         head: the vault's header.
         sealer: authenticates the witness; None while the vault is locked.
     """
@@ -122,11 +122,11 @@ def doubt(
     if isinstance(seen, str):
         return Doubt(EXCHANGED, seen)
     if seen.vault != head.id:
-        return Doubt(EXCHANGED, f"Another vault stood here before: {seen.vault}, with {seen.count} audit entries.")
+        return Doubt(EXCHANGED, f"Another vault was here before: {seen.vault}, with {seen.count} audit entries.")
     if sealer is not None and sealer.key_id in seen.tags and not seen.fits(sealer):
         return Doubt(
             FORGED,
-            f"{WITNESS_NAME} was not written by this vault: its authentication code is wrong. Somebody may have put an "
+            f"{WITNESS_NAME} was not written by this vault: its authentication code is wrong. Someone may have put an "
             "older copy of the vault here and changed that file to fit.",
         )
     if seen.count > now.count:
@@ -143,13 +143,13 @@ def doubt(
         return Doubt(
             FORGED,
             f"{WITNESS_NAME} names another data key than the vault's header: the header of an earlier passphrase was "
-            "put back, or that file is not the one that the vault wrote last.",
+            "restored, or that file is not the one that the vault wrote last.",
         )
     return None
 
 
 def _missing() -> str:
     return (
-        f"{WITNESS_NAME} is missing beside the vault, so nothing here shows whether an older copy was put in its "
-        "place. If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
+        f"{WITNESS_NAME} is missing from the vault's folder, so an older copy of the vault would not be detected here. "
+        "If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
     )

@@ -1,4 +1,4 @@
-"""The floor that people see: pages, components and jobs.
+"""The user interface: pages, components and jobs.
 
 `ui.quiet` is imported here, before anything else can import Gradio, because Gradio and the Hugging Face libraries
 read their switches from the environment when they are imported.

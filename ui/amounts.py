@@ -1,10 +1,10 @@
-"""Amounts as people read them."""
+"""Amounts in a readable form."""
 
 from __future__ import annotations
 
 
 def size_text(size: float) -> str:
-    """A number of bytes with three figures, in the decimal units that disks and downloads are given in."""
+    """A number of bytes with three figures, in the decimal units used for disks and downloads."""
     if size == 1:
         return "1 byte"
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -1,7 +1,7 @@
-"""What all callers together that have not proved the passphrase may make the app hold, store or compute at one time.
+"""Limits on what all unauthenticated callers together may make the app hold, store or compute at one time.
 
-Whoever can reach the port is a stranger until the passphrase was proved, and the next stranger is free. So the limits
-hold for all of them together, and what an unlocked officer needs lies above them.
+Anyone who can reach the port is unauthenticated until the passphrase is proved, and can open any number of new
+sessions. So the limits apply to all of them together. They are higher than the needs of an unlocked officer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Later: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class Refusal(Exception):
-    """A request that goes no further."""
+    """A request that is refused."""
 
     def __init__(self, status: int, reason: str) -> None:
         self.status = status
@@ -33,20 +33,20 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is too much.
+    """The limits.
 
     Attributes:
-        stored: bytes of uploads that lie on the disk or arrive, everybody's counted; a backup of a vault with a
+        stored: bytes of uploads that are on the disk or arriving, of all callers together; a backup of a vault with a
             hundred thousand keys has a quarter of it.
         body: bytes of one request that is not an upload.
         values: commas, brackets and braces in it, each of which may become an object in memory.
         arriving: bytes of such requests that arrive at one time.
-        answers: requests that are being answered at one time. An open page keeps two. Where there are more, the
-            oldest one ends that waits for its sender or is a stream.
-        waiting: calls in Gradio's queue, from where on strangers have to wait outside.
-        turns: requests that are worked on at one time, until their answer begins; the others wait for their turn. The
-            page takes the event loop 60 ms, and an officer's click goes through it several times.
-        turn_seconds: after which the next one's turn begins in any case.
+        answers: requests that are being answered at one time. An open page keeps two. If there are more, the
+            oldest one that waits for its sender or is a stream ends.
+        waiting: calls in Gradio's queue; if there are more, unauthenticated callers have to wait outside it.
+        turns: requests that are processed at one time, until their answer begins; the others wait for their turn. The
+            page takes 60 ms of the event loop, and an officer's click passes through it several times.
+        turn_seconds: after this time the next request's turn begins in any case.
     """
 
     stored: int = 512 * MIB
@@ -63,11 +63,11 @@ STRANGERS = Limits()
 
 
 class Budget:
-    """What unauthenticated callers take at this moment. Used on the server's event loop alone, so it needs no lock.
+    """The present use by unauthenticated callers. Used on the server's event loop alone, so it needs no lock.
 
     Args:
-        later: calls a function after so many seconds, unless what it returns is cancelled before; by default it is the
-            event loop that does so.
+        later: calls a function after a number of seconds, unless the returned object is cancelled before; default the
+            event loop.
     """
 
     def __init__(self, limits: Limits = STRANGERS, later: Later | None = None) -> None:
@@ -81,7 +81,7 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[Callable[[], None]]:
-        """Waits for a stranger's turn; what it gives ends the turn, which ends with the block at the latest."""
+        """Waits for an unauthenticated caller's turn; the yielded function ends the turn, which ends with the block."""
         await self._turns.acquire()
         left = [self._turns.release]
 
@@ -98,10 +98,10 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def answering(self, size: int) -> AsyncIterator[Place]:
-        """Counts one stranger's request of `size` bytes while it is answered.
+        """Counts one unauthenticated request of `size` bytes while it is answered.
 
         Raises:
-            Refusal: 503, others take all there is, or this one had to make room for another.
+            Refusal: 503, others use the whole limit, or this one was ended in favour of another.
         """
         refused = Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
         if self.arriving + size > self.limits.arriving:
@@ -127,7 +127,7 @@ class Budget:
 
 
 class Place:
-    """One request among those that are answered."""
+    """One request that is being answered."""
 
     def __init__(self, idle: dict[Place, None]) -> None:
         self._idle = idle
@@ -141,6 +141,6 @@ class Place:
             self._idle.pop(self, None)
 
     def end(self) -> None:
-        """Ends it as soon as the event loop comes to it."""
+        """Ends it at the next step of the event loop."""
         self.is_idle(False)
         self.stay.reschedule(asyncio.get_running_loop().time())

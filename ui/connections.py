@@ -1,7 +1,7 @@
-"""The server's connections: how many there may be, and how long one may take to ask for something.
+"""The server's connections: how many are allowed, and how long one may wait before it sends a request.
 
-uvicorn 0.54 waits without end for the first request of a connection and for the rest of a request's headers. Each
-connection takes one of the process's open files, so a thousand silent ones would keep everybody else out.
+uvicorn 0.54 waits without limit for the first request of a connection and for the rest of a request's headers. Each
+connection uses one of the process's open files, so a thousand silent ones would block all other users.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ MOST = 512
 FILES = 4096
 # Seconds for a request's headers to arrive, on one computer.
 SILENCE_SECONDS = 15.0
-# uvicorn warns of each request that is not HTTP. Anybody could fill a disk with that.
+# uvicorn warns of each request that is not HTTP. Any caller could fill a disk with these warnings.
 _LOG = logging.getLogger("uvicorn.error.connections")
 _LOG.setLevel(logging.ERROR)
 
 
 def limit() -> None:
-    """Has every server of this process that is started from now on use `Connection`.
+    """Makes every server that this process starts later use `Connection`.
 
-    Gradio 6.31.0 starts uvicorn with its default protocol and gives no way to choose another.
+    Gradio 6.31.0 starts uvicorn with its default protocol and has no option to choose another.
     """
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Connection.__name__}"
     allow_files(FILES)
 
 
 class Connection(H11Protocol):
-    """A connection that ends where nothing is asked for, or where it is silent for longest and there are too many."""
+    """A connection that ends after a time without a request, or, if there are too many, when it is silent longest."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -55,7 +55,7 @@ class Connection(H11Protocol):
 
     @property
     def ends_at(self) -> float:
-        """When it ends if nothing is asked for, in seconds of the event loop's clock."""
+        """When it ends without a request, in seconds of the event loop's clock."""
         return self._end.when() if self._end else 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

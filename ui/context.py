@@ -1,4 +1,4 @@
-"""What every page is handed: the settings, the way to the vault, and the jobs."""
+"""The objects that every page gets: the settings, access to the vault, and the jobs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Context:
     """Shared by all pages of one running app.
 
     Attributes:
-        settings: this start's settings; replaced by `prefer` when an officer changes them, so ask for them anew.
-        sessions: each browser's view of the vault. Pages ask `require(request)`.
-        jobs: the table of long tasks, sealed: kinds, states and times. Pages ask `jobs_of` and `jobs_to_start`.
+        settings: this start's settings; replaced by `prefer` when an officer changes them, so do not keep a copy.
+        sessions: each browser's view of the vault. Pages call `require(request)`.
+        jobs: the table of long tasks, sealed: kinds, states and times. Pages call `jobs_of` and `jobs_to_start`.
         recent: paths picked before, for the pickers.
-        opened: a `gr.State` of the page that is being built, put here before it is: a number that grows when this
-            browser, unlocked just now or found unlocked after a reload, sees that page for the first time. Its `change`
-            event is where a page fills in what must not be shown before: jobs, keys, recent paths. Each page has its
-            own: to fill in six of which five are out of sight took most of the time that a reload took.
-        page: the name of the page that is being built, put here before it is.
-        cards: by kind of job, the page that shows it and the `gr.State` of that page's card with the job shown. Who
-            puts a job's id there has that page show the job and its result, as after a reload.
-        dark: a `gr.State`, whether this browser shows the dark page; for figures, which carry their own colours.
-        device: what the app computes on, in a few words, as the strip at the top shows it.
-        top: that strip, set when it is built, so that the page Settings can draw it anew.
-        drafts: what was typed into Protect's wizard and not used yet.
+        opened: a `gr.State` of the page that is being built, set before the page is built: a number that grows when
+            this browser, just unlocked or found unlocked after a reload, shows that page for the first time. In its
+            `change` event a page fills in what must not be shown before: jobs, keys, recent paths. Each page has its
+            own: to fill in six pages, five of them hidden, took most of the time of a reload.
+        page: the name of the page that is being built, set before it is built.
+        cards: by kind of job, the page that shows it and the `gr.State` of that page's card with the job shown. Code
+            that puts a job's id there makes that page show the job and its result, as after a reload.
+        dark: a `gr.State`, whether this browser shows the dark page; for figures, which have their own colours.
+        device: the device that the app computes on, in a few words, as shown in the strip at the top.
+        top: that strip, set when it is built, so that the page Settings can draw it again.
+        drafts: unused input of Protect's wizard.
         next_steps: the buttons below Protect's receipt, set when that page is built, so that the pages they lead to
             can wire them.
         settings_form: Protect's form of settings, set when that page is built, so that another page can fill it in.
@@ -58,10 +58,10 @@ class Context:
         self.recent = RecentPaths(self.settings.home)
 
     def prefer(self, chosen: Preferences) -> None:
-        """Keeps what an officer set, and goes by it from now on.
+        """Saves an officer's preferences and applies them.
 
         Raises:
-            PreferencesError: it cannot be kept; nothing changed.
+            PreferencesError: they cannot be saved; nothing changed.
         """
         preferences.write(self.settings.home, chosen)
         self.settings = self.settings.with_preferences(chosen)
@@ -72,16 +72,16 @@ class Context:
         return session_of(request, self.settings.port)
 
     def is_open(self, request: Any) -> bool:
-        """Whether this browser may see what the vault protects. For timers; asking does not count as use."""
+        """Whether this browser may see vault data. For timers; this does not count as use."""
         return self.sessions.is_open(self.session(request))
 
     def jobs_of(self, request: Any) -> Jobs:
-        """The table of long tasks as this browser may read it. For timers too; asking does not count as use."""
+        """The table of long tasks as this browser may read it. For timers too; this does not count as use."""
         keys = self.sessions.jobs_keys(self.session(request))
         return self.jobs if keys is None else self.jobs.opened(keys)
 
     def jobs_to_start(self, vault: Vault) -> Jobs:
-        """The table of long tasks for whoever starts one.
+        """The table of long tasks for code that starts one.
 
         Raises:
             VaultLockedError, StorageError
@@ -89,7 +89,7 @@ class Context:
         return self.jobs.opened(vault.jobs_keys_to_seal())
 
     def require(self, request: Any) -> Vault:
-        """This browser's unlocked vault; the first line of every handler that a person sets off.
+        """This browser's unlocked vault; the first line of every handler of a user action.
 
         Raises:
             SessionLockedError: the passphrase has not been proved here, or was too long ago.

@@ -1,4 +1,4 @@
-"""Days as people type them."""
+"""Dates typed by users."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from irwm.errors import IrwmError
 
 
 def day_utc(text: str | None) -> str:
-    """The beginning of a day as typed, ISO 8601 in UTC; "" for none.
+    """The beginning of a typed day, ISO 8601 in UTC; "" for none.
 
-    The beginning, because that is what may be said for certain to the disadvantage of whoever says it.
+    The beginning, because that is the assumption least favourable to the person who states the date.
 
     Raises:
-        IrwmError: not a date, or one that is still to come.
+        IrwmError: not a date, or a date in the future.
     """
     typed = (text or "").strip()
     if not typed:
@@ -23,5 +23,5 @@ def day_utc(text: str | None) -> str:
     except ValueError:
         raise IrwmError("this is not a date", expected="year-month-day, such as 2024-01-28", found=typed) from None
     if day > datetime.now(UTC).date():
-        raise IrwmError("this day is still to come", found=typed, advice="Give the day on which it was first seen")
+        raise IrwmError("the date is in the future", found=typed, advice="Give the day on which it was first seen")
     return f"{day.isoformat()}T00:00:00+00:00"

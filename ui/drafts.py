@@ -1,7 +1,7 @@
-"""The Protect wizard as it was left and not used yet, so that a reload of the page loses nothing.
+"""The unused input of the Protect wizard, so that a reload of the page loses nothing.
 
-In this process's memory alone: customers' names belong neither on the disk in the open nor in the browser's storage. A
-browser gets its own draft back, and only while it may see what the vault protects. Nothing in it is a secret.
+In this process's memory alone: customers' names must not be stored in plain text on the disk or in the browser. A
+browser gets its own draft back, and only while it may see vault data. A draft contains no secret.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-# Browsers whose drafts are kept; the one that typed last the longest ago goes first.
+# Browsers whose drafts are kept; the least recently used draft is dropped first.
 KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What stands in the wizard's fields.
+    """The values of the wizard's fields.
 
     Attributes:
-        texts: whom the release is for, as typed.
-        original: the path that was chosen; None before.
-        step: the one that is shown, from 1.
+        texts: the recipients, as typed.
+        original: the chosen path; None before.
+        step: the visible step, from 1.
         place: the folder to write into, the release's name in it, and whether its cost is measured.
-        filled_for: hidden size of the model that the preset's fields were filled in for.
+        filled_for: hidden size of the model for which the preset's fields were filled in.
         settings: the values of the form of settings.
     """
 
@@ -48,7 +48,7 @@ class Drafts:
         self._lock = threading.Lock()
 
     def keep(self, session: str | None, draft: Draft) -> None:
-        """Takes the place of what was kept; an empty one keeps nothing."""
+        """Replaces the kept draft; an empty one is dropped."""
         if session is None:
             return
         with self._lock:
@@ -59,10 +59,10 @@ class Drafts:
                 self._drafts.popitem(last=False)
 
     def of(self, session: str | None) -> Draft | None:
-        """What this browser left; None for nothing."""
+        """This browser's draft; None if there is none."""
         with self._lock:
             return self._drafts.get(session) if session is not None else None
 
     def drop(self, session: str | None) -> None:
-        """It was used."""
+        """Drops the draft after use."""
         self.keep(session, Draft())

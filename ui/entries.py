@@ -1,4 +1,4 @@
-"""What lies in a folder, for whoever browses it: links are followed to their end."""
+"""The entries of a folder for a browser of folders: links are followed to their end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 def entries(folder: Path) -> Iterator[tuple[str, Path, int] | None]:
     """Each entry's name, resolved path and mode, in the disk's order.
 
-    None stands for an entry that is passed over, so that the caller can count what it has looked at: a hidden one, a
-    dangling or circular link, one that may not be read.
+    None marks a skipped entry, so that the caller can count every entry: a hidden one, a dangling or circular link,
+    one that may not be read.
 
     Raises:
         OSError: the folder cannot be read.

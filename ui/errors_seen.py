@@ -10,13 +10,13 @@ _LOG = logging.getLogger("irwm.app")
 
 
 class ErrorsSeen:
-    """Logs the first errors with their traceback, then nothing more."""
+    """Logs the first errors with their traceback, then no more."""
 
     def __init__(self, most: int = MOST) -> None:
         self._left = most
 
     def note(self, error: BaseException) -> None:
-        """Logs an error, or not."""
+        """Logs an error, unless the limit is reached."""
         if self._left > 0:
             self._left -= 1
             last = "" if self._left else " Errors after this one are not logged."

@@ -1,4 +1,4 @@
-"""What Explore shows of a model, computed once and kept while its controls move."""
+"""The data that Explore shows of a model, computed once and kept while its controls change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from irwm.scheme.parameters import AUTO_SCALE
 from ui.explore_model_plots import NEIGHBOURS, SIMULATED_COLLUDERS, SIMULATED_NOISE
 from ui.explore_settings import ExploreSettings
 
-# Query tokens that are sampled, so that the paper's constraints can be compared.
+# Number of sampled query tokens, enough to compare the paper's constraints.
 CONSTRAINTS = max(NEIGHBOURS)
 TRIES, SIZED_TRIES = 100, 60
-# Rows and orders of a simulation at the demo model's width; wider models get fewer, for the same second.
+# Rows and orders of a simulation at the demo model's width; wider models get fewer, to take the same second.
 _ROWS, _ORDERS, _WIDTH = 200, 200, 1024
 # Rows of the simulated collusion.
 _COLLUSION_ROWS = 256
@@ -29,7 +29,7 @@ def sample_of(path: Path, settings: ExploreSettings) -> Sample:
     """A sample of the model at `path`, as large as these settings need; read again only when its files change.
 
     Raises:
-        CheckpointError, ParameterError: it cannot be used.
+        CheckpointError, ParameterError: the model cannot be used.
     """
     return _sampled(path, _stamp(path), max(CONSTRAINTS, settings.parameters.constraints))
 
@@ -41,7 +41,7 @@ def _sampled(path: Path, stamp: tuple[int, ...], constraints: int) -> Sample:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Time and size of a model's files, to tell when it changed."""
+    """Time and size of a model's files, to detect changes."""
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         stats = [file.stat() for file in files if file.is_file()]
@@ -54,7 +54,7 @@ def rehearsal_of(of: Sample, settings: ExploreSettings) -> Rehearsal:
     """The mark of these settings on the sample.
 
     Raises:
-        ParameterError, ConditionError: once it is looked at.
+        ParameterError, ConditionError: raised when the mark is computed.
     """
     p = settings.parameters
     return _rehearsal(of, p.constraints, p.condition_limit, None if p.scale == AUTO_SCALE else float(p.scale))
@@ -66,14 +66,14 @@ def _rehearsal(of: Sample, constraints: int, limit: float, scale: float | None) 
 
 
 def neighbours_of(of: Sample, settings: ExploreSettings) -> list[Rehearsal]:
-    """The same with the paper's other constraints, those of them that are stable enough within the limit."""
+    """The same with the paper's other constraints, if they are stable enough within the limit."""
     found = []
     for t in NEIGHBOURS:
         if t <= of.most_constraints:
             each = _rehearsal(of, t, settings.parameters.condition_limit, None)
             try:
                 _ = each.natural_scale
-            except irwm.IrwmError:  # no try meets this limit; the chosen t is told of where it is asked for
+            except irwm.IrwmError:  # no try meets this limit; the error for the chosen t is shown elsewhere
                 continue
             found.append(each)
     return found
@@ -94,7 +94,7 @@ def tries_of(of: Sample, constraints: int) -> tuple[NDArray[np.float64], NDArray
 
 @lru_cache(maxsize=16)
 def seen_of(rehearsal: Rehearsal, chosen: int, level: float | str) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Noise coordinates, and how plain the marks are with each."""
+    """Noise coordinates, and how visible the marks are with each."""
     t, d = rehearsal.constraints, rehearsal.sample.hidden_size
     last = min(d, max(2 * t, chosen, 4))
     levels = tuple(sorted({int(v) for v in np.linspace(0, last, 9).round()} | {chosen, min(t, last)}))
@@ -102,7 +102,7 @@ def seen_of(rehearsal: Rehearsal, chosen: int, level: float | str) -> tuple[tupl
 
 
 def collusion_of(of: Sample, settings: ExploreSettings) -> Collusion | None:
-    """The collusion that these settings meet on this model; None without noise."""
+    """The collusion for these settings on this model; None without noise."""
     p = settings.parameters
     if not p.noise_coordinates:
         return None

@@ -1,7 +1,7 @@
-"""The figures of Explore that are of a model: ranks under noise, stored entries, conditions, hiding, colluders.
+"""The figures of Explore about a model: ranks under noise, stored entries, conditions, hiding, colluders.
 
-Lines are theory or what the model's own rows give, dots what was simulated on them; the chosen setting is in the accent
-colour and its neighbours are grey.
+Lines are theory or computed from the model's own rows, dots are simulations on these rows; the chosen setting is in the
+accent colour and its neighbours are grey.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ui.explore_plots import chance, exact, round_ticks
 from ui.explore_settings import MOST_COPIES, MOST_NOISE, ExploreSettings
 
 POINTS = 80
-# Where rows are simulated; the range in which marks go.
+# Noise at which rows are simulated; the range in which marks disappear.
 SIMULATED_NOISE = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 SIMULATED_COLLUDERS = (1, 2, 4, 8)
-# The paper's constraints, drawn beside the chosen ones.
+# The paper's constraints, drawn together with the chosen ones.
 NEIGHBOURS = (5, 10, 20)
 _SCALES = (0.1, 1e5)
-# Noise on every log-probability of an answer, in nats; what rounding to one decimal adds is as much as the first.
-ANSWER_NOISE = {0.03: "one decimal is told", 0.2: "0.2 nats of noise", 0.5: "0.5 nats of noise"}
+# Noise on every log-probability of an answer, in nats; rounding to one decimal adds as much as the first.
+ANSWER_NOISE = {0.03: "rounded to one decimal", 0.2: "0.2 nats of noise", 0.5: "0.5 nats of noise"}
 USUAL_ANSWER_NOISE = 0.2
-# So many answers, in widths of the model, are drawn.
+# Range of the number of answers in the figure, in widths of the model.
 MOST_ANSWER_WIDTHS = 10
-# Sizes of a fingerprint that are drawn: below them rounding leaves little of it, above them it costs as much as noise
-# that is written over.
+# Range of a fingerprint's sizes in the figure: below it rounding removes most of it, above it the cost is that of
+# noise that is written over.
 SPREADS = (0.01, 1.0)
 _DASHES = ("dot", "dash", "longdash")
 
@@ -59,7 +59,7 @@ def ranks_under_noise(
         f"{100 * here['sum']:.0f} % by sum",
         "Lines: theory. Dots: noise on this model’s rows, ranked as a detection does."
         if simulated
-        else "Lines: theory. Choose a model, and its own rows are tried beside them.",
+        else "Lines: theory. Choose a model to add simulations on its own rows.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
@@ -99,7 +99,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
     fig = figure(
         f"{number(p.positions)} positions survive noise of {survived:.2f} σ; noise of {settings.noise:g} σ takes "
         f"{'more than ' + number(MOST_POSITIONS) if needed is None else number(needed)}",
-        f"So that the verdict, corrected for {_keys_text(settings.recipients)}, finds the mark in 99 of 100 cases.",
+        f"For a verdict, corrected for {_keys_text(settings.recipients)}, that finds the mark in 99 of 100 cases.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
@@ -111,7 +111,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
             x=x.tolist(), y=y, mode="lines", name=f"t = {t}{', chosen' if own else ''}", hoverinfo="text",
             line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
             hovertext=[
-                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'none is enough' if l is None else number(l) + ' positions'}"
+                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'no number suffices' if l is None else number(l) + ' positions'}"
                 for k, l in zip(x.tolist(), y, strict=True)
             ],
         )  # fmt: skip
@@ -124,7 +124,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
 
 
 def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False) -> go.Figure:
-    """How many answers of a served copy the verdict needs, by the noise on them, after the attack on its weights.
+    """The answers of a served copy that the verdict needs, by the noise on them, after the attack on its weights.
 
     Args:
         width: d of the model.
@@ -146,7 +146,7 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
             title = f"{number(usual)} answers are enough, exact or with {USUAL_ANSWER_NOISE:g} nats of noise"
     fig = figure(
         title,
-        f"For d = {number(width)}, noise of {k:g} σ on the weights. Areas: as four models differ; lines: the worst.",
+        f"For d = {number(width)}, noise of {k:g} σ on the weights. Areas: range of four models; lines: the worst.",
         dark=dark,
     )
     x = np.unique(np.geomspace(width + 1, MOST_ANSWER_WIDTHS * width, POINTS).astype(int)).tolist()
@@ -154,7 +154,7 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
         own = nats == USUAL_ANSWER_NOISE
         colour = c.accent if own else c.null
         left = np.hypot(answering.noise_left(x, width, nats), k)
-        low, high = np.minimum(left, 2 * MOST_NOISE)  # beyond what is drawn; a figure has no infinity
+        low, high = np.minimum(left, 2 * MOST_NOISE)  # outside the drawn range; a figure has no infinity
         fig.add_scatter(
             x=[*x, *x[::-1]], y=[*low.tolist(), *high[::-1].tolist()], fill="toself", mode="lines", opacity=0.18,
             line={"width": 0}, fillcolor=colour, hoverinfo="skip", showlegend=False,
@@ -181,7 +181,7 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
 
 
 def survival_of(settings: ExploreSettings) -> Survival:
-    """The damage that a mark of these settings survives, among so many keys."""
+    """The damage that a mark with these settings survives, with this number of keys."""
     p = settings.parameters
     return Survival(p.constraints, p.permutations, settings.recipients)
 
@@ -199,11 +199,11 @@ def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:
 
 
 def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: bool = False) -> go.Figure:
-    """Stored entries against the rows' own, over scale, for several t; at 1 they are as large as their neighbours."""
+    """Stored entries relative to the rows' own, over scale, for several t; at 1 they are as large as their neighbours."""
     c, size = colours(dark), chosen.relative_size
     fig = figure(
         f"A stored number is {_times(size)} its neighbours",
-        f"At the dashed line nothing in a row stands out; there the scale is {chosen.natural_scale:.3g} "
+        f"At the dashed line no number in a row is unusual; there the scale is {chosen.natural_scale:.3g} "
         f"(“auto”) for t = {chosen.constraints}.",
         dark=dark,
     )
@@ -224,7 +224,7 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
     fig.add_scatter(
         x=[chosen.scale_used] * 2, y=np.maximum(usual, 1e-9).tolist(), mode="lines", name="90 % of the stored numbers",
         line={"color": c.accent, "width": 7}, opacity=0.35, hoverinfo="text",
-        hovertext=[f"90 % of them lie between<br>{_times(usual[0])} and {_times(usual[1])} their row’s own"] * 2,
+        hovertext=[f"90 % of them are between<br>{_times(usual[0])} and {_times(usual[1])} their row’s own"] * 2,
     )  # fmt: skip
     text = f"<b>chosen: scale {chosen.scale_used:.4g}</b><br>{_times(size)} its neighbours (root mean square)"
     _chosen(fig, c, chosen.scale_used, size, text)
@@ -241,7 +241,7 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
 def conditions(
     found: NDArray[np.float64], sizes: NDArray[np.float64], limit: float, constraints: int, *, dark: bool = False
 ) -> go.Figure:
-    """Above: cond(A2) of every try and the best so far. Below: how large the entries are that a try leads to.
+    """Above: cond(A2) of every try and the best so far. Below: the size of the entries that result from a try.
 
     Args:
         found: (n,) cond(A2) of each try, in order.
@@ -249,10 +249,10 @@ def conditions(
     """
     c, x = colours(dark), np.arange(1, found.size + 1)
     met = found < limit
-    first = f"the {_th(int(np.argmax(met)) + 1)} is taken" if met.any() else "none is taken"
+    first = f"the {_th(int(np.argmax(met)) + 1)} is used" if met.any() else "none can be used"
     fig = figure(
         f"{int(met.sum())} of {found.size} tries are stable enough; {first}",
-        f"Filled: cond(A2) below τ = {limit:g}. A lower limit takes more tries and keeps solved numbers small.",
+        f"Filled: cond(A2) below τ = {limit:g}. A lower limit needs more tries and keeps solved numbers small.",
         dark=dark,
         height=TALL,
     )
@@ -299,19 +299,19 @@ def conditions(
 def hiding(
     levels: Sequence[int], seen: Sequence[float], chosen: int, constraints: int, *, dark: bool = False
 ) -> go.Figure:
-    """How well two recipients who compare copies tell the marked rows, over num_noise.
+    """How well two recipients who compare copies can identify the marked rows, over num_noise.
 
     Args:
         levels: noise coordinates tried, ascending, `chosen` among them.
         seen: area under the curve at each.
     """
     c, here = colours(dark), seen[list(levels).index(chosen)]
-    # Rows that change by less than all others are as plain as rows that change by more.
+    # Rows that change by less than all others are as visible as rows that change by more.
     plain = 2 * abs(here - 0.5)
     word = "cannot" if plain < 0.16 else "can in part" if plain < 0.5 else "can"
     fig = figure(
-        f"Marked rows {word} be told apart by how much they change: {here:.2f}",
-        "0.5 is blind: a coin would do as well. 1 or 0: marked rows change more, or less, than any other.",
+        f"Marked rows {word} be identified by how much they change: {here:.2f}",
+        "0.5: no better than a coin toss. 1 or 0: marked rows change more, or less, than any other.",
         dark=dark,
     )
     fig.add_scatter(
@@ -337,16 +337,16 @@ def colluders(
     *,
     dark: bool = False,
 ) -> go.Figure:
-    """z of the guilty over how many copies were averaged, against what naming needs.
+    """z of the guilty over the number of averaged copies, compared with the z needed to name them.
 
     Args:
-        case: model, noise and chosen number of copies; None where there is no noise to trace by.
+        case: model, noise and chosen number of copies; None if there is no noise to trace by.
         naming: the z from which one of `recipients` is named.
-        simulated: mean z of the guilty at `SIMULATED_COLLUDERS`, those that there are.
+        simulated: mean z of the guilty at `SIMULATED_COLLUDERS`, as far as they were simulated.
     """
     c = colours(dark)
     if case is None:
-        fig = figure("Without noise coordinates nobody can be traced", "A mixture of copies names no one.", dark=dark)
+        fig = figure("Without noise coordinates no one can be traced", "A mixture of copies names no one.", dark=dark)
         fig.update_xaxes(visible=False)
         fig.update_yaxes(visible=False)
         note(fig, ["Set the noise coordinates (num_noise) above 0,", "or choose the preset “Many recipients”."], dark)
@@ -394,7 +394,7 @@ def colluders(
 
 def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark: bool = False) -> go.Figure:
     """Above: z over the fingerprint's size, for one copy and for the weakest of those averaged, under the attack's
-    noise. Below: what it changes in every row, which is its price.
+    noise. Below: the change of every row, which is the fingerprint's cost.
 
     Args:
         case, naming, recipients: as for `colluders`.
@@ -483,7 +483,7 @@ def _chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str) -> None:
 
 
 def _aside(fig: go.Figure, c: Colours, y: float, text: str, below: bool = False) -> None:
-    """A word on a dashed line, at its right end; y as the axis has it, a logarithm on a log axis."""
+    """A label on a dashed line, at its right end; y in the axis's units, a logarithm on a log axis."""
     fig.add_annotation(
         text=text, x=1, y=y, xref="x domain", yref="y", xanchor="right", showarrow=False,
         yanchor="top" if below else "bottom",

@@ -1,6 +1,6 @@
-"""The figures of Explore that need no model: equations 1 to 3 over any of their quantities, and the room between them.
+"""The figures of Explore that need no model: equations 1 to 3 over any of their quantities, and where they can be met.
 
-The chosen setting is in the accent colour, its neighbours grey; what is wanted of it is a dashed line in ink.
+The chosen setting is in the accent colour, its neighbours grey; requirements are dashed lines in ink.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from irwm.scheme.parameters import RANGES
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user
 from ui.explore_settings import ExploreSettings
 
-# Values a curve is computed at; more would not be seen, and each takes a tail of a binomial law.
+# Number of points of a curve; more would not be visible, and each takes a tail of a binomial law.
 POINTS = 70
-# Survivals drawn beside the chosen one: the paper computes with .7 and .8.
+# Survivals drawn together with the chosen one: the paper computes with .7 and .8.
 NEIGHBOURS = (0.6, 0.7, 0.8, 0.9)
-# Below this a chance is as good as none, and the axis ends.
+# A smaller chance is practically zero, and the axis ends here.
 _LOWEST = -40.0
 _DASHES = ("dot", "dash", "longdash", "dashdot", "longdashdot")
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One quantity to look along.
+    """One quantity on the horizontal axis.
 
     Attributes:
-        name: as the page's choice has it.
-        title: in plain words, the paper's symbol after.
+        name: its value in the page's choice.
+        title: in plain words, followed by the paper's symbol.
         symbol: the paper's.
         log: whether the axis is logarithmic.
-        value: of the settings.
+        value: its value in the settings.
         grid: ascending values around the chosen one, which is among them.
     """
 
@@ -84,16 +84,16 @@ AXES: tuple[Axis, ...] = (
 
 
 def axis_of(name: str | None) -> Axis:
-    """The axis of this name; the first where there is none, since a page may send anything."""
+    """The axis of this name; the first if there is none, because a page may send any value."""
     return next((axis for axis in AXES if axis.name == name), AXES[0])
 
 
 def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> go.Figure:
-    """Success (equation 1) above, false accusation (2 and 3) below, over one quantity; all others stay as chosen."""
+    """Success (equation 1) above, false accusation (2 and 3) below, over one quantity; the others stay as chosen."""
     c, x, chosen = colours(dark), axis.grid(settings), axis.value(settings)
     here, p = _here(settings), settings.parameters
     success, missed = float(here.success), float(here.missed)
-    # In log space, since the chosen setting's own odds are told however small they are.
+    # In log space, because the chosen setting's own odds are shown even when they are very small.
     one = log10_random_user(p.positions, p.required_positions, p.rank_threshold)
     any_of = log10_wrong_user(p.positions, p.required_positions, p.rank_threshold, settings.recipients)
     fig = figure(
@@ -158,9 +158,9 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
 
 
 def room(settings: ExploreSettings, found: Plan | None = None, *, dark: bool = False) -> go.Figure:
-    """Which rho keep both promises, for every l: the risk bounds them from below, the success from above.
+    """The rho that satisfy both requirements, for every l: the risk gives the lower bound, the success the upper one.
 
-    Drawn as shares of l, so that the two bounds are seen to close in on beta and on p.
+    Drawn as shares of l, which shows how the two bounds approach beta and p.
     """
     c, wish, l = colours(dark), settings.wish, settings.parameters.positions
     rho = settings.parameters.required_positions
@@ -170,10 +170,10 @@ def room(settings: ExploreSettings, found: Plan | None = None, *, dark: bool = F
     grid = sorted({*grid, *([smallest] if smallest else [])})
     pairs = [bounds(wish, each) for each in grid]
     fig = figure(
-        f"Both promises need {smallest} positions or more" if smallest else "No setting keeps both promises",
+        f"Both requirements need at least {smallest} positions" if smallest else "No setting meets both requirements",
         f"Risk at most {power_of_ten(math.log10(wish.risk))} over {number(wish.recipients)} "
         f"{'keys' if wish.recipients > 1 else 'key'}, success at least {wish.success:.6g} at p = {wish.survival:g}. "
-        f"{'Shaded: where both hold.' if smallest else 'The upper line must pass the lower one.'}",
+        f"{'Shaded: where both are met.' if smallest else 'The upper line must pass the lower one.'}",
         dark=dark,
     )
     low = [lo / each if lo <= each else None for each, (lo, _) in zip(grid, pairs, strict=True)]
@@ -268,7 +268,7 @@ def _chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str, row: int)
 
 
 def _aside(fig: go.Figure, c: Colours, y: float, text: str, row: int, below: bool = False) -> None:
-    """A word on a dashed line, at its right end."""
+    """A label on a dashed line, at its right end."""
     axis = "" if row == 1 else str(row)
     fig.add_annotation(
         text=text, x=1, y=y, xref=f"x{axis} domain", yref=f"y{axis}", xanchor="right",
@@ -323,5 +323,5 @@ def chance(p: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A number as hovers and ticks have it: thousands apart, no more digits than it has."""
+    """A number for hovers and ticks: thousands separated, without extra digits."""
     return number(int(value)) if float(value).is_integer() else f"{value:.6g}"

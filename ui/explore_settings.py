@@ -1,4 +1,4 @@
-"""The settings of Explore as one value: a mark's parameters, and what they are looked at under; shared as JSON."""
+"""The settings of Explore as one value: a mark's parameters and the conditions to examine it under; shared as JSON."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from irwm.scheme.parameters import PLACES, Parameters, many_recipients, one_owne
 FORMAT, VERSION = "irwm-explore-settings", 1
 # Longer than any settings, and short enough to be read at once.
 MOST_CHARACTERS = 4000
-# Of a whole number; the largest that a setting may be has 13.
+# Digits of a whole number; the largest setting has 13.
 MOST_DIGITS = 20
-# White noise beyond three deviations leaves nothing of a model.
+# White noise beyond three deviations destroys a model.
 MOST_NOISE = 3.0
-# Copies that the page computes with.
+# Largest number of copies that the page computes.
 MOST_COPIES = 1000
 
 
 class SettingsTextError(ParameterError):
-    """A text that does not hold settings of this page."""
+    """A text that does not contain settings of this page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreSettings:
-    """What the page's controls say.
+    """The values of the page's controls.
 
     Attributes:
         parameters: of the mark.
         survival: p, share of the positions that still count after an attack.
         recipients: keys in use.
-        risk, success: what is wanted of a setting, for the inverse question.
+        risk, success: the requirements for a setting, for the inverse question.
         noise: k, the attack's white noise in deviations of a row.
         colluders: c, copies that are averaged.
 
@@ -60,7 +60,7 @@ class ExploreSettings:
             object.__setattr__(self, name, _real(name, getattr(self, name), low, high))
         if self.parameters.hidden and self.parameters.places != PLACES:
             raise ParameterError(
-                "this page marks the output head wherever it is a matrix of its own",
+                "this page always marks the output head if it is a separate matrix",
                 expected=", ".join(PLACES),
                 found=", ".join(self.parameters.places),
                 advice="Mark the embedding alone from Python, with Parameters(places=...)",
@@ -82,7 +82,7 @@ class ExploreSettings:
 
     @classmethod
     def from_json(cls, text: str) -> ExploreSettings:
-        """Settings from `to_json`'s form. What is left out keeps its default; what is unknown is refused.
+        """Settings from `to_json`'s form. A missing name keeps its default; an unknown name is refused.
 
         Raises:
             SettingsTextError: not JSON, not of this kind or version, a name twice or unknown, or a value out of range.
@@ -111,7 +111,7 @@ class ExploreSettings:
             )
         if document.get("version") != VERSION or isinstance(document.get("version"), bool):
             raise SettingsTextError(
-                "these settings are of another version", expected=str(VERSION), found=repr(document.get("version"))[:60]
+                "these settings have another version", expected=str(VERSION), found=repr(document.get("version"))[:60]
             )
         values = {name: value for name, value in document.items() if name not in ("format", "version")}
         known = {item.name for item in fields(cls)}
@@ -136,7 +136,7 @@ class ExploreSettings:
 
 
 def presets(hidden_size: int) -> Mapping[str, ExploreSettings]:
-    """What is one click away: the paper's worked examples (its section 5.4), and Protect's own presets."""
+    """The settings that one click selects: the paper's worked examples (its section 5.4), and Protect's own presets."""
     return {
         "Paper: p = 0.8, ρ = 30": ExploreSettings(parameters=Parameters.paper(), recipients=100_000),
         "Paper: p = 0.7, ρ = 28": ExploreSettings(
@@ -148,7 +148,7 @@ def presets(hidden_size: int) -> Mapping[str, ExploreSettings]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different; which of two values of a name counts, nobody should have to guess."""
+    """An object whose names are all different: two values of one name would be ambiguous."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise SettingsTextError("a setting appears twice", advice="Keep one of the two")
@@ -156,12 +156,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _none(name: str) -> Any:
-    raise SettingsTextError("there is a number that is none", found=name)
+    raise SettingsTextError("a value is not a number", found=name)
 
 
 def _int(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:  # no float, and slow to make
-        raise SettingsTextError("there is a number that is too large", found=f"one of {len(digits)} digits")
+    if len(digits) > MOST_DIGITS:  # not a float, and slow to convert
+        raise SettingsTextError("a number is too large", found=f"one of {len(digits)} digits")
     return int(digits)
 
 

@@ -1,8 +1,8 @@
 """The document around the pages: header, gate and tabs.
 
-All pages are tabs of one document and not routes of Gradio's multipage apps: a link of its Navbar loads the whole
-document anew (seen in 6.31.0), which drops everything typed and every `gr.State`. A change of tab keeps all of it, and
-`/?tab=investigate` still leads straight to a page; studio.js keeps the address in step.
+All pages are tabs of one document and not routes of Gradio's multipage apps: a link of its Navbar reloads the whole
+document (seen in 6.31.0), which drops all input and every `gr.State`. A change of tab keeps all of it, and
+`/?tab=investigate` still leads straight to a page; studio.js keeps the address up to date.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
 
 
 def build(context: Context, device: str) -> gr.Blocks:
-    """Header, gate and tabs; serves nothing yet."""
+    """Header, gate and tabs; does not serve them yet."""
     quiet.private_uploads()
     blocks: PlainBlocks
     with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:

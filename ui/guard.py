@@ -1,8 +1,8 @@
-"""What stands between the network and Gradio: who may ask, what may be asked, and what the browser may do with it.
+"""The checks between the network and Gradio: which callers, which requests, and what the browser may do with answers.
 
 Gradio 6.31.0 answers any Host header (so a rebound name reaches it), lets every port of localhost read its answers,
-fetches web addresses for whoever asks for /file=http..., and serves pages for tracing, recording and editing that this
-app has no use for. Each check below refuses before Gradio sees the request; what it does not know is refused.
+fetches web addresses for any caller that requests /file=http..., and serves pages for tracing, recording and editing
+that this app does not use. Each check below refuses before Gradio sees the request; unknown requests are refused.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ui.errors_seen import ErrorsSeen
 from ui.sessions import folder_of, new_session_id
 from ui.streams import Streams
 
-# A suspect of this size may be uploaded; larger ones are picked where they lie.
+# A suspect of this size may be uploaded; larger ones are picked by their path.
 UPLOAD_BYTES = 1024 * MIB
 UPLOADS_TOTAL_BYTES = 2 * UPLOAD_BYTES
-# Ten times the files of a large model's folder; a flood of empty files would take every name on the disk.
+# Ten times the files of a large model's folder; a flood of empty files would use all inodes of the disk.
 UPLOADS_MOST = 2000
-# Free space that uploads must leave; a full temp folder stops more than this app.
+# Free space that uploads must leave; a full temp folder stops other programs too.
 SPARE_BYTES = 512 * MIB
-# Everything that is no upload: form values, pasted CSV lists of recipients.
+# Everything that is not an upload: form values, pasted CSV lists of recipients.
 BODY_BYTES = 8 * MIB
 # Commas, brackets and braces in it, each of which may become an object in memory.
 BODY_VALUES = 1_000_000
@@ -51,27 +51,27 @@ UPLOAD_BYTES_A_SECOND = 4 * MIB
 DOCUMENT = "/"
 UPLOAD = "/gradio_api/upload"
 FILE = "/gradio_api/file="
-# The folder inside that of uploads where the app puts what may be fetched; Gradio gives uploads names of 64 digits.
+# The folder inside the upload folder for files that may be downloaded; Gradio gives uploads names of 64 digits.
 # Below it each session has its own folder, `folder_of`.
 OFFERED = "offered"
-# Where the guard writes in a request's scope which session it comes from, and whether that one is known.
+# The keys of a request's scope for its session, and for whether that session is known.
 SESSION, KNOWN = "irwm.session", "irwm.known"
 READ = (
     re.compile(r"/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)?"),
     re.compile(r"/(?:assets|static|studio)/.+"),
     re.compile(r"/gradio_api/(?:info|openapi\.json|app_id|startup-events|theme\.css|upload_progress)/?"),
-    # Not call/, which gives a session's answers to whoever names it in the place of an event.
+    # Not call/, which gives a session's answers to any caller that names it in the place of an event.
     re.compile(r"/gradio_api/(?:queue/(?:data|status)|heartbeat/[^/]+)"),
     re.compile(re.escape(FILE) + r".+"),
 )
 WRITE = (
-    # Not run/ and api/, which go past the queue and so past every limit on what runs at one time.
+    # Not run/ and api/, which bypass the queue and so every limit on concurrent work.
     re.compile(r"/gradio_api/(?:queue/join|cancel|reset|upload)/?"),
 )
 LONGEST_SESSION = 64
 HEARTBEAT = re.compile(r"/gradio_api/heartbeat/([^/]+)/?")
 DATA = "/gradio_api/queue/data"
-# What keeps reading from being a way to act: a page elsewhere may link to us, but not load parts of us.
+# These prevent actions through reads: another site's page may link to us, but not load parts of us.
 OWN_FETCH_SITES = ("same-origin", "none")
 
 HEADERS = {
@@ -87,8 +87,8 @@ HEADERS = {
 def content_security_policy(nonce: str | None = None) -> str:
     """The policy of a page: nothing from or to any other host, no inline script but those with this answer's nonce.
 
-    'unsafe-eval' stays because gr.HTML compiles its template and every `js=` with `Function` (seen in 6.31.0). What
-    that lets through is code that came as code; markup smuggled into a name cannot run, which needs 'unsafe-inline'.
+    'unsafe-eval' stays because gr.HTML compiles its template and every `js=` with `Function` (seen in 6.31.0). That
+    allows code that came as code; markup smuggled into a name cannot run, because that needs 'unsafe-inline'.
     Inline styles are how Svelte and plotly position things.
     """
     scripts = f" 'nonce-{nonce}'" if nonce else ""
@@ -105,11 +105,11 @@ class Asked:
 
     Attributes:
         size: bytes of its content, as announced.
-        upload: whether that is files.
+        upload: whether its content is files.
         cookie: the browser's, None for a program without cookies.
-        stream: the session hash in its address, None where there is none.
-        open: whether it comes from a browser or program that is unlocked, as far as its headers tell.
-        known: whether it proved the passphrase before, unlocked now or not. It has no part in the locked ones' budget.
+        stream: the session hash in its address, None if there is none.
+        open: whether it comes from a browser or program that is unlocked, according to its headers.
+        known: whether it proved the passphrase before, unlocked now or not. It is outside the locked ones' budget.
         lasts: whether its answer is a stream.
     """
 
@@ -128,9 +128,9 @@ class Callers:
 
     Attributes:
         is_open: whether a session is unlocked. A locked one gets a fresh cookie with each page, so that an identifier
-            that another program on this host planted in the browser is thrown away before the passphrase is typed.
+            that another program on this host planted in the browser is discarded before the passphrase is typed.
         is_known: whether it proved the passphrase before.
-        renew: told that a locked session gets another identifier, with the present one and the new one.
+        renew: called with the present and the new identifier when a locked session gets another one.
     """
 
     is_open: Callable[[str], bool]
@@ -142,16 +142,16 @@ NOBODY = Callers(lambda session: False)
 
 
 class Guard:
-    """ASGI middleware; see the module's text.
+    """ASGI middleware; see the module's docstring.
 
     Args:
-        app: what it protects.
-        uploads: Gradio's upload folder, the only one from which files are handed out.
+        app: the protected app.
+        uploads: Gradio's upload folder, the only one from which files are sent.
         cookie: name of the session cookie.
-        callers: who asks.
+        callers: facts about sessions.
         waiting: how many calls are in Gradio's queue.
-        forget: takes away what Gradio holds for a session hash.
-        first: makes what stands first in the page's head.
+        forget: removes the data that Gradio holds for a session hash.
+        first: makes the first element of the page's head.
     """
 
     def __init__(
@@ -195,13 +195,13 @@ class Guard:
         try:
             await self._admit(scope, receive, answer)
         except Refusal as refusal:
-            if started:  # the content turned out too long, or the answer had to make room for others
+            if started:  # the content was longer than announced, or the answer was ended in favour of others
                 if not ended:
                     await answer({"type": "http.response.body", "body": b""})
                 return
             await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
         except Exception as error:
-            # Raised, it is logged, and ends the connection if the answer is not whole.
+            # If raised, it is logged, and ends the connection if the answer is not complete.
             if started or scope.get(KNOWN):
                 raise
             self._errors.note(error)
@@ -214,7 +214,7 @@ class Guard:
             place = None
             if not asked.known:
                 place = await stack.enter_async_context(self.budget.answering(0 if asked.upload else asked.size))
-                place.is_idle(True)  # until its content is there
+                place.is_idle(True)  # until its content has arrived
             if asked.upload:
                 self._arriving += asked.size
                 stack.callback(self._arrived, asked.size)
@@ -243,17 +243,17 @@ class Guard:
         self._arriving -= size
 
     def _check(self, scope: Scope) -> Asked:
-        """What is asked, by a request's headers.
+        """Checks a request by its headers.
 
         Raises:
-            Refusal: it may not be asked, or not now.
+            Refusal: it is not allowed, or not now.
         """
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         origin = headers.get("origin")
         # The Host was checked before, so this is "the same origin", also through a tunnel from another port. Absent
         # with gradio_client and curl; a browser sends it with every POST.
         if origin is not None and origin.lower() != f"http://{headers.get('host', '').lower()}":
-            raise Refusal(403, "This page belongs to another site; nothing was done.")
+            raise Refusal(403, "This page belongs to another site; the request was refused.")
         self._check_fetch_metadata(headers, path, method)
         reading = method in ("GET", "HEAD")
         if not reading and method != "POST":
@@ -274,21 +274,21 @@ class Guard:
         return Asked(size, upload, cookie, stream, open, known, stream is not None)
 
     def _check_call(self, path: str, body: bytes, asked: Asked) -> Asked:
-        """The rest of the checks, of a request that is not an upload, with its content.
+        """The remaining checks for a request that is not an upload, with its content.
 
         Returns:
             The request, with the session that the content names.
         """
         values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
         if values > BODY_VALUES:
-            raise Refusal(413, "This request holds too many values.")
+            raise Refusal(413, "This request contains too many values.")
         small = len(body) <= self.budget.limits.body and values <= self.budget.limits.values
-        # A program without cookies is known by the session that its content names.
+        # A program without cookies is identified by the session that its content names.
         stream = _session_in(body) if values <= self.budget.limits.values or asked.open else None
         session = _session_of(asked.cookie, stream)
         open = asked.open or (session is not None and self.callers.is_open(session))
         if not open and not small:
-            raise Refusal(413, "A locked browser may not ask for so much at once. Unlock the vault first.")
+            raise Refusal(413, "This request is too large for a locked browser. Unlock the vault first.")
         if stream is not None:
             self._streams.claim(stream, asked.cookie)
         if not (open or asked.known) and self.waiting() >= self.budget.limits.waiting:
@@ -302,14 +302,14 @@ class Guard:
             return
         followed_a_link = method == "GET" and path == DOCUMENT and headers.get("sec-fetch-dest") == "document"
         if not followed_a_link:
-            raise Refusal(403, "This page belongs to another site; nothing was done.")
+            raise Refusal(403, "This page belongs to another site; the request was refused.")
 
     def _check_file(self, name: str, cookie: str | None) -> None:
-        refused = Refusal(403, "This file is not handed out.")
-        # Unquoted once more than the server did: a name that changes was quoted twice, and means to slip by.
+        refused = Refusal(403, "This file cannot be downloaded.")
+        # Unquoted once more than the server did: a name that changes was quoted twice, to evade this check.
         if "\0" in name or unquote(name) != name:
             raise refused
-        # Another computer's file to Windows, which would log in there before it could say where the file lies.
+        # On Windows, a file of another computer; Windows would log in there before it could tell where the file is.
         if re.match(r"[/\\]{2}", name):
             raise refused
         try:
@@ -318,29 +318,29 @@ class Guard:
             raise refused from None
         if parts[:1] != (OFFERED,):
             return
-        # A program without a cookie does not name its session here; what it was offered has a name that it alone knows.
+        # A program without a cookie does not name its session here; only that program knows the names of its files.
         asking = [f"cookie:{cookie}"] if cookie else [f"hash:{stream}" for stream in self._streams.without_cookie()]
         if not any(folder_of(session) in parts[1:2] and self.callers.is_open(session) for session in asking):
             raise refused
 
     def _check_size(self, headers: Headers, path: str, reading: bool, open: bool) -> int:
         lengths = headers.getlist("content-length")
-        # With both, the server reads pieces without end, and the length that is announced means nothing.
+        # With both, the server reads pieces without limit, and the announced length has no meaning.
         if "transfer-encoding" in headers or len(lengths) > 1:
-            raise Refusal(411, "Say how long the content is, once, and send it as one piece.")
+            raise Refusal(411, "Send the content in one piece, with its length given once.")
         length = lengths[0] if lengths else "0" if reading else ""
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise Refusal(411, "Say how long the content is.")
+            raise Refusal(411, "Give the length of the content.")
         size = int(length)
         if reading:
             if size:
-                raise Refusal(413, "A request for reading has no content.")
+                raise Refusal(413, "A read request must not have content.")
             return 0
         if path.rstrip("/") != UPLOAD:
             if size > BODY_BYTES:
                 raise Refusal(413, f"At most {BODY_BYTES // MIB} MiB fit in one request.")
             return size
-        # One part may be as large as allowed; what surrounds it in the form is small.
+        # One part may be as large as allowed; the rest of the form is small.
         if size > UPLOAD_BYTES + MIB:
             raise Refusal(413, f"A file may have {UPLOAD_BYTES // MIB} MiB. Pick larger ones by their path instead.")
         sizes = list(self._sizes())
@@ -349,16 +349,16 @@ class Guard:
         most = UPLOADS_TOTAL_BYTES if open else min(UPLOADS_TOTAL_BYTES, self.budget.limits.stored)
         number = UPLOADS_MOST if open else UPLOADS_MOST // 2
         if held + size > most or size + SPARE_BYTES > free or len(sizes) >= number:
-            raise Refusal(413, "There is no room for more uploads. Pick the file by its path instead.")
+            raise Refusal(413, "There is no space for more uploads. Pick the file by its path instead.")
         return size
 
     def _sizes(self) -> Iterator[int]:
-        """Of every file that was uploaded; what the app offers there itself takes no room from uploads."""
+        """Sizes of all uploaded files; files that the app offers for download are not counted."""
         for folder, below, names in os.walk(self.uploads):
             if Path(folder) == self.uploads and OFFERED in below:
                 below.remove(OFFERED)
             for name in names:
-                # Taken by a handler, or removed for its age, between the two looks.
+                # Moved by a handler, or removed for its age, between the two checks.
                 with contextlib.suppress(FileNotFoundError):
                     yield os.lstat(os.path.join(folder, name)).st_size
 
@@ -384,7 +384,7 @@ class Guard:
             await send(message)
 
         async def with_nonce(message: Message) -> None:
-            # The page is one template of some hundred kilobytes, so it can be held until it is complete.
+            # The page is one template of a few hundred kilobytes, so it can be held until it is complete.
             held.append(message)
             if message["type"] == "http.response.start" or message.get("more_body", False):
                 return
@@ -408,12 +408,12 @@ class Guard:
         session = new_session_id()
         if present:
             self.callers.renew(f"cookie:{present}", f"cookie:{session}")
-        # Both are of plain letters, so nothing needs quoting.
+        # Both contain plain letters only, so no quoting is needed.
         headers.append("Set-Cookie", f"{self.cookie}={session}; Path=/; HttpOnly; SameSite=Strict")
 
 
 def _stream_of(path: str, query: bytes) -> str | None:
-    """The session hash in an address that answers of a session are read from."""
+    """The session hash in an address for reading the answers of a session."""
     if path.rstrip("/") == DATA:
         named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
         if len(named) > 1:
@@ -424,21 +424,21 @@ def _stream_of(path: str, query: bytes) -> str | None:
 
 
 def _session_of(cookie: str | None, stream: str | None) -> str | None:
-    """Who asks: a browser by its cookie, a program that keeps none by its session hash."""
+    """The caller: a browser by its cookie, a program without cookies by its session hash."""
     if cookie:
         return f"cookie:{cookie}"
     return f"hash:{stream}" if stream else None
 
 
 def _of_usual_length(stream: str) -> str:
-    """Gradio's pages and clients have a dozen to 36 characters, and every name is remembered."""
+    """Gradio's pages and clients use a dozen to 36 characters, and every name is stored."""
     if len(stream) > LONGEST_SESSION:
-        raise Refusal(400, "No session has such a long name.")
+        raise Refusal(400, "This session name is too long.")
     return stream
 
 
 def _session_in(body: bytes) -> str | None:
-    """The session hash in a call's content; None where there is none, which is for Gradio to refuse."""
+    """The session hash in a call's content; None if there is none, which Gradio refuses itself."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if sum(name == "session_hash" for name, _ in pairs) > 1:
@@ -454,7 +454,7 @@ def _session_in(body: bytes) -> str | None:
 
 
 def _counted(receive: Receive, size: int) -> Receive:
-    """Hands on what arrives, and not a byte more than was announced."""
+    """Passes on the content, but not a byte more than was announced."""
     left = size
 
     async def counted() -> Message:
@@ -469,7 +469,7 @@ def _counted(receive: Receive, size: int) -> Receive:
 
 
 def _in_time(receive: Receive, seconds: float) -> Receive:
-    """Hands on what arrives until so many seconds from now."""
+    """Passes on the content that arrives within this many seconds."""
     end = asyncio.get_running_loop().time() + seconds
 
     async def in_time() -> Message:
@@ -493,7 +493,7 @@ async def _read(receive: Receive, size: int) -> bytes:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Hands out content that was read already, then what comes after it."""
+    """Passes on content that was read already, then the content after it."""
     given = False
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""A key's own file, for one who examines again or for the other side of a dispute: an expert, a court."""
+"""A key's own file, for a repeated examination or for the other side of a dispute: an expert, a court."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from storage.vault import Vault
 
 
 def write_key(vault: Vault, id: str, folder: Path) -> Path:
-    """Write a key of the vault into `folder`, for its owner only; what the log says of it stands there first.
+    """Write a key of the vault into `folder`, readable by its owner only; the log entry is written first.
 
     Raises:
-        OutputExistsError: it was opened there before.
+        OutputExistsError: it was written there before.
         IrwmError: the folder cannot be written.
         RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
     """
@@ -29,7 +29,7 @@ def write_key(vault: Vault, id: str, folder: Path) -> Path:
             os.fsync(stream.fileno())
         sync_folder(folder)
     except FileExistsError:
-        raise OutputExistsError("a file of this name is there already; nothing was overwritten", file=file) from None
+        raise OutputExistsError("a file with this name exists already; it was not overwritten", file=file) from None
     except OSError as error:
         file.unlink(missing_ok=True)
         raise IrwmError("the key file cannot be written", file=file, found=error.strerror) from error

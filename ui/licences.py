@@ -1,6 +1,6 @@
-"""What this app is made of: the parts that come with it, the libraries that it asks for, and everybody's licence.
+"""The parts of this app with their licences: bundled works and required libraries.
 
-Read from what is installed, so that a version in a bug report is the one that ran.
+Versions are read from the installed packages, so that a bug report names the version that ran.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from irwm.report.items import LAYOUT, installed_versions
 from irwm.report.typefaces import FONTS
 from ui.settings import DEMO, REPOSITORY
 
-# The extras' files name what some users install besides.
+# The extras' files name optional packages that some users install.
 REQUIREMENTS = (
     "requirements.txt",
     "requirements-cluster.txt",
     "requirements-harness.txt",
     "requirements-tools.txt",
 )
-# Python packages that no requirements file asks for by name, and that the attacks use where they are there.
+# Python packages that no requirements file names, and that the attacks use if they are installed.
 OPTIONAL = ("bitsandbytes", "libggml-python", "accelerate", "peft", "compressed-tensors")
 LICENCE_NAME = "Apache-2.0"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# How packages that give no SPDX expression spell the licences that we meet.
+# SPDX spelling of the licences of packages without an SPDX expression.
 _SPELLED = {
     "Apache Software License": "Apache-2.0",
     "Apache 2.0 License": "Apache-2.0",
@@ -43,12 +43,12 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """Somebody's work that comes with the app.
+    """A third-party work that comes with the app.
 
     Attributes:
-        name, what: what it is called and what it does here.
+        name, what: its name and its purpose here.
         licence: SPDX identifier.
-        text: the licence's full text, from the file beside the work.
+        text: the licence's full text, from the file next to the work.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Bundled:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """An installed library that the app asks for directly.
+    """An installed direct dependency of the app.
 
     Attributes:
-        licence: SPDX expression where its package gives one, else its own words; "not stated" where it has none.
+        licence: SPDX expression if its package gives one, else its own words; "not stated" if it has none.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Library:
 
 @lru_cache(maxsize=1)
 def bundled() -> tuple[Bundled, ...]:
-    """The app itself, and what it carries along."""
+    """The app itself, and the works bundled with it."""
     parts = (
         ("IRWM Studio", "This program", LICENCE_NAME, REPOSITORY / "LICENSE"),
         ("IBM Plex Sans", "Typeface of pages and reports", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans.txt"),
@@ -87,7 +87,7 @@ def bundled() -> tuple[Bundled, ...]:
 
 @lru_cache(maxsize=1)
 def libraries() -> tuple[Library, ...]:
-    """The direct dependencies that are installed, by name; extras that are not are left out."""
+    """The direct dependencies that are installed, by name; extras that are not installed are left out."""
     names = [name for file in REQUIREMENTS for name in _named_in(file)]
     found = {}
     for name in (*names, *OPTIONAL):
@@ -100,7 +100,7 @@ def libraries() -> tuple[Library, ...]:
 
 
 def licence_of(about: Message) -> str:
-    """What a package says of its licence, shortest first: an SPDX expression, a classifier, a line of text."""
+    """A package's own statement of its licence, shortest first: an SPDX expression, a classifier, a line of text."""
     expression = str(about.get("License-Expression") or "").strip()
     if expression:
         return expression
@@ -115,7 +115,7 @@ def licence_of(about: Message) -> str:
 
 
 def version_lines() -> list[str]:
-    """Name and version of everything that can matter to a fault, a line each; no path and no person's name."""
+    """Name and version of everything that can matter in a bug report, one per line; no path and no person's name."""
     known = installed_versions()
     own = {"IRWM Studio": irwm.__version__} | {name: known[name] for name in ("Python", "System", LAYOUT)}
     return [f"{name} {value}" for name, value in (own | {each.name: each.version for each in libraries()}).items()]

@@ -1,15 +1,15 @@
-"""What a first passphrase must be, whoever asks for one."""
+"""The requirements for a first passphrase."""
 
 from __future__ import annotations
 
 from irwm.errors import IrwmError
 
-# Short enough to be typed, long enough that Argon2id makes guessing hopeless.
+# Short enough to type, long enough that Argon2id makes guessing impractical.
 LEAST_CHARACTERS = 12
 
 
 class PassphraseTooShortError(IrwmError):
-    """A first passphrase that could be guessed, or that was typed differently twice."""
+    """A first passphrase that could be guessed, or whose two entries differ."""
 
 
 def check_new(first: str, second: str) -> None:

@@ -1,6 +1,6 @@
-"""What an officer set on the page Settings: a small private file in the home folder, checked on every read.
+"""The officer's choices on the page Settings: a small private file in the home folder, checked on every read.
 
-No secret belongs here: the file is not sealed, and it is read before anybody proved a passphrase.
+The file must contain no secret: it is not sealed, and it is read before anyone has proved a passphrase.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FILE_NAME = "preferences.json"
 VERSION = 1
 DEVICES = ("auto", "cpu", "cuda")
 THEMES = ("system", "light", "dark")
-# A minute is as often as anybody would type a passphrase; after half a working day nobody sits there any more.
+# No user would type a passphrase more often than once a minute; after half a working day the user has left.
 LEAST_IDLE_MINUTES, MOST_IDLE_MINUTES = 1, 240
 IDLE_MINUTES = 15
 MOST_ROOTS = 50
 LONGEST_PATH = 4096
-# Far more than fifty long paths; whoever puts a film here shall not fill the memory.
+# Far more than fifty long paths need; a larger file must not fill the memory.
 MOST_BYTES = 1024 * 1024
 
 
@@ -34,12 +34,12 @@ class PreferencesError(IrwmError):
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What was set; each value was checked.
+    """The chosen values; each was checked.
 
     Attributes:
         device: one of `DEVICES`.
-        roots: full paths of the folders that the browser may show; none for the app's usual ones. One that is not there
-            now stays in the list, as a disk that is not plugged in.
+        roots: full paths of the folders that the browser may show; none for the app's usual ones. A missing folder
+            stays in the list, because its disk may not be plugged in.
         idle_minutes: time without use after which the vault locks itself.
         theme: one of `THEMES`.
 
@@ -53,8 +53,8 @@ class Preferences:
     theme: str = "system"
 
     def __post_init__(self) -> None:
-        _check(self.device in DEVICES, "the device is none that this app knows", ", ".join(DEVICES), self.device)
-        _check(self.theme in THEMES, "the theme is none that this app knows", ", ".join(THEMES), self.theme)
+        _check(self.device in DEVICES, "the device is unknown to this app", ", ".join(DEVICES), self.device)
+        _check(self.theme in THEMES, "the theme is unknown to this app", ", ".join(THEMES), self.theme)
         _check(
             type(self.idle_minutes) is int and LEAST_IDLE_MINUTES <= self.idle_minutes <= MOST_IDLE_MINUTES,
             "the time until the vault locks is out of range",
@@ -63,11 +63,11 @@ class Preferences:
         )
         _check(len(self.roots) <= MOST_ROOTS, "there are too many folders", f"at most {MOST_ROOTS}", len(self.roots))
         for root in self.roots:
-            _check(_is_full_path(root), "a folder is not a full path", "a path from the top, as /data/models", root)
+            _check(_is_full_path(root), "a folder is not a full path", "an absolute path, such as /data/models", root)
 
     @property
     def idle_seconds(self) -> float:
-        """The idle time as the vault takes it."""
+        """The idle time in the unit that the vault uses."""
         return 60.0 * self.idle_minutes
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Preferences:
 
     @classmethod
     def from_dict(cls, values: object) -> Preferences:
-        """The preferences in these plain values; a name that is not there has its default.
+        """The preferences in these plain values; a missing name has its default.
 
         Raises:
             PreferencesError: another version, an unknown name, or a value of another type or out of range.
@@ -91,10 +91,10 @@ class Preferences:
             raise PreferencesError("the preferences are not a list of names and values", found=type(values).__name__)
         if values.get("version") != VERSION or type(values.get("version")) is not int:
             raise PreferencesError(
-                "these preferences are of another version", expected=str(VERSION), found=_shown(values.get("version"))
+                "these preferences have another version", expected=str(VERSION), found=_shown(values.get("version"))
             )
         unknown = sorted(str(name) for name in values.keys() - cls().to_dict().keys())
-        _check(not unknown, "the preferences have a name that means nothing here", "no other names", unknown)
+        _check(not unknown, "the preferences contain an unknown name", "no other names", unknown)
         roots = values.get("roots", [])
         _check(isinstance(roots, list), "the folders are not a list", "a list of full paths", roots)
         kept = {name: value for name, value in values.items() if name not in ("version", "roots")}
@@ -102,10 +102,10 @@ class Preferences:
 
 
 def read(home: Path) -> Preferences:
-    """What was set in this home folder; the defaults where nothing was.
+    """The preferences saved in this home folder; the defaults if there are none.
 
     Raises:
-        PreferencesError: the file cannot be read, or holds something else; it names the file.
+        PreferencesError: the file cannot be read, or contains something else; it names the file.
     """
     path = home / FILE_NAME
     try:
@@ -126,10 +126,10 @@ def read(home: Path) -> Preferences:
 
 
 def write(home: Path, preferences: Preferences) -> None:
-    """Keeps the preferences in the home folder; a reader sees the old file or the new one, never a part.
+    """Saves the preferences in the home folder; a reader sees either the old file or the new one, never a part.
 
     Raises:
-        PreferencesError: the file cannot be written; the old one is untouched.
+        PreferencesError: the file cannot be written; the old one is unchanged.
     """
     path = home / FILE_NAME
     text = json.dumps(preferences.to_dict(), ensure_ascii=False, indent=2) + "\n"
@@ -140,7 +140,7 @@ def write(home: Path, preferences: Preferences) -> None:
             "the settings cannot be saved",
             file=path,
             found=str(error),
-            advice="make room on the disk, or let this account write there",
+            advice="free some disk space, or let this account write there",
         ) from error
 
 
@@ -149,7 +149,7 @@ def _is_full_path(root: object) -> bool:
         return False
     try:
         os.fsencode(root)
-    except UnicodeEncodeError:  # half of a pair, which JSON can spell and no disk can hold
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express but no disk can store
         return False
     return Path(root).is_absolute()
 
@@ -169,5 +169,5 @@ def _unusable(how: str, path: Path, *, expected: str | None = None, found: str |
         file=path,
         expected=expected,
         found=found,
-        advice="The usual settings are in use. Save on the page Settings to write the file anew, or delete it",
+        advice="The usual settings are in use. Save on the page Settings to replace the file, or delete it",
     )

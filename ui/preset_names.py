@@ -1,7 +1,7 @@
-"""The presets' names, apart from what they are, so that a command's `--help` needs no library."""
+"""The presets' names, separate from their values, so that a command's `--help` needs no library."""
 
 from __future__ import annotations
 
 STANDARD, MANY, PAPER = "Standard", "Many recipients", "Paper"
-# As a command line and a program say them.
+# The names for the command line and for programs.
 TYPED = {"standard": STANDARD, "many": MANY, "paper": PAPER}

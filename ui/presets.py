@@ -1,4 +1,4 @@
-"""Protect's presets as parameters, and whether this computer can compute with what was asked for."""
+"""Protect's presets as parameters, and a check whether this computer can compute with the chosen settings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ui.amounts import size_text
 from ui.preset_names import MANY, PAPER, STANDARD
 
 PRESETS = (STANDARD, MANY, PAPER)
-# How the noise of Algorithm 4 goes into a row; what `Parameters` calls `spread` and `noise_level`.
+# How the noise of Algorithm 4 is added to a row; `Parameters` calls this `spread` and `noise_level`.
 ADDED = "added"
 NOISE_CHOICES = [
     ("Added: a fingerprint", ADDED),
     ("Written over: hides marked rows", NOISE_LEVELS[0]),
     ("Written over, one size, as in the paper", NOISE_LEVELS[1]),
 ]
-# Offered before a model is known; the demo model's size, on the small side.
+# Offered before a model is chosen; the demo model's size, which is small.
 USUAL_HIDDEN_SIZE = 256
-# Bytes behind one number of the null's orders: the stream, its order, and room to sort it.
+# Bytes behind one number of the null's orders: the stream, its order, and space to sort it.
 _BYTES_PER_PLACE = 24
-# Where a system does not tell how much memory it has.
+# Used if a system does not report how much memory it has.
 _USUAL_MEMORY = 8 * 1024**3
 
 
@@ -48,7 +48,7 @@ def chosen_noise(choice: Any, spread: Any) -> dict[str, Any]:
 
 
 def memory_needed(params: Parameters, hidden_size: int | None) -> int:
-    """Bytes that the null of a reading takes: the shared orders (numit, d), the positions' own (l, d), and the lengths
+    """Bytes needed by the null of a reading: the shared orders (numit, d), the positions' own (l, d), and the lengths
     (l, numit) twice."""
     d = hidden_size or USUAL_HIDDEN_SIZE
     return _BYTES_PER_PLACE * d * (params.permutations + params.positions) + 16 * params.permutations * params.positions
@@ -63,10 +63,10 @@ def check_memory(params: Parameters, hidden_size: int | None) -> None:
     needed, there = memory_needed(params, hidden_size), memory_there()
     if needed > there:
         raise ParameterError(
-            "so many permutations (numit) do not fit into this computer's memory",
+            "this number of permutations (numit) does not fit into this computer's memory",
             expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
             found=f"{number(params.permutations)} permutations, {size_text(needed)}",
-            advice="Choose fewer; a thousand prove a mark",
+            advice="Choose fewer; a thousand are enough to prove a mark",
         )
 
 

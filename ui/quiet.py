@@ -1,6 +1,6 @@
-"""Environment switches that keep every library from talking to the outside. Imported before Gradio.
+"""Environment switches that stop every library from contacting the network. Imported before Gradio.
 
-Nothing here imports a third party: it has to run first, in the app and in every job's process.
+This module imports no third-party package: it has to run first, in the app and in every job's process.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import tempfile
 
 try:
     import resource
-except ImportError:  # Windows, which writes no such file
+except ImportError:  # Windows, which writes no core files
     resource = None  # type: ignore[assignment]
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # Windows, where what a killed app leaves behind stays until it is removed by hand
+except ImportError:  # Windows, where a killed app's folder stays until the user removes it
     LOCKS = False
 else:
     LOCKS = True
@@ -26,7 +26,7 @@ else:
 SWITCHES = {
     # Gradio asks its makers' server for a newer version and reports each launch unless this is exactly "False".
     "GRADIO_ANALYTICS_ENABLED": "False",
-    # Keeps inputs, passphrases too, in the browser's storage when on (its default).
+    # When on (its default), keeps inputs, including passphrases, in the browser's storage.
     "GRADIO_RUN_HISTORY": "False",
     "GRADIO_SHARE": "False",
     "GRADIO_SSR_MODE": "False",
@@ -39,7 +39,7 @@ SWITCHES = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# Gradio takes defaults for open paths, reloading and edit mode from these; a stray one must not widen what we serve.
+# Gradio takes defaults for open paths, reloading and edit mode from these; a stray one must not extend what we serve.
 FORBIDDEN = (
     "GRADIO_ALLOWED_PATHS",
     "GRADIO_BLOCKED_PATHS",
@@ -52,17 +52,17 @@ FORBIDDEN = (
     "GRADIO_HISTORY_BUCKET",
     "GRADIO_NUM_WORKERS",
 )
-# Gradio probes its own address with httpx while it starts; a proxy from the environment must not be asked about it.
+# Gradio calls its own address with httpx while it starts; a proxy from the environment must not get that call.
 LOCAL = ("127.0.0.1", "localhost")
 UPLOADS = "GRADIO_TEMP_DIR"
 PREFIX = "irwm-uploads-"
 
 
 def apply() -> None:
-    """Sets the switches in this process and in all that it starts; safe to call again."""
+    """Sets the switches in this process and in its child processes; safe to call again."""
     os.environ.update(SWITCHES)
     if resource is not None:
-        # A crash in some library would write the memory, with the vault's key in it, to a file.
+        # A crash in a library would write the memory, including the vault's key, to a file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name in FORBIDDEN:
         os.environ.pop(name, None)
@@ -72,7 +72,7 @@ def apply() -> None:
 
 
 def allow_files(number: int) -> None:
-    """Lets this process have so many files open, or as many as the system allows."""
+    """Lets this process open this many files, or as many as the system allows."""
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -85,10 +85,10 @@ def allow_files(number: int) -> None:
 def private_uploads() -> str:
     """Gives Gradio an upload folder of this process's own, mode 0700, removed when the process ends.
 
-    To be called before any component is made, since each remembers the folder of that moment; called again, it
-    returns the same one.
+    Call it before any component is created, because each component stores the folder of that moment; further calls
+    return the same folder.
 
-    Its default, /tmp/gradio, is shared by every Gradio app and readable by other accounts, and what lies there can
+    Its default, /tmp/gradio, is shared by every Gradio app and readable by other accounts, and its files can
     be downloaded.
     """
     _sweep()
@@ -99,19 +99,19 @@ def private_uploads() -> str:
 
 
 def _own_folder() -> str:
-    """A new folder that this process holds a lock on until it ends, however it ends."""
+    """A new folder on which this process holds a lock until it ends, in any way."""
     while True:
         folder = tempfile.mkdtemp(prefix=PREFIX)
         held = _lock(folder)
-        # Another app that starts in this moment may have taken it for one that was left behind, and removed it.
+        # Another app that starts at this moment may have treated it as abandoned, and removed it.
         if held is None and LOCKS:
             continue
         if os.path.isdir(folder):
-            return folder  # the descriptor stays open, and with it the lock, as long as this process lives
+            return folder  # the descriptor stays open, and the lock held, as long as this process lives
 
 
 def _lock(folder: str) -> int | None:
-    """Takes the lock on an upload folder; None where another process has it, or the folder is not this user's own."""
+    """Takes the lock on an upload folder; None if another process has it, or the folder belongs to another user."""
     if not LOCKS:
         return None
     try:
@@ -129,7 +129,7 @@ def _lock(folder: str) -> int | None:
 
 
 def _sweep() -> None:
-    """Removes what apps that were killed left behind: folders that no living process has the lock on."""
+    """Removes the upload folders of killed apps: folders whose lock no living process holds."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()):
             if entry.name.startswith(PREFIX) and (held := _lock(entry.path)) is not None:

@@ -1,4 +1,4 @@
-"""The paths that were picked lately, kept in the app's own folder."""
+"""Recently picked paths, stored in the app's own folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.files import replace_private
 
 FILE_NAME = "recent.json"
 KEPT = 6
-# Fields that ask for the same thing share one list: an original that was marked is looked at on the other pages next.
+# Fields for the same kind of path share one list: an original that was marked is used on the other pages next.
 SHARED = {
     "original-of": "original",
     "lab-original": "original",
@@ -24,7 +24,7 @@ SHARED = {
 class RecentPaths:
     """Newest first, a few per purpose ("original", "suspect", "target", ...).
 
-    A convenience, so a lost or damaged file is an empty list and a failed write is no error.
+    A convenience, so a lost or damaged file gives an empty list and a failed write is not an error.
     """
 
     def __init__(self, home: Path) -> None:
@@ -32,12 +32,12 @@ class RecentPaths:
         self._lock = threading.Lock()
 
     def paths(self, purpose: str) -> tuple[str, ...]:
-        """What was picked for this purpose and still exists."""
+        """The paths picked for this purpose that still exist."""
         listed = SHARED.get(purpose, purpose)
         return tuple(path for path in self._read().get(listed, ()) if path_from(path).exists())
 
     def add(self, purpose: str, path: str | Path) -> None:
-        """Puts a path at the head of its list."""
+        """Moves a path to the head of its list."""
         text, purpose = path if isinstance(path, str) else shown_path(path), SHARED.get(purpose, purpose)
         with self._lock:
             content = self._read()

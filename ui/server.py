@@ -1,4 +1,4 @@
-"""How the app is served: to this computer only, behind `ui.guard`, with everything Gradio offers beyond that off."""
+"""Serves the app: to this computer only, behind `ui.guard`, with Gradio's other services switched off."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ HOSTS = [HOST, "localhost"]
 STATIC = Path(__file__).resolve().parent / "static"
 STYLE = Path(__file__).resolve().parent / "style.css"
 HEAD = '<script src="/studio/studio.js" defer></script>'
-# Gradio looks every ten minutes for uploads older than six hours.
+# Gradio checks every ten minutes for uploads older than six hours.
 DELETE_CACHE = (600, 6 * 3600)
-# Enough for one person with several windows; beyond it Gradio answers 503 instead of growing.
+# Enough for one user with several windows; beyond it Gradio answers 503 instead of growing.
 QUEUE_LENGTH = 128
-# Of one handler; handlers are short, since all that is long is a job.
+# Threads of one handler; handlers are short, because all long work is a job.
 CONCURRENCY = 8
 
 
 class PortTakenError(IrwmError):
-    """Something else listens on the port."""
+    """Another program listens on the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Served:
 
 
 def theme_script(theme: str) -> bytes:
-    """The tag for the first line of the page, so that the theme is settled before anything is drawn.
+    """The tag for the first line of the page, so that the theme is set before anything is drawn.
 
     Args:
         theme: one of `ui.preferences.THEMES`.
@@ -104,15 +104,15 @@ async def _fetch_nothing(url: str, cache_dir: str) -> str:
 
 
 def _stay_on_this_computer() -> None:
-    """Takes away Gradio's one way to fetch an address: a posted upload whose path begins with http (seen in 6.31.0).
+    """Disables Gradio's one way to fetch an address: a posted upload whose path begins with http (seen in 6.31.0).
 
-    All its other doors to the network lead through this function or through routes that the guard does not serve.
+    Its other network access uses this function or routes that the guard does not serve.
     """
     processing_utils.async_ssrf_protected_download = _fetch_nothing
 
 
 def open_in_browser(url: str) -> bool:
-    """Opens the page in the user's own browser. Not where there is no screen: a browser for the terminal would take the
+    """Opens the page in the user's own browser. Does nothing without a screen: a terminal browser would take over the
     terminal that the app runs in."""
     has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return bool(has_screen and webbrowser.open(url))
@@ -130,8 +130,8 @@ def launch(
 
     Args:
         callers: see `Guard`.
-        now: the settings as they are when a page is asked for; `settings` where nothing changes them.
-        block: stay here until the app is interrupted.
+        now: the settings at the time of a page request; `settings` if they do not change.
+        block: wait here until the app is interrupted.
 
     Raises:
         PortTakenError: another program has the port.
@@ -172,8 +172,8 @@ def launch(
             max_file_size=UPLOAD_BYTES,
             quiet=True,
             prevent_thread_lock=True,
-            # Gradio has its own server answer a request first, however long that takes. A second one, which must be
-            # answered in three seconds, kept the app from starting on a busy machine.
+            # Gradio lets its own server answer a request first, without a time limit. A second request, with a limit
+            # of three seconds, kept the app from starting on a busy machine.
             _frontend=False,
         )
     except OSError as error:
@@ -185,7 +185,7 @@ def launch(
         ) from error
     served = Served(url, blocks.close)
     if block:
-        # What stands now stays until the app ends. Else the collector would look through all of it again and again
+        # The present objects stay until the app ends. Otherwise the collector would scan all of them again and again
         # while a large vault is read, and take longer than the reading.
         gc.collect()
         gc.freeze()
@@ -193,7 +193,7 @@ def launch(
         if settings.open_browser:
             open_in_browser(url)
         try:
-            while True:  # a wait without end is deaf to Ctrl+C on Windows
+            while True:  # on Windows, a wait without a limit ignores Ctrl+C
                 time.sleep(60)
         except KeyboardInterrupt:
             blocks.close(verbose=False)

@@ -1,8 +1,8 @@
-"""Who is looking: each browser has its own view of the vault and must prove the passphrase itself.
+"""Sessions: each browser has its own view of the vault and must prove the passphrase itself.
 
-A browser is told from another by a random cookie that our server issues: HttpOnly, so that no script can read it;
-SameSite=Strict; gone when the browser closes. It survives a reload, which Gradio's session hash does not. Programs that
-keep no cookies (gradio_client) are told apart by that hash.
+Browsers are distinguished by a random cookie that our server issues: HttpOnly, so that no script can read it;
+SameSite=Strict; deleted when the browser closes. It survives a reload, which Gradio's session hash does not. Programs
+without cookies (gradio_client) are distinguished by that hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from storage.tries import Tries
 from storage.vault import Vault
 
 ID_BYTES = 32
-# More browsers than one person opens; bounded because anybody on this computer may knock.
+# More browsers than one user opens; limited because any program on this computer may open sessions.
 REMEMBERED = 64
 
 
@@ -32,7 +32,7 @@ class SessionLockedError(IrwmError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the vault is locked for this browser", advice="enter the passphrase; nothing you typed is lost"
+            "the vault is locked for this browser", advice="enter the passphrase; your input is not lost"
         )
 
 
@@ -47,12 +47,12 @@ def cookie_name(port: int) -> str:
 
 
 def folder_of(session: str) -> str:
-    """The name of the folder in which lie the files that a session may fetch."""
+    """The name of the folder with the files that a session may download."""
     return hashlib.sha256(session.encode()).hexdigest()[:32]
 
 
 def session_of(request: Any, port: int) -> str | None:
-    """The identifier of the browser behind a `gr.Request`; None for a call that carries none."""
+    """The identifier of the browser behind a `gr.Request`; None for a call without one."""
     web = getattr(request, "request", None)
     cookie = web.cookies.get(cookie_name(port)) if web is not None else None
     if cookie:
@@ -66,7 +66,7 @@ class Sessions:
 
     Args:
         home: the folder of the vault.
-        settings: passed on to `Vault.open` and `Vault.create`, such as `idle_seconds`; tests pass a cheap `cost` too.
+        settings: passed to `Vault.open` and `Vault.create`, such as `idle_seconds`; tests pass a cheap `cost` too.
     """
 
     def __init__(self, home: Path, **settings: Any) -> None:
@@ -79,7 +79,7 @@ class Sessions:
 
     @property
     def tries(self) -> Tries:
-        """The tries of all browsers, for whatever else tries a passphrase."""
+        """The tries of all browsers, for other code that tries a passphrase."""
         tries: Tries = self._settings["tries"]
         return tries
 
@@ -88,7 +88,7 @@ class Sessions:
         return Vault.exists(self.home)
 
     def is_open(self, session: str | None) -> bool:
-        """Whether this browser is unlocked; asking does not count as use."""
+        """Whether this browser is unlocked; this does not count as use."""
         vault = self._view(session)
         return vault is not None and vault.is_unlocked
 
@@ -104,7 +104,7 @@ class Sessions:
         return vault
 
     def jobs_keys(self, session: str | None) -> JobsKeys | None:
-        """What opens the list of jobs for this browser; None where it is locked. Asking does not count as use."""
+        """The keys that open the list of jobs for this browser; None if it is locked. This does not count as use."""
         vault = self._view(session)
         try:
             return None if vault is None else vault.jobs_keys()
@@ -112,7 +112,7 @@ class Sessions:
             return None
 
     def create(self, session: str | None, passphrase: str) -> None:
-        """Makes the vault and opens it for this browser.
+        """Creates the vault and opens it for this browser.
 
         Raises:
             VaultExistsError: another window was faster.
@@ -144,22 +144,22 @@ class Sessions:
         return self.tries.has_proved(session)
 
     def renew(self, old: str, new: str) -> None:
-        """A browser that is locked has a new identifier from now on; its wrong passphrases stay its own."""
+        """Gives a locked browser a new identifier; its wrong passphrases still count for it."""
         self.tries.rename(old, new)
 
     def forget(self) -> None:
-        """Locks every browser and forgets what it saw of the vault, as before another one takes its place."""
+        """Locks every browser and drops its view of the vault, before another vault replaces it."""
         with self._lock:
             for vault in self._views.values():
                 vault.lock()
             self._views.clear()
 
     def set_idle(self, seconds: float) -> None:
-        """From now on every browser is locked after so many seconds without use, those that are open too."""
+        """Locks every browser after this many seconds without use, including those that are open."""
         with self._lock:
             self._settings["idle_seconds"] = seconds
             for vault in self._views.values():
-                # Asked first: one whose time was up, and that nobody looked at since, must not come back to life.
+                # Checked first: a session whose time was up, but that was not used since, must not be unlocked again.
                 _ = vault.is_unlocked
                 vault.idle_seconds = seconds
 
@@ -183,7 +183,7 @@ class Sessions:
             self._views[session] = vault
             self._views.move_to_end(session)
             while len(self._views) > REMEMBERED:
-                # The oldest locked one goes first: knocking must not be a way to lock somebody out.
+                # The oldest locked one is dropped first: new sessions must not lock out a user.
                 locked = next((name for name, view in self._views.items() if not view.is_unlocked), None)
                 _, forgotten = (locked, self._views.pop(locked)) if locked else self._views.popitem(last=False)
                 forgotten.lock()

@@ -1,4 +1,4 @@
-"""What this start of the app goes by: the environment first, then what an officer set on the page Settings."""
+"""The settings of this start of the app: the environment first, then an officer's choices on the page Settings."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Settings:
     Attributes:
         home: folder of vault, jobs and cases; never shown by the folder browser and never served.
         port: TCP port on 127.0.0.1.
-        device: "auto", "cpu" or "cuda", as asked for.
-        roots: folders that the browser may show and below which a pasted path must lie; resolved, each once.
-        scheduler: address of a Dask scheduler that tracing is handed to, "" for this machine. Tasks carry noise keys.
-        open_browser: whether the page is opened in the user's browser when the app answers.
-        preferences: what was set on the page Settings, which holds where the environment says nothing.
+        device: "auto", "cpu" or "cuda", as requested.
+        roots: folders that the browser may show and that must contain each pasted path; resolved, without duplicates.
+        scheduler: address of a Dask scheduler for tracing, "" for this machine. Tasks carry noise keys.
+        open_browser: whether the page is opened in the user's browser once the app answers.
+        preferences: the choices on the page Settings, which apply unless the environment sets a value.
         given: names of the environment's variables that have a value; those cannot be set on the page.
-        usual_roots: the roots where neither environment nor preferences name any.
-        note: why the file of preferences could not be used, None where it could.
+        usual_roots: the roots if neither environment nor preferences name any.
+        note: why the file of preferences could not be used, None if it could.
     """
 
     home: Path
@@ -69,8 +69,8 @@ class Settings:
         """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS, IRWM_SCHEDULER and IRWM_BROWSER; an empty value counts
         as unset.
 
-        Device and roots come from the preferences in the home folder where the environment does not name them. A
-        damaged file of preferences is no error: it is noted, and the defaults are in use.
+        Device and roots come from the preferences in the home folder if the environment does not name them. A
+        damaged file of preferences is not an error: it is noted, and the defaults are used.
 
         Raises:
             SettingsError: a value cannot be used.
@@ -94,7 +94,7 @@ class Settings:
             return replace(settings, note=error)
 
     def with_preferences(self, chosen: Preferences) -> Settings:
-        """These settings with other preferences; what the environment names stays."""
+        """These settings with other preferences; values from the environment stay."""
         device = self.device if DEVICE in self.given else chosen.device
         named = tuple(dict.fromkeys(map(_resolved, chosen.roots)))
         roots = self.roots if ROOTS in self.given else named or self.usual_roots
@@ -102,7 +102,7 @@ class Settings:
 
 
 def without_home(text: str, home: Path) -> str:
-    """A text in which the app's own folder is named by its variable: where the vault lies is nobody's business."""
+    """A text in which the app's own folder is replaced by its variable, to hide where the vault is."""
     for path in sorted({str(home.resolve()), str(home)}, key=len, reverse=True):
         text = text.replace(path, HOME)
     return text
@@ -111,7 +111,7 @@ def without_home(text: str, home: Path) -> str:
 def _port(text: str) -> int:
     if not text:
         return DEFAULT_PORT
-    # Not int(): it also takes "7_860", "+7860" and Arabic digits, which nobody means.
+    # Not int(): it also accepts "7_860", "+7860" and Arabic digits, which are mistakes here.
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
         raise SettingsError(
             PORT,
@@ -127,7 +127,7 @@ def _device(text: str) -> str:
     if text and text not in DEVICES:
         raise SettingsError(
             DEVICE,
-            "names a device that this app does not know",
+            "names a device that is unknown to this app",
             expected=", ".join(DEVICES),
             found=text,
             advice="unset it to let the app choose",
@@ -155,7 +155,7 @@ def _usual_roots() -> tuple[Path, ...]:
 def _resolved(path: str) -> Path:
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError):  # a circle of links: nothing lies below it
+    except (OSError, RuntimeError):  # a circle of links: no path is below it
         return Path(path)
 
 

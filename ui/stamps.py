@@ -1,4 +1,4 @@
-"""The files of a time-stamp, as they come from an authority's desk: told apart by their endings and read together."""
+"""The files of a time-stamp from an authority: distinguished by their endings and read together."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MOST_BYTES = 4 << 20
 
 
 class StampFilesError(IrwmError):
-    """The files given are not those of one time-stamp."""
+    """The given files are not those of one time-stamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class StampFiles:
-    """What was given, by its part; None for what is missing."""
+    """The given files by part; None for a missing part."""
 
     commitment: bytes | None = None
     request: bytes | None = None
@@ -41,7 +41,7 @@ class StampFiles:
             ending = file.suffix.lower()
             if ending not in ENDINGS:
                 expected = ", ".join(f"{end} ({what})" for end, what in ENDINGS.items())
-                raise StampFilesError("this file is no part of a time-stamp", file=file.name, expected=expected)
+                raise StampFilesError("this file is not part of a time-stamp", file=file.name, expected=expected)
             if ending in parts and ending != ROOTS:
                 raise StampFilesError(f"two files with {ending} were given", advice="Give the parts of one time-stamp")
             try:
@@ -53,7 +53,7 @@ class StampFiles:
         return cls(*(parts.get(ending) for ending in ENDINGS))
 
     def read(self, commitment: Commitment) -> tuple[bytes, bytes, Timestamp]:
-        """Request, response and what they prove about a commitment; without a request file it is our own.
+        """Request, response and their proof about a commitment; without a request file, our own request is used.
 
         Raises:
             StampFilesError: there is no response.
@@ -66,8 +66,8 @@ class StampFiles:
 
 
 def own_request(digest: str) -> bytes:
-    """The request that the app makes over a digest: the same bytes each time, so that only the response is to be kept.
+    """The app's request over a digest: the same bytes each time, so that only the response needs to be kept.
 
-    The number against replays is taken from the digest: an answer that was given before proves the more.
+    The nonce is derived from the digest: an older answer to the same request would prove an earlier time.
     """
     return request(digest, nonce=int(digest[:16], 16))

@@ -1,7 +1,7 @@
-"""Whose a stream of answers is: the browser's that used its `session_hash` first, told by its cookie.
+"""The owner of a stream of answers: the browser that used its `session_hash` first, identified by its cookie.
 
-Gradio 6.31.0 hands the answers of a session to whoever names its hash. The hash is no secret: it stands in addresses,
-and so in logs and histories. A program without cookies has nothing but its hash, which is then what it is known by.
+Gradio 6.31.0 gives the answers of a session to any caller that names its hash. The hash is not secret: it appears in
+addresses, and so in logs and histories. A program without cookies is identified by its hash alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ui.budget import Refusal
 
 # A page takes a new hash each time it is loaded.
 REMEMBERED = 4096
-# Of one browser, so that one that is unlocked cannot fill everything.
+# For one browser, so that one that is unlocked cannot fill everything.
 REMEMBERED_EACH = 64
 # Of all locked browsers together: Gradio holds one or two megabytes for each.
 REMEMBERED_LOCKED = 256
@@ -24,7 +24,7 @@ class Streams:
 
     Args:
         is_open: whether a session is unlocked, by its identifier; see `ui.sessions.session_of`.
-        forget: told of a session hash that is remembered no longer, so that nothing else is kept of it.
+        forget: called with a session hash that is no longer stored, so that other data about it is dropped too.
     """
 
     def __init__(self, is_open: Callable[[str], bool], forget: Callable[[str], object]) -> None:
@@ -32,7 +32,7 @@ class Streams:
         self._owners: OrderedDict[str, str | None] = OrderedDict()
 
     def claim(self, stream: str, cookie: str | None) -> None:
-        """Lets the owner of a session hash pass, who is the first to name it.
+        """Lets the owner of a session hash pass, which is the first caller to name it.
 
         Raises:
             Refusal: 403, it belongs to another browser.
@@ -46,7 +46,7 @@ class Streams:
         own = [name for name, owner in self._owners.items() if owner == cookie] if cookie else []
         for name in own[:-REMEMBERED_EACH]:
             self._drop(name)
-        # Never one of an unlocked browser, or a flood of new ones would free its stream for the taking.
+        # Never one of an unlocked browser: otherwise a flood of new ones would free its stream for an attacker.
         locked = [name for name, owner in self._owners.items() if not self._unlocked(name, owner)]
         for name in locked[:-REMEMBERED_LOCKED]:
             self._drop(name)
@@ -54,7 +54,7 @@ class Streams:
             self._drop(stream)
 
     def without_cookie(self) -> list[str]:
-        """The session hashes of programs that keep no cookies."""
+        """The session hashes of programs without cookies."""
         return [stream for stream, owner in self._owners.items() if owner is None]
 
     def _drop(self, name: str) -> None:

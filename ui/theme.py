@@ -1,6 +1,6 @@
-"""The look of every page: one palette for light, one for dark, one typeface from our own disk.
+"""The look of every page: one light and one dark palette, one typeface from our own disk.
 
-Other modules take colours from here (`LIGHT`, `DARK`), so that a figure and the page around it never disagree.
+Other modules take colours from here (`LIGHT`, `DARK`), so that a figure and its page have the same colours.
 The pairs that carry text are checked for contrast in tests/ui/test_theme.py.
 """
 
@@ -19,7 +19,7 @@ FONTS_URL = "/studio/fonts"
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of one mode, named for their work.
+    """The colours of one mode, named for their purpose.
 
     Attributes:
         paper: the page.  surface: a panel on it.  raised: a panel on a panel, a hovered row.
@@ -86,7 +86,7 @@ DARK = Palette(
     null="#74837f",
 )
 
-# Subsets of the typeface and the characters each one has, as its makers cut them (fontsource 5.3.0).
+# Subsets of the typeface and the characters in each, as published (fontsource 5.3.0).
 LATIN = (
     "U+0000-00FF,U+0131,U+0152-0153,U+02BB-02BC,U+02C6,U+02DA,U+02DC,U+0304,U+0308,U+0329,U+2000-206F,U+20AC,"
     "U+2122,U+2191,U+2193,U+2212,U+2215,U+FEFF,U+FFFD"
@@ -106,7 +106,7 @@ FACES = (
     (MONO, "ibm-plex-mono-latin", 600, LATIN),
 )
 
-# Gradio wants eleven steps of each hue; components that we do not set by name fall back on them.
+# Gradio needs eleven steps of each hue; components that we do not set by name use them.
 TEAL = Color(
     "#f0f7f7", "#e4f0f0", "#c4dfdf", "#93c3c4", "#549ea1", "#0b5b60", "#084f53", "#084548", "#063a3d", "#052f31",
     "#032123", name="teal-ink",
@@ -151,7 +151,7 @@ class StudioTheme(Base):
             text_size=TEXT,
             spacing_size=sizes.spacing_md,
             radius_size=sizes.radius_sm,
-            # Font and not LocalFont: the latter would load Gradio's own copy beside ours.
+            # Font and not LocalFont: the latter would load Gradio's own copy as well as ours.
             font=(Font(SANS), "system-ui", "sans-serif"),
             font_mono=(Font(MONO), "ui-monospace", "monospace"),
         )
@@ -304,12 +304,12 @@ class StudioTheme(Base):
             button_cancel_text_color_hover=light.fault,
             button_cancel_text_color_hover_dark=dark.fault,
         )
-        # Served as /theme.css, which Gradio leaves as it is; style.css it rewrites rule by rule.
+        # Served as /theme.css, which Gradio does not change; it rewrites style.css rule by rule.
         self.custom_css = "\n".join(
             (
                 font_faces(),
                 f":root{{{variables(LIGHT)}}}",
-                # Gradio has no dark value of its own for the accent; selected tabs and steps would keep the light one.
+                # Gradio has no separate dark value for the accent; selected tabs and steps would keep the light one.
                 f":root.dark,:root .dark{{{variables(DARK)}--color-accent:{dark.accent};}}",
                 # style.css cannot reach the container in a media query.
                 "@media (max-width:719px){html body .gradio-container"
@@ -319,5 +319,5 @@ class StudioTheme(Base):
 
 
 def theme() -> StudioTheme:
-    """The theme to hand to `launch`."""
+    """The theme to pass to `launch`."""
     return StudioTheme()

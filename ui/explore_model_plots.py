@@ -111,7 +111,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
             x=x.tolist(), y=y, mode="lines", name=f"t = {t}{', chosen' if own else ''}", hoverinfo="text",
             line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
             hovertext=[
-                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'no number suffices' if l is None else number(l) + ' positions'}"
+                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'none suffices' if l is None else number(l) + ' positions'}"
                 for k, l in zip(x.tolist(), y, strict=True)
             ],
         )  # fmt: skip
@@ -199,7 +199,7 @@ def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:
 
 
 def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: bool = False) -> go.Figure:
-    """Stored entries relative to the rows' own, over scale, for several t; at 1 they are as large as their neighbours."""
+    """Stored entries over the rows' own, by scale, for several t; at 1 they are as large as their neighbours."""
     c, size = colours(dark), chosen.relative_size
     fig = figure(
         f"A stored number is {_times(size)} its neighbours",

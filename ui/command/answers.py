@@ -1,4 +1,4 @@
-"""The form of an answer, and the answers that need no library: a command that fails early has one too."""
+"""The form of an answer, and the answers that need no library, so that a command that fails early has one too."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ EXIT = {
     "created": 0, "written": 0, "found": 0, "named": 0, PLANNED: 0, RECORDED: 0, OPENED: 0,
     "not found": 1, ERROR: 2, "inconclusive": 3, STOPPED: 4,
 }  # fmt: skip
-# Of an error, as `irwm.errors.IrwmError` names them.
+# Parts of an error, with the names of `irwm.errors.IrwmError`.
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
-STOPPED_SAID = "Stopped; nothing was left half-done."
+STOPPED_SAID = "Stopped; no partial output was left."
 
 
 def document(command: str | None, outcome: str, **parts: Any) -> dict[str, Any]:
-    """The answer; `parts` are its "job", "result", "files" and "error", as far as there are any."""
+    """The answer; `parts` are its "job", "result", "files" and "error", as far as they exist."""
     whole = {"job": None, "result": None, "files": [], "error": None} | parts
     return {
         "schema": {"name": SCHEMA, "version": VERSION},
@@ -31,22 +31,22 @@ def document(command: str | None, outcome: str, **parts: Any) -> dict[str, Any]:
 
 
 def of_usage(command: str | None, problem: str) -> dict[str, Any]:
-    """The answer where what was typed is no command."""
+    """The answer if the arguments are not a command."""
     advice = f"Try: python app.py {f'{command} ' if command else ''}--help"
     own = {"type": "IrwmError", "problem": problem, "advice": advice}
     return document(command, ERROR, error=dict.fromkeys(PARTS) | own)
 
 
 def of_unforeseen(command: str | None, error: BaseException) -> dict[str, Any]:
-    """The answer where something went wrong that nobody foresaw. Its text is left out: it may hold anything."""
+    """The answer to an unexpected error. Its text is left out, because it may contain anything."""
     return document(command, ERROR, error=unforeseen(error))
 
 
 def unforeseen(error: BaseException) -> dict[str, str | None]:
-    """What nobody foresaw, in the parts of an `IrwmError`."""
+    """An unexpected error, in the parts of an `IrwmError`."""
     own: dict[str, str | None] = {
         "type": type(error).__name__,
-        "problem": "an error that this app did not foresee ended the command",
+        "problem": "an unexpected error ended the command",
         "advice": "Please report it with the lines above",
     }
     if isinstance(error, ImportError):
@@ -59,21 +59,21 @@ def unforeseen(error: BaseException) -> dict[str, str | None]:
 
 
 def trace_of(error: BaseException) -> str:
-    """Where an error that nobody foresaw came from, without its text: this goes into the logs of pipelines."""
+    """The origin of an unexpected error, without its text, because this goes into the logs of pipelines."""
     return "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
 
 
 def plain_sentence(answer: dict[str, Any]) -> str:
-    """An answer of this module as a person reads it."""
+    """An answer of this module as a sentence."""
     error = answer["error"]
     if error is None:
         return STOPPED_SAID
     found = f" Found: {error['found']}." if error["found"] else ""
     said = f"Error: {error['problem']}.{found} {error['advice']}."[:2000]
-    # As `irwm.errors.printable`, whose import takes seconds: what was typed may hold anything.
+    # As `irwm.errors.printable`, whose import takes seconds: the arguments may contain anything.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in said)
 
 
 def text(answer: dict[str, Any]) -> str:
-    """The answer as it is printed; plain ASCII, which no pipeline can garble."""
+    """The answer in its printed form; plain ASCII, so that no pipeline changes it."""
     return json.dumps(answer, indent=2, allow_nan=False)

@@ -1,4 +1,4 @@
-"""`python app.py collect`: asks a served model for log-probabilities, once somebody allowed it, and writes the file."""
+"""`python app.py collect`: asks a served model for log-probabilities, if --send allows it, and writes the file."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> dict[str, Any]
     """The answer of the command.
 
     Args:
-        open_vault: asks for the passphrase; called where tokens are chosen by the keys.
+        open_vault: asks for the passphrase; called if the keys determine the tokens.
 
     Raises:
-        IrwmError: something that was typed cannot be used, the server fails, or sending is not allowed.
+        IrwmError: an argument cannot be used, the server fails, or sending is not allowed.
     """
     out = absolute(given.out)
     if os.path.lexists(out):
         raise output_exists(out)
     if not out.parent.is_dir():
-        raise IrwmError("the folder of this file does not exist", file=out, advice="Make it, or take another --out")
+        raise IrwmError("the folder of this file does not exist", file=out, advice="Make it, or use another --out")
     original = irwm.open_checkpoint(existing(given.original))
     planned = plan(
         original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
@@ -95,7 +95,7 @@ def _tokens(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[]
 
 
 def _kept(out: Path, planned: Plan) -> int:
-    """Answers of an earlier run."""
+    """Number of answers from an earlier run."""
     if not os.path.lexists(journal_of(out)):
         return 0
     with Journal(out, planned.settings) as journal:

@@ -1,4 +1,4 @@
-"""From what was typed to the answer on standard output. Nothing is imported here that could fail to be."""
+"""From the arguments to the answer on standard output. This module imports nothing that could fail to import."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ui.command.streams import open_missing, say
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carries out the command in the arguments, prints its answer, and returns the exit status.
+    """Runs the command in the arguments, prints its answer, and returns the exit status.
 
-    Whatever goes wrong has an answer: Python's own status for an error, 1, would say that no mark was found.
+    Every failure has an answer: Python's own status for an error, 1, would mean that no mark was found.
     """
     command = command_in(arguments)
     try:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
             answer = answers.document(command, answers.STOPPED)
             sentence = answers.plain_sentence(answer)
         except BaseException as error:
-            if isinstance(error, SystemExit) and not error.code:  # --help, which has said all
+            if isinstance(error, SystemExit) and not error.code:  # --help, which has already printed its text
                 raise
             say(answers.trace_of(error))
             answer = answers.of_unforeseen(command, error)
@@ -41,17 +41,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[dict[str, Any], str]:
-    """The answer, and the sentence that a person reads."""
+    """The answer, and its sentence for the user."""
     try:
         given = parse(arguments)
     except UsageError as error:
         say(error.usage, end="")
         answer = answers.of_usage(command, error.text)
         return answer, answers.plain_sentence(answer)
-    # Seconds of imports, which --help and a slip of the finger do not need.
+    # Seconds of imports, which --help and a typing error do not need.
     from irwm.errors import printable
     from ui.command import words
     from ui.command.run import run
 
     answer = run(given, stop)
-    return answer, printable(words.sentence(answer).replace("\u00a0", " "), 2000)  # a log's spaces are plain ones
+    return answer, printable(words.sentence(answer).replace("\u00a0", " "), 2000)  # plain spaces for logs

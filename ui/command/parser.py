@@ -1,4 +1,4 @@
-"""What may be typed. Nothing but argparse and names are imported, so that `--help` answers at once."""
+"""The arguments. Only argparse and names are imported, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APIS = ("openai", "llama.cpp")
 ALL, CHOSEN = "all", "chosen"  # of --tokens
 
 ABOUT = """\
-IRWM Studio: marks the weights of language models, and proves later whose copy a checkpoint is.
+IRWM Studio: marks the weights of language models, and later proves whose copy a checkpoint is.
 
 Without a command it opens the app in the browser. The commands do the same work for release
 pipelines: same vault, same jobs, same signed reports. docs/headless.md has examples.
@@ -33,7 +33,7 @@ exit status:
   4  stopped: Ctrl-C, SIGTERM, or Stop in the app
 
 The answer is one JSON document on standard output; progress goes to standard error. The vault is
-the app's: its folder is IRWM_HOME, by default the one that the app uses.
+the app's: its folder is IRWM_HOME, by default the same folder as for the app.
 """
 PROTECT_ABOUT = """\
 Writes a marked copy of MODEL as the new folder OUT, after its key was sealed in the vault.
@@ -42,31 +42,31 @@ With --recipients, OUT gets a folder for each recipient who has no copy yet.
   python app.py protect models/base releases/base-7 --owner "Example Labs" --recipient "Early access 7"
 """
 INVESTIGATE_ABOUT = """\
-Looks in SUSPECT for the marks that were put into copies of the original, files a signed report in a
-case, and says what the evidence is worth. A folder of several checkpoints is examined one by one.
+Searches SUSPECT for the marks that were put into copies of the original, files a signed report in a
+case, and states how strong the evidence is. A folder of several checkpoints is examined one by one.
 
   python app.py investigate found-online --original models/base --case "Leak of 3 May" --report leak
 """
 TRACE_ABOUT = """\
-Asks whose copy SUSPECT is: as investigate, with those keys alone that carry noise (preset "many"),
-so that recipients can be told apart, also in a mixture of several copies. The outcome is "named"
-where the noise names somebody, and "found" where only the mark is.
+Finds out whose copy SUSPECT is: as investigate, but only with keys that carry noise (preset "many"),
+which can identify recipients even in a mixture of several copies. The outcome is "named" if the noise
+names someone, and "found" if only the mark is found.
 
   python app.py trace found-online --original models/base --report leak
 """
 INIT_ABOUT = """\
 Makes the vault under a new passphrase of at least 12 characters, as the app does when it is first
-opened. Nobody can reset the passphrase: without it the keys are lost, and with them the proof.
+opened. The passphrase cannot be reset: without it the keys are lost, and the proof with them.
 
   python app.py init --passphrase-fd 3 3< passphrase.txt
 """
 COLLECT_ABOUT = """\
-Asks a served model for log-probabilities and keeps them in the new file OUT, as evidence of whose
-copy answers (docs/answers.md). Nothing is sent without --send; --plan says what would be, and how
-many requests it takes. What leaves the machine is short prompts in English, the model's name, and
-the numbers of tokens where these are asked for a few at a time; never keys or weights. A token for
-the API is taken from the environment variable IRWM_API_TOKEN. Stopped or killed, the same command
-goes on where it was.
+Asks a served model for log-probabilities and stores them in the new file OUT, as evidence of whose
+copy answers (docs/answers.md). Without --send it sends no request; --plan shows what it would send,
+and in how many requests. It sends only short prompts in English, the model's name, and the numbers
+of tokens if it asks for a few at a time; never keys or weights. The environment variable
+IRWM_API_TOKEN may hold a token for the API. After a stop or a kill, the same command continues
+where it stopped.
 
   python app.py collect --endpoint http://127.0.0.1:8000 --model served --original models/base \\
       --out answers.safetensors --plan
@@ -74,16 +74,16 @@ goes on where it was.
 
 
 OPEN_KEY_ABOUT = """\
-Writes a key itself as a file into FOLDER, readable by this account alone. Whoever has it can find the
-marked rows, and take the mark out of every copy made with it. Give it only to somebody who must
-examine again without your vault: an expert, a court. The vault's log says that it was opened.
+Writes a key itself as a file into FOLDER, readable by this account alone. Anyone who has it can find the
+marked rows, and remove the mark from every copy made with it. Give it only to someone who must examine
+again without your vault: an expert, a court. The vault's log records that the key was written.
 
   python app.py open-key 8afdfb2690dbd4ef for-the-expert
 """
 
 
 class UsageError(Exception):
-    """What was typed is no command. `text` says what is wrong, `usage` how it would be right."""
+    """The arguments are not a command. `text` says what is wrong, `usage` shows the correct form."""
 
     def __init__(self, text: str, usage: str) -> None:
         self.text, self.usage = text, usage
@@ -91,14 +91,14 @@ class UsageError(Exception):
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the texts above, and every command's name on one line with what it does."""
+    """Keeps the lines of the texts above, and puts every command's name and summary on one line."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=100)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises what argparse would print, because the answer is JSON."""
+    """Raises the message that argparse would print, because the answer is JSON."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_Formatter, allow_abbrev=False)
@@ -108,7 +108,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was typed; prints the help and leaves where that was asked for.
+    """The parsed arguments; prints the help and exits if it was requested.
 
     Raises:
         UsageError
@@ -120,7 +120,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def command_in(arguments: Sequence[str]) -> str | None:
-    """The command that was meant, also where the rest cannot be parsed."""
+    """The intended command, even if the rest cannot be parsed."""
     return next((word for word in arguments if word in COMMANDS), None)
 
 
@@ -134,11 +134,11 @@ def _parser() -> argparse.ArgumentParser:
     init = command(INIT, "make the vault", INIT_ABOUT)
     protect = command(PROTECT, "write a marked copy of a model", PROTECT_ABOUT)
     investigate = command(INVESTIGATE, "look for your marks in a suspect", INVESTIGATE_ABOUT)
-    trace = command(TRACE, "say whose copy a suspect is", TRACE_ABOUT)
+    trace = command(TRACE, "find out whose copy a suspect is", TRACE_ABOUT)
     recorder = command(COLLECT, "record the answers of a served model", COLLECT_ABOUT)
     opened = command(OPEN_KEY, "write a key's own file, for an expert or a court", OPEN_KEY_ABOUT)
     opened.add_argument("key", metavar="KEY", help="its id in the vault, or the first characters of its fingerprint")
-    opened.add_argument("folder", metavar="FOLDER", help="an existing folder that nobody else can read")
+    opened.add_argument("folder", metavar="FOLDER", help="an existing folder that no one else can read")
     _add_protect(protect)
     _add_collect(recorder)
     for each in (investigate, trace):
@@ -157,26 +157,26 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
     whom.add_argument(
         "--recipients",
         metavar="LIST",
-        help="a copy for each: a text file with a name per line, or a CSV with the column recipient and perhaps note",
+        help="a copy for each: a text file with one name per line, or a CSV with the column recipient and perhaps note",
     )
     setting = parser.add_mutually_exclusive_group()
     setting.add_argument(
         "--preset", choices=PRESETS, help="the mark's settings (default: standard; with --recipients many)"
     )
     setting.add_argument("--parameters", metavar="FILE", help="the settings as JSON, copied from the page Explore")
-    parser.add_argument("--label", default="", metavar="TEXT", help="your own words, kept with the key in the vault")
+    parser.add_argument("--label", default="", metavar="TEXT", help="your own words, stored with the key in the vault")
     parser.add_argument(
         "--also",
         nargs="+",
         default=[],
         metavar="FILE",
-        help="files of the model's folder that the release holds too; without it only weights, settings, tokenizer and "
+        help="files of the model's folder to include in the release; without it only weights, settings, tokenizer and "
         "texts such as README and LICENSE are copied",
     )
     parser.add_argument(
         "--report",
         metavar="DIR",
-        help="with --recipients: copy the table of receipts, which names everybody, into this new or empty folder",
+        help="with --recipients: copy the table of receipts, which names all recipients, into this new or empty folder",
     )
     parser.add_argument(
         "--utility",
@@ -201,11 +201,11 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
         "--matching", default="", metavar="WORDS", help="keys with these words in owner, recipient or note"
     )
     parser.add_argument(
-        "--case", default="", metavar="TITLE", help="file it in this case; one of that title is gone on with"
+        "--case", default="", metavar="TITLE", help="file it in this case; an existing case with that title is used"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="your own words, filed with the run")
     parser.add_argument("--seen", default="", metavar="DATE", help="since when the suspect is known, YYYY-MM-DD")
-    parser.add_argument("--examiner", default="", metavar="NAME", help="who examines, as the report names you")
+    parser.add_argument("--examiner", default="", metavar="NAME", help="who examines; the report gives this name")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same numbers (default: 0)")
     parser.add_argument("--report", metavar="DIR", help="copy the report's files into this new or empty folder")
 
@@ -217,12 +217,12 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE", help="the new file, as answers.safetensors")
     allowed = parser.add_mutually_exclusive_group()
     allowed.add_argument("--send", action="store_true", help="allow this command to send prompts to the server")
-    allowed.add_argument("--plan", action="store_true", help="only say what would be sent")
+    allowed.add_argument("--plan", action="store_true", help="only show what would be sent")
     parser.add_argument("--api", choices=APIS, default=APIS[0], help="the server's dialect (default: openai)")
     parser.add_argument("--answers", type=int, metavar="N", help="how many (default: 1.5 times the original's width)")
     parser.add_argument(
         "--tokens", default=ALL, metavar="all|chosen|FILE",
-        help="all of the vocabulary; those that the vault's keys mark, among many others; or a list of token ids",
+        help="the whole vocabulary; the tokens that the vault's keys mark, among many others; or a list of token ids",
     )  # fmt: skip
     parser.add_argument("--keys", nargs="+", metavar="ID", help="with --tokens chosen: these keys alone")
     parser.add_argument("--top", type=int, metavar="K", help="log-probabilities to ask for (default: all, then fewer)")

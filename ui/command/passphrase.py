@@ -1,7 +1,7 @@
-"""The passphrase of a command: from a pipe or the keyboard, and from nowhere else.
+"""The passphrase of a command: from a pipe or the keyboard only.
 
 Arguments and environment can be read by every process of the account, and end up in logs and histories. One line is
-taken, without its line end and otherwise as it is: spaces count (`storage.encryption.passphrase_bytes`).
+read, without its line end and otherwise unchanged: spaces count (`storage.encryption.passphrase_bytes`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from irwm.errors import IrwmError
 from storage.encryption import LONGEST_PASSPHRASE
 from storage.errors import PassphraseError
 
-# Of a line: as many characters as a passphrase may have, each of up to four bytes in UTF-8.
+# Limit for a line: the maximum length of a passphrase, with up to four bytes per character in UTF-8.
 MOST_BYTES = 4 * LONGEST_PASSPHRASE
 
 
@@ -22,17 +22,17 @@ def read(*, stdin: bool, descriptor: int | None, again: bool = False) -> str:
     """The passphrase.
 
     Args:
-        stdin: read it from standard input; where that is a terminal it is asked for, so that nobody sees it typed.
-        descriptor: read it from this one, which is closed afterwards; None for not.
+        stdin: read it from standard input; if that is a terminal, ask for it without showing the input.
+        descriptor: read it from this one, which is closed afterwards; None to use another source.
         again: on a terminal, ask twice and compare.
 
     Raises:
         PassphraseError: the line is empty, too long or not UTF-8.
-        IrwmError: there is nowhere to read it from, or the two entries differ.
+        IrwmError: no source is available, or the two entries differ.
     """
     if descriptor is not None:
         line = _line(descriptor)
-        if descriptor > 2:  # so that nothing that is started later can read on
+        if descriptor > 2:  # so that processes started later cannot read on
             os.close(descriptor)
         return _text(line)
     keyboard = sys.stdin is not None and sys.stdin.isatty()
@@ -41,17 +41,17 @@ def read(*, stdin: bool, descriptor: int | None, again: bool = False) -> str:
     if not keyboard:
         raise IrwmError(
             "there is no passphrase",
-            expected="a line on standard input or on a file descriptor, or a terminal to ask on",
+            expected="a line on standard input or on a file descriptor, or a terminal",
             advice="Give --passphrase-stdin or --passphrase-fd N",
         )
     first = getpass.getpass("Passphrase of the vault: ")
     if again and getpass.getpass("Once more: ") != first:
-        raise IrwmError("the two entries differ", advice="Start again and type it the same way twice")
+        raise IrwmError("the two entries differ", advice="Start again and type the same passphrase twice")
     return first
 
 
 def _line(descriptor: int) -> bytes:
-    """Up to the first line end and not a byte further: what follows may be somebody else's."""
+    """Reads up to the first line end and not a byte further: the rest may be meant for another reader."""
     line = bytearray()
     try:
         while len(line) <= MOST_BYTES and (byte := os.read(descriptor, 1)) not in (b"", b"\n"):

@@ -1,4 +1,4 @@
-"""How far a job is, on standard error: one line that is written over on a terminal, else a line for each step."""
+"""A job's progress on standard error: one line that is overwritten on a terminal, else a line for each step."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from irwm.errors import printable
 from storage.job import Job
 from ui.command.streams import say
 
-# In a pipeline's log a long step says now and then that it is alive.
+# In a pipeline's log, a long step repeats its line after this time.
 SECONDS_BETWEEN_LINES = 15.0
 _WIDEST = 100
 
 
 class Progress:
-    """Told of a job again and again; says what is new.
+    """Called with a job repeatedly; prints the changes.
 
     Args:
-        stream: where to.
-        quiet: say nothing.
+        stream: where to print.
+        quiet: print nothing.
         clock: seconds that never run backwards.
     """
 
@@ -30,7 +30,7 @@ class Progress:
         self._step, self._said, self._width = "", float("-inf"), 0
 
     def show(self, job: Job, ahead: int = 0) -> None:
-        """The job as it is now.
+        """Shows the job in its present state.
 
         Args:
             ahead: how many jobs a queued one waits for.
@@ -38,7 +38,7 @@ class Progress:
         self.step(job.done, job.total, f"Waiting for {ahead} before it" if ahead else job.what or "Starting")
 
     def step(self, done: int, total: int, what: str) -> None:
-        """What is being done now, and how much of it is done; `total` is 0 where nobody knows."""
+        """Shows the current step, and how much of it is done; `total` is 0 if unknown."""
         if self._quiet:
             return
         if self._over:
@@ -48,7 +48,7 @@ class Progress:
         self._step = what
 
     def end(self) -> None:
-        """Takes the line that is written over away."""
+        """Removes the line that is overwritten."""
         if self._width:
             say("\r" + " " * self._width + "\r", self._stream, end="")
             self._width = 0

@@ -1,4 +1,4 @@
-"""The folder that a report is copied into: new or empty, and nothing in it is ever written over."""
+"""The folder that a report is copied into: new or empty; files are never overwritten."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from irwm.errors import IrwmError, OutputExistsError
 
 
 def check_free(folder: Path) -> None:
-    """Whether a report can go there, looked at before the work begins and again before it is copied.
+    """Checks that a report can be written there, before the work begins and again before the copy.
 
     Raises:
-        OutputExistsError: something lies there already.
+        OutputExistsError: the folder is not empty, or the name belongs to a file.
         IrwmError: it cannot be used.
     """
     try:
         taken = folder if folder.is_symlink() or (folder.exists() and not folder.is_dir()) else None
         taken = taken or next(folder.iterdir(), None)
-    except FileNotFoundError:  # it is made when there is a report
+    except FileNotFoundError:  # it is created when there is a report
         return
     except OSError as error:
         raise IrwmError("the report's folder cannot be used", file=folder, found=error.strerror) from error
@@ -32,18 +32,18 @@ def check_free(folder: Path) -> None:
             file=folder,
             expected="a new or empty folder",
             found=taken.name,
-            advice="Choose another one; no report is ever written over",
+            advice="Choose another one; reports are never overwritten",
         )
 
 
 def copy_report(files: Mapping[str, bytes], folder: Path) -> list[Path]:
     """Writes the files into the folder, all or none.
 
-    A new folder appears with all of them in it. An empty one is filled where it stands, since it may be somebody's
-    mount, or lie where no other can be made beside it.
+    A new folder appears with all of them in it. An empty one is filled in place, because it may be a mount point, or
+    in a folder where no other can be made.
 
     Raises:
-        OutputExistsError: something lies there by now.
+        OutputExistsError: the folder is no longer empty.
         IrwmError: they cannot be copied.
     """
     check_free(folder)
@@ -57,7 +57,7 @@ def copy_report(files: Mapping[str, bytes], folder: Path) -> list[Path]:
             beside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-", dir=folder.parent))
             try:
                 _copy(files, beside)
-                os.rename(beside, folder)  # which replaces nothing but an empty folder
+                os.rename(beside, folder)  # which can only replace an empty folder
             except OSError:
                 shutil.rmtree(beside, ignore_errors=True)
                 raise
@@ -66,7 +66,7 @@ def copy_report(files: Mapping[str, bytes], folder: Path) -> list[Path]:
             "the job is done, but its files cannot be written here",
             file=folder,
             found=error.strerror,
-            advice="Take a report from its case in the app, receipts from the page Protect",
+            advice="Get a report from its case in the app, receipts from the page Protect",
         ) from error
     return [folder / name for name in files]
 

@@ -1,4 +1,4 @@
-"""Carries a command out: the same job as a page starts, in the same vault, waited for here."""
+"""Runs a command: starts the same job as a page, in the same vault, and waits for it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from ui.presets import preset_parameters
 from ui.settings import DEVICE, REPOSITORY, Settings
 
 SECONDS_BETWEEN_LOOKS = 0.2
-# So long the job list may be busy or unreadable before the command leaves its job to itself.
+# If the job list is busy or unreadable for longer than this, the command leaves its job running alone.
 SECONDS_OF_TROUBLE = 60.0
-# An idle vault locks itself, and a first look at a large original takes its time.
+# An idle vault locks itself, and the first reading of a large original takes time.
 _NEVER = math.inf
 
 
@@ -49,9 +49,9 @@ def run(given: Namespace, stop: Stop) -> dict[str, Any]:
     """The answer of a command; see `ui.command.words`.
 
     Raises:
-        Stopped: before anything was started.
+        Stopped: before a job was started.
     """
-    stop.open()  # all is imported; from here on it waits for people and for large files
+    stop.open()  # all is imported; after this it waits for users and for large files
     try:
         if given.command == COLLECT:
             return collect(given, lambda: _unlocked(given, _settings(given)))
@@ -81,7 +81,7 @@ def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
 def _open_key(given: Namespace) -> dict[str, Any]:
     folder = existing(given.folder)
     vault = _unlocked(given, _settings(given))
-    # An owner's or a recipient's name must not be enough to give a secret away.
+    # An owner's or a recipient's name must not be enough to select a secret.
     matching = vault.key_records(vault.key_ids(given.key))
     begin = [each.id for each in matching if each.commitment.startswith(given.key.lower())]
     ids = [given.key] if vault.key_records([given.key]) else begin
@@ -90,7 +90,7 @@ def _open_key(given: Namespace) -> dict[str, Any]:
             f"{each.commitment[:16]} ({each.recipient or each.owner})" for each in vault.key_records(ids[:5])
         )
         raise RecordNotFoundError(
-            "no key, or more than one, is meant by this",
+            "this does not identify exactly one key",
             expected="the id of a key, or the first characters of its fingerprint",
             found=f"{printable(given.key, 80)}: {f'{len(ids)} keys, {found}' if ids else 'none'}",
             advice="Copy the fingerprint from the page Vault",
@@ -110,7 +110,7 @@ def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
     progress = Progress(sys.stderr, given.quiet)
     stop.close()
     job = asked.start(vault, jobs)
-    jobs = jobs.opened(jobs.key_of(job.id))  # what is still needed of the vault while it is locked
+    jobs = jobs.opened(jobs.key_of(job.id))  # all that is needed of the vault while it is locked
     vault.lock()
     try:
         job = _ended(job, jobs, stop, progress)
@@ -128,7 +128,7 @@ def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
 
 
 def _unlocked(given: Namespace, settings: Settings) -> Vault:
-    """The app's vault, after its passphrase was asked for."""
+    """The app's vault, unlocked with its passphrase."""
     if not Vault.exists(settings.home):
         backup = latest_backup(settings.home)
         if backup is not None:
@@ -146,11 +146,11 @@ def _unlocked(given: Namespace, settings: Settings) -> Vault:
 
 
 def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
-    """The job once it is over; it is stopped where that is asked for.
+    """The job once it is over; stops it if requested.
 
     Raises:
-        RecordNotFoundError: it was taken from the list.
-        StorageError: the list cannot be used, and has not been for a while.
+        RecordNotFoundError: it was removed from the list.
+        StorageError: the list cannot be used, and has not been usable for a while.
     """
     read = time.monotonic()
     while not job.is_over:
@@ -162,7 +162,7 @@ def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
             progress.show(job, len(jobs.ahead(job.id)))
         except RecordNotFoundError:
             raise
-        except StorageError:  # a moment's trouble with the list is none of the job's
+        except StorageError:  # a short failure of the list does not affect the job
             if time.monotonic() - read > SECONDS_OF_TROUBLE:
                 raise
             time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -173,7 +173,7 @@ def _ended(job: Job, jobs: Jobs, stop: Stop, progress: Progress) -> Job:
 
 def _lost(backup: Path) -> VaultMissingError:
     return VaultMissingError(
-        "the vault of this folder is gone, but a backup of it is there",
+        "the vault of this folder is gone, but it has a backup",
         file=backup,
         advice=f"Restore it: open the app, which asks for it; or set {HOME_VARIABLE} to another folder",
     )
@@ -233,7 +233,7 @@ def _recipients(name: str | None) -> tuple[Recipient, ...] | None:
 
 
 def _settings(given: Namespace) -> Settings:
-    """The app's settings, checked as it checks them; from before that no working folder of ours is served."""
+    """The app's settings, checked as the app checks them; the web server of this process serves no working folder."""
     device = getattr(given, "device", None)
     settings = Settings.from_environment({**os.environ, **({DEVICE: device} if device else {})})
     named = bool(os.environ.get(HOME_VARIABLE))
@@ -245,12 +245,12 @@ def _settings(given: Namespace) -> Settings:
 
 
 def _report_folder(given: Namespace) -> Path | None:
-    """Where the report, or the table of receipts, goes; errors as `check_free`."""
+    """The folder for the report, or for the table of receipts; errors as `check_free`."""
     if getattr(given, "report", None) is None:
         return None
     if given.command == PROTECT and given.recipients is None:
         raise IrwmError(
-            "there is no table of receipts for one recipient", advice="Leave --report out: the answer has it"
+            "there is no table of receipts for one recipient", advice="Leave --report out: the answer contains it"
         )
     folder = absolute(given.report)
     check_free(folder)

@@ -10,14 +10,14 @@ _SECONDS_BETWEEN_LOOKS = 0.05
 
 
 class Stopped(BaseException):
-    """Stop was asked for while nothing was under way that would have to be taken back."""
+    """Stop was requested before there was any work to undo."""
 
 
 class Stop:
-    """What the signals do: between `open` and `close` they end the command, otherwise they are noted.
+    """The handler of the signals: between `open` and `close` they end the command, otherwise they are recorded.
 
-    Noted while libraries are imported, which an exception would leave in pieces; and noted once there is a job, which
-    has to be stopped. A plain attribute and no `threading.Event`, whose lock the handler could wait for forever.
+    They are recorded during the import of libraries, which an exception would leave half-imported, and while there is
+    a job, which must be stopped. A plain attribute and not `threading.Event`, whose lock could block the handler.
 
     Attributes:
         asked: set by the first of them.
@@ -29,7 +29,7 @@ class Stop:
 
     @classmethod
     def installed(cls) -> Stop:
-        """In place of what the signals did in this process before."""
+        """Replaces the earlier signal handlers of this process."""
         stop = cls()
         for name in SIGNALS:
             if hasattr(signal, name):  # Windows has no SIGHUP
@@ -39,11 +39,11 @@ class Stop:
     def __call__(self, *_: object) -> None:
         self.asked = True
         if self._interrupts:
-            self._interrupts = False  # one is enough: a second would end what answers the first
+            self._interrupts = False  # one is enough: a second would end the response to the first
             raise Stopped
 
     def open(self) -> None:
-        """From here on a signal ends the command.
+        """After this, a signal ends the command.
 
         Raises:
             Stopped: one came before.
@@ -52,7 +52,7 @@ class Stop:
         self._check()
 
     def close(self) -> None:
-        """From here on signals are noted, since there is something to take back.
+        """After this, signals are recorded, because there is work to undo.
 
         Raises:
             Stopped: one came before.
@@ -61,7 +61,7 @@ class Stop:
         self._check()
 
     def wait(self, seconds: float) -> bool:
-        """Whether stop was asked for, at the latest after so many seconds."""
+        """Whether stop was requested, after this many seconds at the latest."""
         until = time.monotonic() + seconds
         while not self.asked and time.monotonic() < until:
             time.sleep(_SECONDS_BETWEEN_LOOKS)

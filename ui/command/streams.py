@@ -1,6 +1,6 @@
-"""Standard output and standard error, which may be closed, full, or read by nobody any more.
+"""Standard output and standard error, which may be closed, full, or no longer read.
 
-None of that changes what came of a command, so none of it is an error here: the exit status says it all the same.
+These faults do not change a command's result, so they are not errors here: the exit status still gives the result.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TextIO
 
 
 def open_missing() -> None:
-    """Puts nothing in place of a closed stream.
+    """Replaces a closed stream by the null device.
 
-    Else what is said to standard error would go to standard output, and the next file that is opened would take the
-    stream's place and get what a library prints.
+    Otherwise text for standard error would go to standard output, and the next opened file would get the stream's
+    number and receive the output of libraries.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # a file takes the lowest free number
         if getattr(sys, name) is None:
@@ -23,10 +23,10 @@ def open_missing() -> None:
 
 
 def say(words: str, stream: TextIO | None = None, end: str = "\n") -> None:
-    """Writes at once, by default to standard error; what cannot be written is lost.
+    """Writes at once, by default to standard error; output that cannot be written is lost.
 
-    A stream that fails is turned to nothing: what is left in its buffer would otherwise fail again when Python ends,
-    and take the exit status with it.
+    A stream that fails is redirected to the null device: otherwise its buffer would fail again when Python ends,
+    and change the exit status.
     """
     stream = sys.stderr if stream is None else stream
     try:

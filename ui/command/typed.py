@@ -1,4 +1,4 @@
-"""What was typed, as paths and files."""
+"""Typed arguments, as paths and files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ def existing(name: str) -> Path:
     """The path; see `absolute`.
 
     Raises:
-        IrwmError: nothing is there.
+        IrwmError: the path does not exist.
     """
     path = absolute(name)
     if not path.exists():
-        raise IrwmError("there is nothing at this path", file=path, advice="Check its spelling")
+        raise IrwmError("this path does not exist", file=path, advice="Check its spelling")
     return path
 
 
 def absolute(name: str) -> Path:
-    """A path as typed, from the top: the resolved folder, or the file's own name in its resolved folder.
+    """A typed path, made absolute: the resolved folder, or the file's own name in its resolved folder.
 
-    As the pages have it, so that the same work is known again; a file's own link is kept, since in a hub's cache the
+    The pages do the same, so that the same work is recognised; a file's own link is kept, because in a hub's cache the
     link has the name and its target only a hash.
     """
     try:
@@ -33,7 +33,7 @@ def absolute(name: str) -> Path:
 
 
 def content(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a file, the first `most` of them where that is given."""
+    """The bytes of a file, or the first `most` of them."""
     try:
         with path.open("rb") as stream:
             return stream.read() if most is None else stream.read(most)

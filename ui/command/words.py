@@ -28,24 +28,24 @@ from ui.jobs.results import (
 )
 
 CREATED, NAMED = "created", "named"
-# Of whom a sentence names so many; the document names all.
+# Number of recipients that a sentence names; the document names all.
 _NAMED = 5
 
 
 def of_error(command: str | None, error: IrwmError) -> dict[str, Any]:
-    """The answer where nothing was started."""
+    """The answer if no job was started."""
     return document(command, ERROR, error=error_parts(error))
 
 
 def of_lost(command: str, job: Job, error: Exception) -> dict[str, Any]:
-    """The answer where a job was started and its end could not be waited for; `job` is it as it was last seen."""
+    """The answer if a job was started but could not be followed to its end; `job` is its last known state."""
     parts = error_parts(error) if isinstance(error, IrwmError) else unforeseen(error)
-    parts["advice"] = "The job goes on by itself: look at it, or stop it, on the page Jobs"
+    parts["advice"] = "The job continues without this command: follow it, or stop it, on the page Jobs"
     return document(command, ERROR, job=state_of(job), error=parts)
 
 
 def of_uncopied(command: str, job: Job, error: IrwmError) -> dict[str, Any]:
-    """The answer of a job that is over and whose report could not be copied: an error, with all that the job found."""
+    """The answer for a finished job whose report could not be copied: an error, with all results of the job."""
     answer = of_job(command, job)
     if answer["outcome"] in (ERROR, STOPPED):  # which says more
         return answer
@@ -54,10 +54,10 @@ def of_uncopied(command: str, job: Job, error: IrwmError) -> dict[str, Any]:
 
 
 def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> dict[str, Any]:
-    """The answer of a job that is over.
+    """The answer of a finished job.
 
     Args:
-        files: what it wrote for people, where that was copied; in the app's own folder it is sealed.
+        files: the files it wrote for users, if they were copied; in the app's own folder they are sealed.
     """
     outcome, result = outcome_of(job), result_of(job)
     assert outcome is not None
@@ -74,23 +74,23 @@ def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> dict[str, Any]
 
 
 def sentence(answer: dict[str, Any]) -> str:
-    """The answer as a person reads it."""
+    """The answer as a sentence for the user."""
     outcome, result = answer["outcome"], answer["result"]
     if answer["error"] is not None:
         return f"Error: {_error(answer['error'])}"
     if outcome == STOPPED:
         return _stopped_recording(result) if answer["command"] == COLLECT and result else STOPPED_SAID
     if outcome == PLANNED:
-        return "Nothing was sent. Give --send instead of --plan to send it."
+        return "No request was sent. Give --send instead of --plan to send the requests."
     if outcome == RECORDED:
         return (
             f"Recorded: {number(result['answers'])} answers with {number(result['tokens'])} tokens each, "
             f"{size_text(result['bytes'])}, in {result['file']}."
         )
     if outcome == OPENED:
-        return f"The key lies open in {result['file']}, readable by this account alone."
+        return f"The key was written to {result['file']}, readable by this account alone."
     if outcome == CREATED:
-        return "The vault is made. Nobody can reset its passphrase."
+        return "The vault is made. Its passphrase cannot be reset."
     if outcome == WRITTEN:
         return _written(result)
     if "suspects" in result:
@@ -99,7 +99,7 @@ def sentence(answer: dict[str, Any]) -> str:
         names = result["whose"]
         more = f" and {number(len(names) - _NAMED)} more" if len(names) > _NAMED else ""
         said = "Named:" if outcome == NAMED else "Found: the mark made for"
-        nobody = "; its noise names nobody" if outcome == FOUND and answer["command"] == TRACE else ""
+        nobody = "; its noise names no one" if outcome == FOUND and answer["command"] == TRACE else ""
         return f"{said} {', '.join(names[:_NAMED])}{more}{nobody}."
     if outcome == NOT_FOUND:
         tried, held = result["keys_tried"], result["keys_held"]
@@ -114,7 +114,7 @@ def _written(result: dict[str, Any]) -> str:
     if "rows" in result:
         return (
             f"Written: {number(result['written'])} copies, {size_text(result['bytes'])}, in {result['folder']}; "
-            f"{number(result['skipped'])} recipients had theirs."
+            f"{number(result['skipped'])} recipients already had a copy."
         )
     reading = result["reading"]
     return (
@@ -125,7 +125,7 @@ def _written(result: dict[str, Any]) -> str:
 
 def _stopped_recording(result: dict[str, Any]) -> str:
     kept = result["answers_kept"]
-    return f"Stopped; {number(kept)} answers are kept, and the same command goes on with them."
+    return f"Stopped; {number(kept)} answers are kept, and the same command continues with them."
 
 
 def _swept(result: dict[str, Any]) -> str:
@@ -133,11 +133,11 @@ def _swept(result: dict[str, Any]) -> str:
     failed = sum(row["error"] is not None for row in suspects)
     found = sum(row["verdict"] == FOUND for row in suspects)
     more = f"; {number(failed)} could not be examined" if failed else ""
-    more += "; not all of the folder was looked into" if passed_over(result) else ""
+    more += "; not all of the folder was examined" if passed_over(result) else ""
     return f"Found in {number(found)} of {number(len(suspects))} suspects{more}."
 
 
 def _error(parts: dict[str, str | None]) -> str:
-    """The parts as an `IrwmError` puts them into words."""
+    """The parts as the text of an `IrwmError`."""
     known = {name: parts.get(name) for name in ("file", "tensor", "expected", "found", "advice")}
     return str(IrwmError(parts.get("problem") or "something went wrong", **known))

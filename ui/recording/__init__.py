@@ -1,13 +1,13 @@
-"""A served model's log-probabilities, asked for and kept: `python app.py collect` (docs/answers.md).
+"""Records a served model's log-probabilities: `python app.py collect` (docs/answers.md).
 
-    plan       what is asked of whom, and how many requests that takes; sends nothing
-    prompts    the texts that are asked, drawn from a seed
-    dialects   how a server is asked, and where in its answer the log-probabilities stand
+    plan       the requests of a recording, and how many it takes; sends nothing
+    prompts    the texts of the prompts, drawn from a seed
+    dialects   the form of a request, and of the log-probabilities in the answer
     names      which token a server means by a piece of text
-    scale      chosen tokens that were told a few at a time, on one scale
+    scale      puts chosen tokens from several answers on one scale
     sending    one request: rate, retries, time limits, the token for the API
-    journal    the file that grows answer by answer, and outlives a kill
-    recorder   all of it together
+    journal    the file that grows answer by answer, and survives a kill
+    recorder   the whole recording
 
-Nothing here sends anything unless it is handed a permission (`sending.Permission`).
+No request is sent without a permission (`sending.Permission`).
 """

@@ -1,10 +1,10 @@
-"""How a server is asked for log-probabilities, and where in its answer they stand.
+"""The form of a request for log-probabilities, and where they are in the server's answer.
 
     openai      POST /v1/completions with `logprobs`; as OpenAI, vLLM, llama.cpp and llama-cpp-python answer it.
-                With `prompt_logprobs` (vLLM) it tells them at every token of the prompt
+                With `prompt_logprobs` (vLLM) the answer has them for every token of the prompt
     llama.cpp   POST /completion with `n_probs`
 
-The answer comes from a stranger: everything in it is checked, and what has another form is an error.
+The answer is untrusted: everything in it is checked, and another form is an error.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ui.recording.names import Names
 
 OPENAI, LLAMA_CPP = "openai", "llama.cpp"
 APIS = (OPENAI, LLAMA_CPP)
-# Where servers have a name for "no probability at all" it is -9999 (vLLM) or the least 32-bit number (llama.cpp), which
-# also has the smallest probabilities from numbers of 32 bits: below e^-87 they are not exact any more.
+# Some servers have a value for "no probability at all": -9999 (vLLM) or the least 32-bit number (llama.cpp). With
+# 32-bit numbers llama.cpp also uses it for the smallest probabilities: below e^-87 they are not exact.
 LEAST = {OPENAI: -1000.0, LLAMA_CPP: -87.0}
-# What rounding may add to the logarithm of 1.
+# Largest effect of rounding on the logarithm of 1.
 _ABOVE_ZERO = 1e-3
 
 
@@ -37,10 +37,10 @@ class Question:
 
     Attributes:
         prompt: the text.
-        top: how many log-probabilities are asked for.
+        top: how many log-probabilities are requested.
         biased: tokens that the bias is added to.
         bias: in nats; 0 for none.
-        extensions: whether fields that only some servers know may be used: tokens by their ids, and `everywhere`.
+        extensions: whether fields that only some servers support may be used: tokens by their ids, and `everywhere`.
         everywhere: the log-probabilities at every token of the prompt.
     """
 
@@ -54,7 +54,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Told:
-    """What one answer tells.
+    """The log-probabilities in one answer.
 
     Attributes:
         tokens: (k,) int64, each once.
@@ -65,11 +65,11 @@ class Told:
     values: NDArray[np.float32]
 
     def row(self, wanted: NDArray[np.int64], size: int) -> NDArray[np.float32]:
-        """The values of the wanted tokens, NaN where one was not told.
+        """The values of the wanted tokens, NaN for missing ones.
 
         Args:
             wanted: token ids below `size`.
-            size: of the vocabulary; tokens from there on are left out.
+            size: of the vocabulary; tokens with this number or a higher one are left out.
         """
         whole = np.full(size, np.nan, dtype=np.float32)
         known = self.tokens < size
@@ -78,7 +78,7 @@ class Told:
 
 
 def address(api: str, endpoint: str) -> str:
-    """The address that requests go to, of an endpoint as a person types it: with its path, or without."""
+    """The address for requests, from an endpoint typed with or without its path."""
     base = endpoint.rstrip("/")
     if api == LLAMA_CPP:
         return base if base.endswith("/completion") else f"{base}/completion"
@@ -88,7 +88,7 @@ def address(api: str, endpoint: str) -> str:
 
 
 def body(api: str, model: str, question: Question) -> bytes:
-    """The request as it is sent: the same question gives the same bytes."""
+    """The body of the request: the same question gives the same bytes."""
     asked = _llama_cpp(model, question) if api == LLAMA_CPP else _openai(model, question)
     return json.dumps(asked, separators=(",", ":")).encode("ascii")
 
@@ -112,7 +112,7 @@ def _llama_cpp(model: str, question: Question) -> dict[str, Any]:
         "stream": False,
     }  # fmt: skip
     if question.biased:
-        # Only behind the samplers does a bias show, and all that cut tokens off are left out.
+        # A bias has an effect only after the samplers, so all samplers that cut off tokens are switched off.
         asked |= {
             "logit_bias": [[token, question.bias] for token in question.biased],
             "post_sampling_probs": True, "samplers": ["temperature"],
@@ -121,15 +121,15 @@ def _llama_cpp(model: str, question: Question) -> dict[str, Any]:
 
 
 def told(api: str, answer: bytes, names: Names, *, everywhere: bool = False) -> list[Told]:
-    """The log-probabilities in an answer: of the token behind the prompt, or at every token of the prompt.
+    """The log-probabilities in an answer: of the token after the prompt, or at every token of the prompt.
 
     Args:
-        answer: JSON; whether it is, was checked when it arrived.
-        names: finds the tokens where the server writes them as text.
+        answer: JSON; this was checked when it arrived.
+        names: finds the tokens if the server writes them as text.
         everywhere: read `prompt_logprobs`.
 
     Raises:
-        ServerError: there are none, or they are no log-probabilities.
+        ServerError: there are none, or they are not log-probabilities.
     """
     value = json.loads(answer)
     least = LEAST[api]
@@ -146,7 +146,7 @@ def told(api: str, answer: bytes, names: Names, *, everywhere: bool = False) -> 
 
 def _openai_top(value: Any) -> Any:
     logprobs = _field(_first(value, "choices"), "logprobs")
-    if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):  # as llama.cpp has it
+    if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):  # the form of llama.cpp
         return _top(_first(logprobs, "content"))
     return _first(logprobs, "top_logprobs")
 
@@ -160,7 +160,7 @@ def _prompt_places(value: Any) -> Iterator[Mapping[str, Any]]:
     places = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(places, list):
         raise ServerError(
-            "this server does not tell log-probabilities inside a prompt", expected="prompt_logprobs in its answer",
+            "this server gives no log-probabilities inside a prompt", expected="prompt_logprobs in its answer",
             advice="Leave --inside out",
         )  # fmt: skip
     yield from (each for each in places if isinstance(each, Mapping))  # the first token has none
@@ -198,7 +198,7 @@ def _told(pairs: Iterable[tuple[int | None, Any]], least: float) -> Told:
             raise ServerError(
                 "the server's numbers are not log-probabilities", expected="numbers of at most 0", found=f"{number:g}"
             )
-        if token >= 0 and number > least:  # which NaN is not
+        if token >= 0 and number > least:  # false for NaN
             found[token] = number
     return Told(np.array(list(found), dtype=np.int64), np.array(list(found.values()), dtype=np.float32))
 
@@ -225,5 +225,5 @@ def _none(value: Any = None) -> ServerError:
     return ServerError(
         "the server's answer has no log-probabilities",
         found=printable(f"the fields {fields}", 200) if fields else None,
-        advice="Check --api and --endpoint; many servers tell log-probabilities only where that is switched on",
+        advice="Check --api and --endpoint; many servers give log-probabilities only if that is switched on",
     )

@@ -1,4 +1,4 @@
-"""What can go wrong while a served model is asked."""
+"""Errors of a recording."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from irwm.errors import IrwmError
 
 
 class RecordingError(IrwmError):
-    """Answers cannot be recorded, or not gone on with; what was recorded before is kept."""
+    """Answers cannot be recorded, or a recording cannot be continued; earlier answers are kept."""
 
 
 class NotAllowedError(RecordingError):
-    """Nothing was sent, because nobody allowed it."""
+    """No request was sent, because sending was not allowed."""
 
 
 class ServerError(RecordingError):
-    """The server cannot be reached, refuses, or answers something else than log-probabilities."""
+    """The server cannot be reached, refuses, or its answer has no log-probabilities."""
 
 
 class RefusedError(ServerError):
-    """The server refuses this request as it is. Another one may be fine.
+    """The server refuses this request. Another one may succeed.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
     """
 
     def __init__(self, status: int, problem: str, **parts: str | None) -> None:

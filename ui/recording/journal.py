@@ -1,8 +1,8 @@
-"""The file that a recording grows in: one line for each thing that happened, on the disk before the next one begins.
+"""The file that a recording grows in: one line for each event, written to the disk before the next event begins.
 
 A line is a checksum (CRC-32 in hex), a space, and JSON. A process that is killed leaves at most a torn last line, which
-is cut off when the recording is gone on with. A line that was written before a prompt is sent says so: a prompt whose
-answer never arrived is not asked a second time, another one takes its place.
+is cut off when the recording is resumed. Before a prompt is sent, a line records that: a prompt whose answer never
+arrived is not sent a second time; another one replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ui.recording.errors import RecordingError
 
 ENDING = ".recording"
 VERSION = 1
-WHOLE = -1  # the part of an answer that tells all tokens at once
+WHOLE = -1  # the part of an answer that contains all tokens at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,10 +36,10 @@ class Entry:
     Attributes:
         prompt: number of the prompt.
         part: which of the parts of the chosen tokens it asked for; `WHOLE` for all at once.
-        bias: that the request added.
+        bias: the bias of the request.
         time_ms: when the answer was complete.
         request_sha256, response_sha256: hex.
-        values: (rows, columns) float32; None where the answer is kept for its evidence alone.
+        values: (rows, columns) float32; None if the answer is kept as evidence only.
     """
 
     prompt: int
@@ -53,13 +53,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server turned out to tell.
+    """The capabilities of a server, found by a first request.
 
     Attributes:
-        top: how many log-probabilities it is asked for.
-        told: how many it tells.
-        whole: whether these are all that are wanted.
-        extensions: whether it takes fields that only some servers know.
+        top: how many log-probabilities are requested.
+        told: how many its answer has.
+        whole: whether these are all wanted tokens.
+        extensions: whether it accepts fields that only some servers support.
     """
 
     top: int
@@ -69,15 +69,15 @@ class Server:
 
 
 class Journal:
-    """A recording under way; to be used in a with block, by one process at a time.
+    """An unfinished recording; use it in a with block, in one process at a time.
 
     Args:
-        out: the file that the recording becomes; the journal lies beside it.
-        settings: what may not change in the middle, as JSON values.
+        out: the file for the finished recording; the journal is in the same folder.
+        settings: the values that must not change during a recording, as JSON values.
 
     Raises:
         RecordingError: another process records into it, it was begun with other settings, it is damaged, or the disk
-            does not take it.
+            cannot be written.
     """
 
     def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
@@ -88,13 +88,13 @@ class Journal:
             self._lock.acquire(timeout=0)
         except Timeout as error:
             raise RecordingError(
-                "another command is recording into this file", file=out, advice="Wait for it, or take another --out"
+                "another command is recording into this file", file=out, advice="Wait for it, or use another --out"
             ) from error
         except OSError as error:
             raise _disk(self.path, error) from error
         self.server: Server | None = None
         self.asked: set[int] = set()  # prompts
-        self.parts: dict[int, set[int]] = {}  # of each prompt that was answered: the parts that are known
+        self.parts: dict[int, set[int]] = {}  # of each answered prompt: the parts that are known
         self.rows = self.requests = 0
         self.bias = 0.0  # the largest so far
         try:
@@ -112,13 +112,13 @@ class Journal:
         self._close()
 
     def note_asked(self, prompt: int) -> None:
-        """That a prompt is about to be sent for the first time."""
-        # A kill leaves what the system has been given; only answers need to outlive a power cut as well.
+        """Records that a prompt is about to be sent for the first time."""
+        # Data passed to the system survives a kill; only answers need to survive a power cut as well.
         self._append({"what": "asked", "prompt": prompt}, durable=False)
         self.asked.add(prompt)
 
     def note_server(self, server: Server) -> None:
-        """What the server tells."""
+        """Records the server's capabilities."""
         self._append(
             {"what": "server", "top": server.top, "told": server.told, "whole": server.whole,
              "extensions": server.extensions}, durable=True,
@@ -126,7 +126,7 @@ class Journal:
         self.server = server
 
     def add(self, entry: Entry) -> None:
-        """Keeps an answer: when this returns, the disk has it."""
+        """Stores an answer: after the return it is on the disk."""
         line: dict[str, Any] = {
             "what": "answer", "prompt": entry.prompt, "part": entry.part, "bias": entry.bias, "time": entry.time_ms,
             "request": entry.request_sha256, "response": entry.response_sha256,
@@ -144,8 +144,8 @@ class Journal:
                 yield _entry(line, self.path)
 
     def remove(self) -> None:
-        """Takes the journal away, once the recording is published."""
-        self._close()  # Windows removes no open file
+        """Removes the journal, once the recording is published."""
+        self._close()  # Windows cannot remove an open file
         self.path.unlink(missing_ok=True)
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
@@ -185,7 +185,7 @@ class Journal:
                 raise RecordingError(
                     f"this recording was begun with another {name.replace('_', ' ')}", file=self.path,
                     expected=str(known.get(name))[:200], found=str(value)[:200],
-                    advice="Give the same command again, take another --out, or remove this file to begin anew",
+                    advice="Give the same command again, use another --out, or remove this file to start again",
                 )  # fmt: skip
 
     def _take(self, line: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ class Journal:
             raise _disk(self.path, error) from error
 
     def _lines(self, *, cut: bool = False) -> Iterator[dict[str, Any]]:
-        """Every whole line; a torn last one is cut off where that is asked for."""
+        """Every whole line; cuts off a torn last one if requested."""
         good = 0
         try:
             with self.path.open("rb") as stream:
@@ -240,12 +240,12 @@ class Journal:
 
 
 def journal_of(out: Path) -> Path:
-    """Where the recording of a file grows."""
+    """The file in which a recording grows."""
     return out.with_name(out.name + ENDING)
 
 
 def _whole(raw: bytes) -> dict[str, Any] | None:
-    """The values of a line; None of a torn one."""
+    """The values of a line; None for a torn one."""
     if not raw.endswith(b"\n") or raw[8:9] != b" ":
         return None
     try:
@@ -269,12 +269,12 @@ def _entry(line: dict[str, Any], path: Path) -> Entry:
 
 def _damaged(path: Path) -> RecordingError:
     return RecordingError(
-        "this unfinished recording is damaged", file=path, advice="Remove it to begin anew, or take another --out"
+        "this unfinished recording is damaged", file=path, advice="Remove it to start again, or use another --out"
     )
 
 
 def _disk(path: Path, error: OSError) -> RecordingError:
     return RecordingError(
-        "the recording cannot be kept", file=path, found=error.strerror or type(error).__name__,
-        advice="Make room, or let this account write there; then give the same command again",
+        "the recording cannot be saved", file=path, found=error.strerror or type(error).__name__,
+        advice="Free some space, or let this account write there; then give the same command again",
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Which token a server means, where it names tokens by their text.
+"""Which token a server means if it names tokens by their text.
 
-Several tokens may be written alike: bytes that are no character, or a word with and without the space before it where
-the server leaves spaces out. Such a text names no token, and the token counts as not told.
+Several tokens may have the same text: bytes that are not a character, or a word with and without the space before it if
+the server leaves spaces out. Such texts name no token, and the token counts as missing from the answer.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 
 from irwm.running.opened import open_tokenizer
 
-# How vLLM spells a token where it is asked for ids (`return_tokens_as_token_ids`).
+# How vLLM spells a token when ids are requested (`return_tokens_as_token_ids`).
 _BY_ID = re.compile(r"token_id:(\d{1,9})")
 _SPACE_MARKS = ("▁", "Ġ")
 
 
 class Names:
-    """The tokens of an original by what servers call them.
+    """The tokens of an original by the names that servers use.
 
     Args:
-        original: the model's folder, whose tokenizer is opened when a text is first met.
-        vocab_size: tokens from this number on do not count.
+        original: the model's folder, whose tokenizer is opened at the first text.
+        vocab_size: tokens from this number on are ignored.
     """
 
     def __init__(self, original: Path, vocab_size: int) -> None:
         self._original, self._size = original, vocab_size
 
     def token(self, name: str) -> int | None:
-        """The token of this name; None where it names none, or several.
+        """The token of this name; None if it names none, or several.
 
         Raises:
-            UnsupportedCheckpointError: a text has to be looked up, and there is no tokenizer beside the original.
+            UnsupportedCheckpointError: the tokenizer is needed for a text, and the original has none.
         """
         by_id = _BY_ID.fullmatch(name)
         if by_id is not None:
@@ -53,7 +53,7 @@ class Names:
 
     @functools.cached_property
     def _tables(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Tokens as the vocabulary spells them, and as a reader would see them."""
+        """Tokens as the vocabulary spells them, and as decoded text."""
         tokenizer = open_tokenizer(self._original)
         spelt = tokenizer.convert_ids_to_tokens(list(range(min(self._size, len(tokenizer)))))
         raw = {token: i for i, token in enumerate(spelt) if isinstance(token, str)}
@@ -63,5 +63,5 @@ class Names:
 
 
 def _written(token: str, decoded: str) -> Iterator[str]:
-    """The ways in which servers write a token as text."""
+    """The texts that servers use for a token."""
     yield from {decoded, token.replace("▁", " ")} if "▁" in token else {decoded}

@@ -1,4 +1,4 @@
-"""What is asked of whom, and how many requests that takes. Nothing here sends anything."""
+"""The plan of a recording: its requests and how many it takes. This module sends nothing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ui.recording.prompts import LONGEST, Prompts
 from ui.recording.scale import parts_of
 from ui.recording.sending import Pace, checked_url, host_of
 
-# What is asked for in turn until the server agrees: all of the vocabulary, else what servers usually allow.
+# Numbers of log-probabilities to try until the server accepts one: the full vocabulary, else what servers usually allow.
 TOPS = (1000, 100, 20, 5)
 MOST_ANSWERS = 1_000_000
-# From so large a share on an answer counts as telling all of the tokens that a server has: of some the probability may
-# be too small for its numbers.
+# An answer with at least this share of the tokens counts as complete: the probabilities of some tokens may
+# be too small for the server's numbers.
 NEARLY_ALL = 0.99
-# Of a prompt's tokens the first ones stand behind too little text: many prompts begin alike.
+# The first tokens of a prompt follow too little text: many prompts begin alike.
 FIRST_PLACES = 3
-# An answer with all of a large vocabulary and the bytes of each token.
+# Size of an answer with all of a large vocabulary and the bytes of each token.
 _BYTES_PER_TOKEN, _MOST_RESPONSE = 512, 256 << 20
 
 
@@ -35,17 +35,17 @@ class Plan:
     """A recording before it begins.
 
     Attributes:
-        url: the address that is asked.
+        url: the server's address.
         model: its name there.
         api: one of `dialects.APIS`.
         original: the original's folder or file.
         fingerprint, vocab_size, hidden_size: the original's.
         answers: n, how many answers are wanted.
         tokens: (v,) the chosen tokens, the first of them the reference; None for the whole vocabulary.
-        prompts: what is asked.
-        top: how many log-probabilities the server is asked for; None to try.
-        inside: take an answer at every token of a prompt, not only behind it.
-        pace: how fast.
+        prompts: the prompts.
+        top: how many log-probabilities are requested; None to try.
+        inside: take an answer at every token of a prompt, not only after it.
+        pace: the rate and the time limits.
     """
 
     url: str
@@ -69,20 +69,20 @@ class Plan:
 
     @property
     def tops(self) -> tuple[int, ...]:
-        """What is asked for in turn."""
+        """The numbers of log-probabilities to try, in this order."""
         if self.top is not None:
             return (self.top,)
         return (self.vocab_size, *(top for top in TOPS if top < self.vocab_size))
 
     @property
     def most_bytes(self) -> int:
-        """Of an answer."""
+        """Largest size of an answer."""
         places = LONGEST if self.inside else 1
         return min((1 << 20) + _BYTES_PER_TOKEN * self.vocab_size * places, _MOST_RESPONSE)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What stays the same when a recording is gone on with."""
+        """The settings that must stay the same when a recording is resumed."""
         return {
             "endpoint": self.url,
             "model": self.model,
@@ -96,7 +96,7 @@ class Plan:
         }
 
     def requests(self, told: int | None) -> int:
-        """How many requests are answered in all, where the server tells so many tokens at a time; None for all."""
+        """How many requests are needed in all, if the server gives this many tokens at a time; None for all."""
         if told is None or told >= len(self.wanted):
             return self.answers
         return self.answers * len(parts_of(len(self.wanted), told))
@@ -127,24 +127,24 @@ class Plan:
 
     @property
     def sent(self) -> str:
-        """What leaves the machine, in one sentence."""
+        """The data that leaves the machine, in one sentence."""
         return (
             f"It sends the model's name, short prompts in English (at most {LONGEST} characters each), and the numbers "
             "of tokens where it asks for a few at a time; it never sends keys or weights."
         )
 
     def words(self, kept: int) -> str:
-        """The plan as a person reads it."""
+        """The plan as text for the user."""
         planned = self.document(kept)
-        told = [f"{number(count)} if it tells {number(int(most))} at a time"
+        told = [f"{number(count)} if it gives {number(int(most))} at a time"
                 for most, count in planned["requests_if_told"].items()]  # fmt: skip
         if self.top is None or self.top >= len(self.wanted):
             every = f"all {number(len(self.wanted))} tokens"
-            told.insert(0, f"{number(planned['requests'])} if the server tells {every} at once")
-        fewer = ", or fewer, since each prompt gives several answers" if self.inside else ""
+            told.insert(0, f"{number(planned['requests'])} if the server gives {every} at once")
+        fewer = ", or fewer, because each prompt gives several answers" if self.inside else ""
         there = f"; {number(kept)} are recorded already" if kept else ""
         return (
-            f"This asks {planned['host']} for {number(self.answers)} answers{there}. Requests that it needs: "
+            f"This asks {planned['host']} for {number(self.answers)} answers{there}. Number of requests: "
             f"{', '.join(told)}{fewer}; at most {self.pace.rate:g} a second. {self.sent}"
         )
 
@@ -158,10 +158,10 @@ def plan(
 
     Args:
         original: the unmarked original that the served model is compared with later.
-        endpoint: the server's address as a person types it.
+        endpoint: the server's address as typed by a user.
         answers: None for one and a half times the original's width.
         tokens: (v,) chosen tokens, None for the whole vocabulary.
-        text: prose that prompts are made from.
+        text: prose from which prompts are made.
 
     Raises:
         RecordingError: a value cannot be used.
@@ -181,14 +181,14 @@ def plan(
         )
     if top is not None and not 2 <= top <= original.vocab_size:
         raise RecordingError(
-            "so many log-probabilities cannot be asked for", expected=f"2 to {original.vocab_size}", found=str(top)
+            "this number of log-probabilities cannot be used", expected=f"2 to {original.vocab_size}", found=str(top)
         )
     if not 0 <= seed < 2**63:
         raise RecordingError("this seed cannot be used", expected="0 to 2^63 - 1", found=str(seed))
     if not model or not model.isprintable() or len(model) > 500:
-        raise RecordingError("this is not the name of a model", found=model)
+        raise RecordingError("this is not a model name", found=model)
     if inside and api != OPENAI:
-        raise RecordingError("this API tells log-probabilities only after a prompt", advice="Leave --inside out")
+        raise RecordingError("this API gives log-probabilities only after a prompt", advice="Leave --inside out")
     return Plan(
         url=url, model=model, api=api, original=original.path, fingerprint=original.fingerprint,
         vocab_size=original.vocab_size, hidden_size=width, answers=wanted, tokens=tokens,

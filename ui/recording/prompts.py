@@ -1,6 +1,6 @@
-"""The prompts: short texts that are drawn from a seed. Nothing of a key or of a model goes into them.
+"""The prompts: short texts drawn from a seed. They contain nothing of a key or of a model.
 
-Once in some thousands two prompts are the same; whoever asks them leaves the second one out.
+Two of a few thousand prompts may be equal; the caller leaves the second one out.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# Characters of a prompt. Long enough that no two are alike, short enough that they cost next to nothing.
+# Characters of a prompt. Long enough that prompts differ, short enough that they cost almost nothing.
 SHORTEST, LONGEST = 24, 120
-# Each second prompt is words in random order, which lead a model to other places than prose does.
+# Every second prompt is words in random order, which reach other states of a model than prose does.
 _MOST_WORDS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """All prompts of a seed, as many as anybody asks for: the same seed and text give the same prompts.
+    """All prompts of a seed, without a limit: the same seed and text give the same prompts.
 
     Attributes:
         seed: 0 or more.
-        text: prose; passages and words are taken from it. Line ends and indentation do not count.
+        text: prose; passages and words are taken from it. Line ends and indentation are ignored.
     """
 
     seed: int
@@ -34,7 +34,7 @@ class Prompts:
         object.__setattr__(self, "_prose", " ".join(self._words))
 
     def prompt(self, number: int) -> str:
-        """The prompt of this number, from 0 on: a passage where it is even, else words in random order."""
+        """The prompt of this number, from 0 on: a passage if it is even, else words in random order."""
         draw = _numbers(f"irwm prompt {self.seed} {number}")
         length = SHORTEST + next(draw) % (LONGEST - SHORTEST + 1)
         if number % 2 == 0:
@@ -44,7 +44,7 @@ class Prompts:
 
 
 def _numbers(name: str) -> Iterator[int]:
-    """Numbers below 2^64 that follow from a name, on every machine and in every version of Python."""
+    """Numbers below 2^64 derived from a name, the same on every machine and in every version of Python."""
     block = 0
     while True:
         digest = hashlib.sha256(f"{name} {block}".encode()).digest()

@@ -1,4 +1,4 @@
-"""Answers of a served model, asked for one by one and kept as they come, until there are enough for a file."""
+"""Asks a served model for answers one by one and stores each, until there are enough for a file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
 from ui.recording.scale import on_one_scale, parts_of
 from ui.recording.sending import Response, Sender
 
-# Added to the logits of the tokens that are asked for: as little as lifts them over all others, since a server may
-# compute in few digits. 100 is the most that servers take.
+# Added to the logits of the requested tokens: just enough to lift them over all others, because a server may
+# compute with few digits. 100 is the most that servers accept.
 BIASES = (30.0, 60.0, 100.0)
-# A server that gives so many answers in a row that tell nothing new is not asked on.
+# The recording stops after this many answers in a row without new information.
 MOST_USELESS = 20
-# Statuses that mean: not with these fields, or not so many.
+# Statuses that mean: not with these fields, or not with this many.
 _ASK_OTHERWISE = frozenset({400, 413, 422})
 Report = Callable[[int, int, str], None]
 
@@ -40,10 +40,10 @@ class Recorded:
     """A finished recording.
 
     Attributes:
-        file: where it lies.
+        file: where it is stored.
         answers, tokens: n and v.
-        requests: how many were answered in all, of earlier runs too.
-        whole: whether the server told all the tokens at once.
+        requests: how many were answered in all, including earlier runs.
+        whole: whether the server gave all the tokens at once.
     """
 
     file: Path
@@ -54,18 +54,18 @@ class Recorded:
 
 
 def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Report = lambda *_: None) -> Recorded:
-    """Asks what is missing and writes the file.
+    """Requests the missing answers and writes the file.
 
     Args:
-        plan: what to ask.
+        plan: the recording's plan.
         sender: for the plan's address.
-        journal: of `out`, begun with the plan's settings; what it holds is not asked again. It is removed at the end.
-        out: the recording; nothing may have this name.
-        report: told how many answers there are, of how many, and what is being done.
+        journal: of `out`, begun with the plan's settings; its answers are not requested again. It is removed at last.
+        out: the recording; no file may have this name.
+        report: called with the number of answers, their total, and the current step.
 
     Raises:
-        ServerError: the server cannot be reached, refuses, or tells something else.
-        RecordingError: the disk does not take the answers.
+        ServerError: the server cannot be reached, refuses, or gives another kind of answer.
+        RecordingError: the disk cannot be written.
         OutputExistsError: there is a file of this name.
     """
     run = _Run(plan, sender, journal, report)
@@ -84,7 +84,7 @@ def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Repo
 
 
 def answers_in(journal: Journal, plan: Plan) -> int:
-    """How many whole answers a journal holds."""
+    """How many complete answers a journal holds."""
     server = journal.server
     if server is None or server.whole:
         return journal.rows
@@ -103,7 +103,7 @@ class _Run:
         self._texts = {plan.prompts.prompt(number) for number in journal.asked}
 
     def try_out(self) -> Server:
-        """Finds what the server tells, with the first prompt; an answer that tells all is kept."""
+        """Finds the server's capabilities with the first prompt; a complete answer is kept."""
         plan = self._plan
         number = self._next_prompt()
         refusal: RefusedError | None = None
@@ -118,14 +118,14 @@ class _Run:
                         raise
                     refusal = error
                     if plan.api != dialects.OPENAI or plan.inside:
-                        break  # there is nothing to leave out
+                        break  # there is no field left to leave out
                     continue
                 return self._what_it_tells(number, question, body, response)
         assert refusal is not None
         raise refusal
 
     def whole(self, server: Server) -> None:
-        """Asks one prompt after the other for all tokens."""
+        """Asks for all tokens, one prompt after the other."""
         plan = self._plan
         while self._journal.rows < plan.answers:
             self._report(self._journal.rows, plan.answers, "Recording answers")
@@ -136,7 +136,7 @@ class _Run:
             self._keep(number, body, response, self._rows(self._told(response)))
 
     def in_parts(self, server: Server) -> None:
-        """Asks each prompt for the wanted tokens a few at a time."""
+        """Asks each prompt for the wanted tokens, a few at a time."""
         plan, journal = self._plan, self._journal
         parts = parts_of(len(plan.wanted), server.told)
         while len(begun := _complete(journal, len(parts))) < plan.answers:
@@ -149,7 +149,7 @@ class _Run:
                     self._ask_for(number, part, places, server)
 
     def _ask_for(self, number: int, part: int, places: range, server: Server) -> None:
-        """One part of one answer, with as much bias as it takes."""
+        """One part of one answer, with as much bias as necessary."""
         plan, journal = self._plan, self._journal
         tokens = plan.wanted[[0, *places]]
         for bias in (each for each in BIASES if each >= journal.bias):
@@ -164,13 +164,13 @@ class _Run:
             enough = shown and (most or not missing)
             journal.add(self._entry(number, part, bias, body, response, values[None] if enough else None))
             if enough:
-                self._never |= missing  # what no bias brings up this server does not have
+                self._never |= missing  # this server does not have the tokens that no bias makes visible
                 return
         raise ServerError(
-            "a logit bias does not show in the log-probabilities of this server",
+            "a logit bias has no effect on the log-probabilities of this server",
             expected=f"{len(tokens)} chosen tokens among its {server.told} likeliest",
             found=f"{np.isfinite(values).sum()} of them",
-            advice="Only all of the vocabulary at once would help, which this server does not tell",
+            advice="Only the whole vocabulary at once would help, which this server does not give",
         )
 
     def _what_it_tells(self, number: int, question: Question, body: bytes, response: Response) -> Server:
@@ -183,13 +183,13 @@ class _Run:
             self._keep(number, body, response, rows)
             return server
         count = max(len(each.tokens) for each in told)
-        if count < question.top:  # it cuts off by itself, and may have added the token that it chose
+        if count < question.top:  # the server limits the number, and may have added the token that it chose
             count -= 1
         if plan.inside or count < 2:
             raise ServerError(
-                "this server tells too few log-probabilities",
-                expected="all of the vocabulary" if plan.inside else "3 or more",
-                found=str(count), advice="Leave --inside out" if plan.inside else "Another server is needed",
+                "this server gives too few log-probabilities",
+                expected="the whole vocabulary" if plan.inside else "3 or more",
+                found=str(count), advice="Leave --inside out" if plan.inside else "Use another server",
             )  # fmt: skip
         server = Server(question.top, count, False, question.extensions)
         self._journal.add(self._entry(number, WHOLE, 0.0, body, response, None))
@@ -197,11 +197,11 @@ class _Run:
         return server
 
     def _rows(self, told: list[Told]) -> NDArray[np.float32]:
-        """(rows, v) of the answers that tell nearly all wanted tokens."""
+        """(rows, v) of the answers that contain nearly all wanted tokens."""
         plan = self._plan
         size, wanted = plan.vocab_size, plan.wanted
         used = told[FIRST_PLACES:] if plan.inside else told
-        # An embedding may have more rows than there are tokens: the last ones are padding, and no server tells them.
+        # An embedding may have more rows than there are tokens: the last ones are padding, and no server returns them.
         last = max((int(each.tokens.max(initial=-1)) for each in used), default=-1)
         there = self._names.sayable(wanted) & (wanted <= last)
         rows = [each.row(wanted, size) for each in used]
@@ -209,21 +209,21 @@ class _Run:
         return np.array(kept, dtype=np.float32).reshape(len(kept), len(wanted))
 
     def _keep(self, number: int, body: bytes, response: Response, rows: NDArray[np.float32]) -> None:
-        """An answer that tells all; one that tells little, or the same as the one before, for its evidence alone."""
+        """Keeps a complete answer; one with few tokens, or equal to the one before, is kept as evidence only."""
         same = len(rows) > 0 and rows[-1].tobytes() == self._last
         useful = len(rows) > 0 and not same
         self._last = rows[-1].tobytes() if len(rows) else self._last
         self._journal.add(self._entry(number, WHOLE, 0.0, body, response, rows if useful else None))
         self._useless = 0 if useful else self._useless + 1
         if self._useless >= MOST_USELESS:
-            problem = "gives the same answer to different prompts" if same else "does not tell all tokens any more"
+            problem = "gives the same answer to different prompts" if same else "no longer gives all tokens"
             raise ServerError(
                 f"the server {problem}", found=f"{self._useless} such answers in a row",
-                advice="What was answered before is kept; ask its operator",
+                advice="Earlier answers are kept; ask its operator",
             )  # fmt: skip
 
     def _next_prompt(self) -> int:
-        """The first prompt that nobody has sent yet; from here on it counts as sent."""
+        """The first prompt that was not sent yet; it now counts as sent."""
         number = max(self._journal.asked, default=-1) + 1
         while (text := self._plan.prompts.prompt(number)) in self._texts:
             number += 1
@@ -249,7 +249,7 @@ def _complete(journal: Journal, parts: int) -> list[int]:
 
 
 def _assembled(plan: Plan, journal: Journal, server: Server) -> Answers:
-    """The table of a journal that has enough, with the evidence of all its requests."""
+    """The table of a complete journal, with the evidence of all its requests."""
     table = np.empty((plan.answers, len(plan.wanted)), dtype=np.float32)
     prompt_of = np.empty(plan.answers, dtype=np.int64)
     parts = parts_of(len(plan.wanted), server.told) if not server.whole else []
@@ -302,8 +302,8 @@ def _utc(time_ms: int) -> str:
 
 
 def output_exists(out: Path) -> OutputExistsError:
-    """The error where a file of this name is there; none is ever written over."""
-    return OutputExistsError("there is a file of this name already", file=out, advice="Take another --out")
+    """The error if a file of this name exists; files are never overwritten."""
+    return OutputExistsError("a file with this name exists already", file=out, advice="Use another --out")
 
 
 def _publish(out: Path, answers: Answers) -> None:
@@ -317,7 +317,7 @@ def _publish(out: Path, answers: Answers) -> None:
     except OSError as error:
         raise RecordingError(
             "the recording cannot be written", file=out, found=error.strerror or type(error).__name__,
-            advice="Make room; then give the same command again, which asks nothing anew",
+            advice="Free some space; then give the same command again, which repeats no request",
         ) from error  # fmt: skip
     finally:
         partial.unlink(missing_ok=True)

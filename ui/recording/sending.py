@@ -1,6 +1,6 @@
-"""One request after the other: no faster than agreed, again where that helps, and never without permission.
+"""Sends one request after the other: at most at the agreed rate, with retries, and only with permission.
 
-Of what is sent nothing is secret but the token for the API. It comes from the environment variable IRWM_API_TOKEN and
+The only secret in a request is the token for the API. It comes from the environment variable IRWM_API_TOKEN and
 goes into one HTTP header. It is in no request that is hashed, in no file, and in no message.
 """
 
@@ -22,16 +22,16 @@ from ui.recording.errors import NotAllowedError, RecordingError, RefusedError, S
 
 TOKEN = "IRWM_API_TOKEN"
 FASTEST = 1000.0
-# Statuses behind which the same request may be answered: too many, timed out, and troubles of the server's own.
+# Statuses after which a retry may succeed: too many requests, timeouts, and the server's own failures.
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-# Nobody waits longer than this because a server says so.
+# Longest wait that a server can request.
 LONGEST_WAIT = 300.0
 _TOO_LONG = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """That somebody allowed to send prompts to one address. Without one nothing is sent.
+    """The user's permission to send prompts to one address. Without it no request is sent.
 
     Attributes:
         url: the address.
@@ -42,10 +42,10 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast, and how patiently.
+    """The rate and the retries.
 
     Attributes:
-        rate: requests a second at most.
+        rate: maximum number of requests a second.
         timeout: seconds until a request counts as lost.
         tries: how often one request is sent at most.
         first_pause: seconds before the second try; each further pause is twice as long.
@@ -79,10 +79,10 @@ class Response:
 
 
 def checked_url(url: str) -> str:
-    """An address that may be asked, as it was given.
+    """The given address, after a check.
 
     Raises:
-        RecordingError: it is no address of a web server, or holds a user name, a password or a query.
+        RecordingError: it is not an address of a web server, or contains a user name, a password or a query.
     """
     try:
         parts = urlsplit(url)
@@ -95,7 +95,7 @@ def checked_url(url: str) -> str:
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise RecordingError(
-            "the address holds more than a server and a path", expected="no user name, password, query or fragment",
+            "the address contains more than a server and a path", expected="no user name, password, query or fragment",
             advice=f"Put the server's token into the environment variable {TOKEN}",
         )  # fmt: skip
     return url
@@ -107,16 +107,16 @@ def host_of(url: str) -> str:
 
 
 def token_for(url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The API's token, where there is one.
+    """The API's token, if there is one.
 
     Raises:
-        RecordingError: it has characters that no header may have, or would go unencrypted to another machine.
+        RecordingError: it has characters that a header must not contain, or would go unencrypted to another machine.
     """
     token = (os.environ if environ is None else environ).get(TOKEN, "").strip()
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise RecordingError(f"{TOKEN} holds characters that a token cannot have", advice="Copy the token again")
+        raise RecordingError(f"{TOKEN} contains characters that a token cannot have", advice="Copy the token again")
     if urlsplit(url).scheme != "https" and not _is_here(urlsplit(url).hostname or ""):
         raise RecordingError(
             "the token for the API would be sent unencrypted", expected="an address that begins with https://",
@@ -126,19 +126,19 @@ def token_for(url: str, environ: Mapping[str, str] | None = None) -> str | None:
 
 
 class Sender:
-    """Sends requests to one address; to be used in a with block.
+    """Sends requests to one address; use it in a with block.
 
-    Neither a proxy nor a password file of the environment is used, and no redirection is followed: prompts go to the
-    address that was allowed and nowhere else.
+    It uses neither a proxy nor a password file of the environment, and follows no redirection: prompts go only to the
+    address that was allowed.
 
     Args:
         permission: for this address.
-        pace: how fast.
-        most_bytes: an answer that is larger is refused.
-        token: for the API; None where it needs none.
-        pause: waits for so many seconds.
-        clock: seconds that never run backwards; the rate and the time of an answer are measured with it.
-        note: told why it waits, for a person.
+        pace: the rate and the retries.
+        most_bytes: a larger answer is refused.
+        token: for the API; None if it needs none.
+        pause: waits for the given number of seconds.
+        clock: seconds that never run backwards; used for the rate and the time of an answer.
+        note: called with the reason of a wait, for the user.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Sender:
     ) -> None:  # fmt: skip
         if permission is None:
             raise NotAllowedError(
-                "nothing was sent, because sending is not allowed", advice="Give --send to allow it for this command"
+                "no request was sent, because sending is not allowed", advice="Give --send to allow it for this command"
             )
         self._url, self._pace, self._most, self._token = checked_url(permission.url), pace, most_bytes, token
         self._pause, self._clock, self._note = pause, clock, note
@@ -168,10 +168,10 @@ class Sender:
         self._client.close()
 
     def ask(self, body: bytes) -> Response:
-        """The server's answer to a request, after as many tries as it takes.
+        """The server's answer to a request, after as many tries as necessary.
 
         Raises:
-            RefusedError: a status that another try would not change.
+            RefusedError: a status that a retry would not change.
             ServerError: every try failed, or the answer is too large.
         """
         why, wait = "", self._pace.first_pause
@@ -187,7 +187,7 @@ class Sender:
             wait = min(self._pace.first_pause * 2**attempt, self._pace.longest_pause) if told is None else told
         raise ServerError(
             "the server did not answer", found=f"{why}, {self._pace.tries} times",
-            advice="What was answered is kept: give the same command again later",
+            advice="Earlier answers are kept: give the same command again later",
         )  # fmt: skip
 
     def _once(self, body: bytes) -> Response | tuple[str, float | None]:
@@ -209,15 +209,15 @@ class Sender:
         try:
             json.loads(content)
         except (ValueError, RecursionError):
-            return "the answer was cut off, or is no JSON", None
+            return "the answer was cut off, or is not JSON", None
         return Response(content, time.time_ns() // 1_000_000)
 
     def _content(self, response: httpx.Response, until: float) -> bytes | None:
-        """The bytes of an answer; None where they drip in for longer than a request may take."""
+        """The bytes of an answer; None if they arrive for longer than a request may take."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ServerError("the server compresses its answers, which it was asked not to do")
+            raise ServerError("the server compresses its answers, although it was asked not to")
         found = bytearray()
-        for piece in response.iter_raw():  # as they come: in larger pieces, a byte a second would never be one
+        for piece in response.iter_raw():  # unbuffered: with larger pieces, a byte a second would never fill one
             found += piece
             if len(found) > self._most:
                 raise ServerError(
@@ -231,14 +231,14 @@ class Sender:
     def _refused(self, response: httpx.Response, content: bytes) -> RefusedError:
         status = response.status_code
         said = self._safe(content[:_TOO_LONG].decode("utf-8", "replace"))
-        advice = {401: f"Put the API's token into {TOKEN}", 403: "Ask whoever runs the server for access",
+        advice = {401: f"Put the API's token into {TOKEN}", 403: "Ask the server's operator for access",
                   404: "Check --endpoint, --model and --api"}.get(status)  # fmt: skip
         if 300 <= status < 400:
             advice = "It points to another address, which was not allowed; give that one as --endpoint"
         return RefusedError(status, f"the server refuses with status {status}", found=said or None, advice=advice)
 
     def _safe(self, text: str) -> str:
-        """A stranger's text for a message, without the token, should he repeat it."""
+        """Untrusted text for a message, without the token, in case the server repeats it."""
         return printable(text.replace(self._token, "…") if self._token else text, 200)
 
     def _keep_the_rate(self) -> None:
@@ -249,7 +249,7 @@ class Sender:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Seconds that the server asks to wait; None where it names no number."""
+    """Seconds that the server asks to wait; None if it names no number."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 10):
         return None
     return min(float(text), LONGEST_WAIT)
@@ -265,5 +265,5 @@ def _is_here(host: str) -> bool:
 
 
 def _bare(url: str) -> str:
-    """What may be shown of an address that cannot be used: a password may stand in it."""
+    """The printable part of an address that cannot be used, because it may contain a password."""
     return printable(url.rpartition("@")[2].partition("?")[0], 200)

@@ -1,4 +1,4 @@
-"""A list of the tokens that are asked for, where they are not all of the vocabulary."""
+"""A list of the requested tokens, if it is not the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of_text(text: str, original: Checkpoint) -> NDArray[np.int64]:
     """The tokens in a list, in its order: whole numbers with spaces, commas or line ends between them.
 
     Raises:
-        RecordingError: it is no such list, names a token twice, or one that the original does not have.
+        RecordingError: it is not a list of tokens, names a token twice, or one that the original does not have.
     """
     words = text.replace(",", " ").split()
     wrong = next((word for word in words if not _NUMBER.fullmatch(word)), None)

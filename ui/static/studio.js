@@ -1,6 +1,6 @@
-// What the page needs beyond Gradio: copying, the address that follows the open tab, arrow keys in lists and groups, and
+// Additions to Gradio's page: copying, the address that follows the open tab, arrow keys in lists and groups, and
 // folders that are dropped.
-// Served as a file of our own, since the page's policy runs no inline script.
+// Served as a separate file, because the page's policy runs no inline script.
 (() => {
   "use strict";
 
@@ -36,16 +36,16 @@
     tab?.click();
   });
 
-  // A lock holds for the whole browser: its other tabs are told and ask at once, without waiting for their next look.
+  // A lock applies to the whole browser: its other tabs get a message and update at once, not at their next poll.
   const tabs = new BroadcastChannel("irwm-studio");
   tabs.addEventListener("message", (event) => {
     if (event.data === "locked") document.getElementById("follow-lock")?.click();
   });
   window.irwmLocked = () => tabs.postMessage("locked");
 
-  // A verdict that was asked for here is brought into view and read out once it is there; one that stands there again
-  // after a reload is not. Models' cards fold meanwhile, so that nothing but the work stands before it.
-  // What is found before the controls are run is shown first; the verdict takes its place, for whoever still reads there.
+  // A verdict that was requested here is scrolled into view and read aloud when it arrives; one that is shown again after
+  // a reload is not. Models' cards fold meanwhile, so that only the work is shown above it.
+  // The result before the controls is shown first; the verdict replaces it for a user who is still reading it.
   let awaited = false;
   let early = false;
   const shown = (element) => Boolean(element?.getClientRects().length);
@@ -61,7 +61,7 @@
       return false;
     }
     awaited = false;
-    // Its card is gone with its focus; one that is elsewhere by now is a reader's own.
+    // Its card is gone with its focus; if the focus is elsewhere by now, the user moved it.
     const at = document.activeElement;
     const moved = early && at !== document.body && !at.closest("#first-verdict");
     if (!moved) bring(first);
@@ -86,7 +86,7 @@
     if (!awaited || arrive()) return;
     if (left) setTimeout(() => window.irwmToVerdict(left - 1), 50);
   };
-  // So is the receipt of a release that was asked for here.
+  // The same for the receipt of a release that was requested here.
   let receiptAwaited = false;
   window.irwmAwaitReceipt = () => (receiptAwaited = true);
   window.irwmToReceipt = (left = 60) => {
@@ -99,14 +99,14 @@
       receipt.focus({ preventScroll: true });
     } else if (left) setTimeout(() => window.irwmToReceipt(left - 1), 50);
   };
-  // Whoever looks at another page meanwhile finds it when they come back.
+  // If the user is on another page, it is shown when they return.
   document.addEventListener("click", (event) => {
     if (event.target.closest("#page-investigate-button")) setTimeout(window.irwmToVerdict, 0);
     if (event.target.closest("#page-protect-button")) setTimeout(window.irwmToReceipt, 0);
   });
 
-  // Gradio 6.31 gives each radio button a name of its own, and another whenever it draws one anew. With one name for a
-  // group the browser does the rest: arrow keys choose within it, and Tab stops at what is chosen.
+  // Gradio 6.31 gives each radio button a separate name, and a new one at each redraw. With one name for a
+  // group the browser does the rest: arrow keys choose within it, and Tab stops at the chosen one.
   let groups = 0;
   const group = () => {
     for (const box of document.querySelectorAll("fieldset:has(input[type=radio])")) {
@@ -117,12 +117,12 @@
   document.addEventListener("focusin", group);
   document.addEventListener("keydown", group, { capture: true });
 
-  // A folder that is dropped where several files may be gives the files that lie in it; Gradio takes none of them.
+  // A folder dropped on a field for several files is replaced by its files; Gradio itself accepts none of them.
   const filesIn = async (entry) => {
     if (entry.isFile) return [await new Promise((done, failed) => entry.file(done, failed))];
     const reader = entry.createReader();
     const found = [];
-    // A reader gives some entries at a time, and none at the end.
+    // A reader returns some entries at a time, and none at the end.
     for (let some = [true]; some.length; found.push(...some)) {
       some = await new Promise((done, failed) => reader.readEntries(done, failed));
     }

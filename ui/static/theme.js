@@ -1,5 +1,5 @@
-// The theme that was chosen on the page Settings, settled before anything is drawn. Gradio asks the system whether it is
-// dark, and follows when that changes; here it is answered for the system, so that nothing has to be kept in the browser.
+// The theme chosen on the page Settings, applied before anything is drawn. Gradio asks the system whether it is dark,
+// and follows its changes; this script answers in place of the system, so that the browser stores nothing.
 (() => {
   "use strict";
   const ASKED = "(prefers-color-scheme: dark)";
@@ -31,7 +31,7 @@
   system.addEventListener("change", settle);
   settle();
 
-  // For the page Settings; tells whether the page is dark now.
+  // For the page Settings; returns whether the page is dark now.
   window.irwmTheme = (theme) => {
     chosen = theme;
     settle();

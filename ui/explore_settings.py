@@ -156,7 +156,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _none(name: str) -> Any:
-    raise SettingsTextError("a value is not a number", found=name)
+    raise SettingsTextError("a value is not a finite number", found=name)
 
 
 def _int(digits: str) -> int:

@@ -31,9 +31,7 @@ class SessionLockedError(IrwmError):
     """This browser has not proved the passphrase, or has been idle for too long."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "the vault is locked for this browser", advice="enter the passphrase; your input is not lost"
-        )
+        super().__init__("the vault is locked for this browser", advice="enter the passphrase; your input is not lost")
 
 
 def new_session_id() -> str:

@@ -76,7 +76,7 @@ def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: Runni
     for label, words in (
         ("Stored numbers", "neighbours"),
         ("Condition", "tries are stable enough"),
-        ("Hiding", "told apart"),
+        ("Hiding", "be identified by how much"),
         ("Colluders", "Up to"),
         ("Fingerprint", "From β"),
         ("Survives noise", "still count by joint"),
@@ -93,7 +93,7 @@ def test_settings_travel_as_json_and_hostile_ones_are_refused(explore: Page) -> 
     settings["parameters"]["positions"], settings["survival"] = 64, 0.75
     for hostile, said in (
         ('{"format": "<img src=x onerror=alert(1)>"}', "not settings of this page"),
-        (json.dumps({**settings, "risk": float("nan")}), "a number that is none"),
+        (json.dumps({**settings, "risk": float("nan")}), "a value is not a finite number"),
         (json.dumps({**settings, "secret": 1}), "does not know"),
     ):
         text.fill(hostile)

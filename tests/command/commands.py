@@ -1,4 +1,4 @@
-"""Commands as a pipeline gives them: in processes of their own, or, where only the answer counts, in this one."""
+"""Commands as in a pipeline: in separate processes, or, if only the answer matters, in this one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 
 @dataclass
 class Answered:
-    """What a command said.
+    """The output of a command.
 
     Attributes:
         status: its exit status.
@@ -43,7 +43,7 @@ class Answered:
 
 @dataclass
 class Desk:
-    """A home folder with a vault, and a place to work in."""
+    """A home folder with a vault, and a working folder."""
 
     home: Path
     work: Path
@@ -73,7 +73,7 @@ class Desk:
         return kept | {"IRWM_HOME": str(self.home), "IRWM_DEVICE": "cpu", "TMPDIR": str(temp)}
 
     def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[str]:
-        """The command in a process of its own, its passphrase on its way."""
+        """The command in a separate process; its passphrase is passed to it."""
         reading, writing = os.pipe()
         os.write(writing, PASSPHRASE.encode() + b"\n")
         os.close(writing)
@@ -93,7 +93,7 @@ class Desk:
             os.close(reading)
 
     def here(self, capfd: pytest.CaptureFixture[str], *words: str | Path, passphrase: str = PASSPHRASE) -> Answered:
-        """The command in this process, which saves its imports; its job has a process all the same."""
+        """The command in this process, which saves the imports; its job still has a process."""
         reading, writing = os.pipe()
         os.write(writing, passphrase.encode() + b"\r\n")
         os.close(writing)
@@ -104,7 +104,7 @@ class Desk:
             patch.chdir(self.work)
             patch.setattr(tempfile, "tempdir", None)  # which remembers the first one
             status = app.main([*map(str, words), "--passphrase-fd", str(reading)])
-        with contextlib.suppress(OSError):  # closed by the command, where it came so far
+        with contextlib.suppress(OSError):  # closed by the command, if it got that far
             os.close(reading)
         out, said = capfd.readouterr()
         return Answered(status, json.loads(out), said)
@@ -112,7 +112,7 @@ class Desk:
 
 @contextlib.contextmanager
 def signals_kept() -> Iterator[None]:
-    """Puts back what a command in this process does to the signals and to the mode of new files."""
+    """Restores the signal handlers and the mode of new files that a command in this process changes."""
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     mask = os.umask(0o077)
     os.umask(mask)

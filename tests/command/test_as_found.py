@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A vault with one key, its original, its release, and the opened key."""
     desk = Desk.made(tmp_path_factory.mktemp("desk"))
-    # Tied, so that where the config is contradicted no head of the embedding's size is read as well.
+    # Tied, so that no head of the embedding's size is read as well if the config is contradicted.
     model = irwm.open_checkpoint(write_llama(desk.work / "model", vocab_size=1200, tie_word_embeddings=True))
     (key,) = make_keys(model, ["Ada"], PARAMETERS)
     irwm.insert(model, key, desk.work / "release")
@@ -38,7 +38,7 @@ def verdict_of(path: Path, original: irwm.Checkpoint, key: irwm.Key) -> str:
     try:
         return irwm.detect(irwm.open_suspect(path, original), original, key).verdict
     except irwm.IrwmError:
-        return "inconclusive"  # what could not be examined clears nobody
+        return "inconclusive"  # a suspect that could not be examined is not cleared
 
 
 @pytest.mark.fault(100)
@@ -59,7 +59,7 @@ def test_every_entry_point_gives_one_verdict(
     assert main([*arguments, "--json"]) == status
     command = desk.here(capfd, "investigate", shown_path(given), "--original", "model", "--quiet")
     assert (command.status, command.answer["outcome"]) == (status, verdict), command.said
-    # What the page says before the work begins: the suspect can be opened.
+    # The page's message before the work begins: the suspect can be opened.
     assert [sound for _, sound in described(shown_path(given), str(original.path))][-1]
 
 

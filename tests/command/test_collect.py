@@ -1,4 +1,4 @@
-"""`python app.py collect`: permission, what is said beforehand, a kill in the middle, and the mark found at the end."""
+"""`python app.py collect`: permission, the plan, a kill in the middle, and the mark found at the end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_nothing_is_sent_unless_it_is_allowed(
         assert (done.status, done.answer["outcome"]) == (0, "planned")
         assert done.answer["result"]["requests"] == 30
         assert done.answer["result"]["requests_if_told"]["20"] == 30 * -(-(VOCABULARY - 1) // 19)
-        assert done.said.splitlines()[-1].startswith("Nothing was sent.")
+        assert done.said.splitlines()[-1].startswith("No request was sent.")
     else:
         assert (done.status, done.answer["error"]["type"]) == (2, "NotAllowedError")
         assert "--send" in done.said.splitlines()[-1]
@@ -115,9 +115,9 @@ def test_the_apis_token_is_in_no_file_and_no_message(
     ("more", "said"),
     [
         (["--endpoint", "http://me:secret@h/"], "more than a server and a path"),
-        (["--original", "nowhere"], "nothing at this path"),
+        (["--original", "nowhere"], "path does not exist"),
         (["--out", "nowhere/a"], "folder of this file does not exist"),
-        (["--tokens", "nowhere"], "nothing at this path"),
+        (["--tokens", "nowhere"], "path does not exist"),
         (["--rate", "0"], "rate is out of range"),
         (["--answers", "3"], "number of answers cannot be used"),
         (["--api", "x"], "invalid choice"),
@@ -166,7 +166,7 @@ def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path
     out, middle, answer_it = tmp_path / "a", threading.Event(), threading.Event()
 
     def before(number: int) -> None:
-        if number == 8:  # seven are answered, the eighth hangs
+        if number == 8:  # seven are answered, the eighth waits
             middle.set()
             answer_it.wait(60)
 
@@ -180,15 +180,15 @@ def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path
         if signal_ == signal.SIGINT:
             assert (process.returncode, json.loads(text)["outcome"]) == (4, "stopped"), said
             assert json.loads(text)["result"] == {"answers_kept": 7}
-            assert "the same command goes on" in said
+            assert "the same command continues" in said
         assert not out.exists()
         assert journal_of(out).exists()
         process = start(*arguments)
-        text, said = until_ended(process, "the command that goes on")
+        text, said = until_ended(process, "the resumed command")
         assert process.returncode == 0, said
         assert "7 are recorded already" in said
     prompts = [each.prompt for each in server.asked]
-    assert len(set(prompts)) == len(prompts) == 21, "no prompt was sent twice, the lost one neither"
+    assert len(set(prompts)) == len(prompts) == 21, "no prompt was sent twice, including the lost one"
     assert json.loads(text)["result"]["requests"] == 20
     found = irwm.read_answers(out)
     assert found.prompts == tuple(prompts[:7] + prompts[8:])
@@ -200,7 +200,7 @@ def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path
 def test_a_release_that_answers_is_found_by_its_key(
     release_of: Callable[[str], Marked], tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:
-    """The whole way: a marked release is served, asked, killed in the middle, asked on, and found by its mark."""
+    """The whole process: a marked release is served, recorded, killed in the middle, resumed, and found by its mark."""
     marked = release_of("gemma")
     original, out = marked.original, tmp_path / "a.safetensors"
     more = ["--answers", "150", "--send"]
@@ -252,7 +252,7 @@ def test_tokens_are_chosen_by_the_vaults_keys(
 
 
 def test_chosen_tokens_hide_the_marked_ones_among_many(release_of: Callable[[str], Marked]) -> None:
-    """The same each time, each once, in an order that says nothing; none that no text is made of."""
+    """The same each time, each once, in an order that reveals nothing; no token that no text contains."""
     marked = release_of("gemma")
     rows, tokens = marked.key.marked_rows, tokens_asked([marked.key], marked.original)
     assert set(rows) <= set(tokens.tolist())

@@ -1,4 +1,4 @@
-"""`python app.py protect|investigate|trace`: the pages' jobs, vault and results, and a status that is true."""
+"""`python app.py protect|investigate|trace`: same jobs, vault and results as the pages, and a correct exit status."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.fixture(scope="module")
 def released(desk: Desk) -> Answered:
-    """A release of the model, written by a command in a process of its own."""
+    """A release of the model, written by a command in a separate process."""
     who = "--owner", "Example Labs", "--recipient", "Åsa", "--label", "1"
     process = desk.start("protect", "model", "release", *who, "--also", "modeling_own.py")
     out, said = until_ended(process, "the command protect")
@@ -72,7 +72,7 @@ def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: 
     assert desk.vault().releases()[0].path == result["folder"]
     job = desk.jobs.get(answer["job"]["id"])
     assert (job.kind, job.title, job.state) == ("protect", "Protect model as release", "done")
-    # A quick step may come and go between two looks at the job.
+    # A quick step may begin and end between two polls of the job.
     assert "Opening the original" in released.said or "Filing the receipt in the vault" in released.said
     assert released.said.splitlines()[-1].startswith("Written: ")
     assert "\r" not in released.said
@@ -210,7 +210,7 @@ def test_every_refusal_before_the_start_is_an_error_in_parts(
     (desk.work / "settings.json").write_text("{}")
     protect = ("protect", "model", "other", "--owner", "Example Labs")
     for arguments, problem in (
-        (("protect", "nowhere", "other", "--owner", "x"), "nothing at this path"),
+        (("protect", "nowhere", "other", "--owner", "x"), "path does not exist"),
         (("protect", "model", "other", "--owner", " "), "the owner is missing"),
         (("protect", "model", "release", "--owner", "x"), "already"),
         ((*protect, "--recipients", "names.csv"), "which column holds the names"),
@@ -328,7 +328,7 @@ def test_the_words_that_are_typed_are_those_that_are_known() -> None:
 
 @pytest.mark.slow
 def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secret(desk: Desk) -> None:
-    """SIGTERM amid the copies of many recipients; while they are written, what every process shows to others."""
+    """SIGTERM during the copies for many recipients; meanwhile, the data that every process shows to others."""
     key = desk.vault().hand_over()
     (desk.work / "many.txt").write_text("\n".join(f"Recipient {n}" for n in range(RECIPIENTS)))
     process = desk.start("protect", "model", "copies", "--owner", "Example Labs", "--recipients", "many.txt")

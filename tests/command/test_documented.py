@@ -1,4 +1,4 @@
-"""The examples of docs/headless.md, run as they stand there."""
+"""The examples of docs/headless.md, run unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def example(language: str) -> str:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """A folder that looks like the repository to whoever stands in it, with `python` and a passphrase; no vault."""
+    """A folder that looks like the repository to the commands, with `python` and a passphrase; no vault."""
     folder = tmp_path_factory.mktemp("documented")
     desk = Desk(folder / "home", folder / "models")
     for path in (desk.home, desk.work, folder / "bin"):
@@ -71,7 +71,7 @@ def test_the_pipeline_marks_the_demo_and_finds_it_again(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_a_program_marks_the_demo_through_the_running_app(desk: Desk) -> None:
-    if not Vault.exists(desk.home):  # which the pipeline made, where it ran
+    if not Vault.exists(desk.home):  # the pipeline made it, if it ran
         Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
     with start_app(desk.work.parent) as app:
         said = run(desk, "python", "-c", example("python"), IRWM_PORT=str(app.port))

@@ -1,4 +1,4 @@
-"""An answer whatever happens: signals at the worst moment, streams closed or full, a Python without libraries."""
+"""An answer in every case: signals at the worst moment, streams closed or full, a Python without libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ui.command.parser import parse
 from ui.command.stop import Stop, Stopped
 from ui.command.streams import say
 
-# Stands for a library whose import takes seconds: `run` begins with it, and the signals come amid its import.
+# Replaces a library whose import takes seconds: `run` begins with it, and the signals arrive during its import.
 SLOW = """\
 import os, signal, sys, types
 class Slow:
@@ -46,7 +46,7 @@ def test_signals_amid_the_imports_stop_the_command_before_it_asks_for_the_passph
     arguments = ["init", "--passphrase-fd", "999"]
     done = command(SLOW.format(signals=2, arguments=arguments), tmp_path / "home")
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (4, "stopped"), done.stderr
-    assert done.stderr == "Stopped; nothing was left half-done.\n"
+    assert done.stderr == "Stopped; no partial output was left.\n"
     assert not list((tmp_path / "home").glob("*"))
 
 
@@ -65,7 +65,7 @@ def test_a_python_without_the_libraries_finds_nothing_and_says_so(tmp_path: Path
     assert done.stderr.splitlines()[-1].startswith("Error: a library that this app needs")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that is always full is Linux's")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("redirected", ["2>/dev/full", "2>&-", "<&- 2>&-"])
 def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, redirected: str) -> None:
     shell = ["bash", "-c", f'"{sys.executable}" app.py bogus {redirected}']
@@ -80,7 +80,7 @@ def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, r
     assert "bogus" in json.loads(done.stdout)["error"]["problem"]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that is always full is Linux's")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
 def test_an_answer_that_nobody_takes_leaves_its_status(tmp_path: Path, redirected: str) -> None:
     code = "import sys; from ui.command.streams import open_missing, say; open_missing(); say('x', sys.stdout)"
@@ -104,7 +104,7 @@ def test_help_leaves_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
     with signals_kept(), pytest.raises(SystemExit) as left:
         main(["trace", "--help"])
     assert not left.value.code
-    assert '"found" where only the mark is' in capfd.readouterr().out
+    assert '"found" if only the mark is found' in capfd.readouterr().out
     assert parse(["init"]).command == "init"
 
 

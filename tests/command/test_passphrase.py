@@ -1,4 +1,4 @@
-"""One line from a pipe, or the keyboard: nothing is taken from it but its line end."""
+"""One line from a pipe, or the keyboard: only its line end is removed."""
 
 from __future__ import annotations
 

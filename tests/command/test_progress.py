@@ -1,4 +1,4 @@
-"""A line for each step in a log; one line that is written over on a terminal."""
+"""A line for each step in a log; one line that is overwritten on a terminal."""
 
 from __future__ import annotations
 

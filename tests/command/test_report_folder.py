@@ -1,4 +1,4 @@
-"""A report goes into a new or empty folder, whole or not at all."""
+"""A report is copied into a new or empty folder, completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command that waits for its job does not lose it for a moment's trouble, and says which it was if it has to."""
+"""A command that waits for its job survives short failures of the list, and otherwise names the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVER = replace(JOB, state="done", result=RESULT)
 
 
 class List:
-    """A list of jobs that fails as often as it is told to."""
+    """A list of jobs that raises the given errors first."""
 
     def __init__(self, errors: list[Exception]) -> None:
         self.errors, self.over = errors, OVER
@@ -81,7 +81,7 @@ def test_a_list_that_stays_busy_and_a_job_that_is_gone_are_errors(
 def test_a_job_that_was_lost_from_sight_is_named() -> None:
     answer = words.of_lost("investigate", JOB, StorageBusyError("busy"))
     assert (answer["outcome"], answer["exit_status"], answer["job"]["id"]) == ("error", 2, JOB.id)
-    assert "goes on by itself" in words.sentence(answer)
+    assert "continues without this command" in words.sentence(answer)
     assert words.of_lost("investigate", JOB, ValueError("secret"))["error"]["type"] == "ValueError"
 
 
@@ -96,7 +96,7 @@ def test_a_report_that_cannot_be_copied_keeps_job_and_result() -> None:
 def test_a_trace_names_only_whom_the_noise_names() -> None:
     answer = words.of_job("trace", OVER)
     assert (answer["outcome"], answer["exit_status"], answer["result"]["whose"]) == ("found", 0, ["Ada"])
-    assert words.sentence(answer) == "Found: the mark made for Ada; its noise names nobody."
+    assert words.sentence(answer) == "Found: the mark made for Ada; its noise names no one."
     noisy = replace(JOB, state="done", result=RESULT | {"rows": [ROW | {"named": True}]})
     assert words.sentence(words.of_job("trace", noisy)) == "Named: Ada."
     assert words.of_job("investigate", noisy)["outcome"] == "found"
@@ -111,7 +111,7 @@ def test_a_traced_folder_names_only_whom_the_noise_names() -> None:
         return words.of_job("trace", replace(OVER, kind="sweep", result=overview | {"rows": rows}))
 
     assert (traced("mark")["outcome"], traced("tracing")["outcome"]) == ("found", "named")
-    assert words.sentence(traced("mark")) == "Found in 1 of 1 suspects; not all of the folder was looked into."
+    assert words.sentence(traced("mark")) == "Found in 1 of 1 suspects; not all of the folder was examined."
 
 
 def test_a_lost_vault_whose_backup_lies_there_is_not_begun_anew(

@@ -128,7 +128,7 @@ def test_fault_40_a_vault_on_a_full_disk_keeps_what_it_has(small_disk: Path, pas
         assert vault.cases() == [kept]
     assert len(refusals) > 3
     if os.path.ismount(small_disk):
-        assert all("make room" in refusal for refusal in refusals)
+        assert all("free some space" in refusal for refusal in refusals)
     assert [case.title for case in vault.cases()] == ["kept", "large"]
     assert vault.check().ok
     with nearly_full(small_disk, 0), pytest.raises(StorageError):

@@ -1,4 +1,4 @@
-"""Answers of a model, made from its output head and drawn hidden states, in the file that a recorder writes."""
+"""Answers of a model, made from its output head and random hidden states, in the file that a recorder writes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BEGAN_MS, STEP_MS = 1_772_359_200_000, 500
 def answers_of(
     served: irwm.Checkpoint, original: irwm.Checkpoint, count: int, tokens: Sequence[int] | None = None, **source: Any
 ) -> Answers:
-    """What a served model answers to `count` prompts.
+    """The answers of a served model to `count` prompts.
 
     Args:
         served: its head answers.
-        original: that the recording is made for.
-        tokens: those that are told; None for all.
+        original: the recording's original.
+        tokens: the tokens in the answers; None for all.
         source: other values of the evidence.
     """
     head = served.likeliest_head.embedding()
@@ -48,6 +48,6 @@ def answers_of(
 def write_recording(
     served: irwm.Checkpoint, original: irwm.Checkpoint, file: Path, count: int = 0, **more: Any
 ) -> Path:
-    """The file of such answers, one and a half times as many as the model is wide unless `count` says it."""
+    """The file of these answers, one and a half times as many as the model is wide unless `count` is given."""
     write_answers(file, answers_of(served, original, count or 3 * original.hidden_size // 2, **more))
     return file

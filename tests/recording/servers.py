@@ -1,4 +1,4 @@
-"""Real servers on this machine: of a small model, or of words that a test writes; and recordings of them."""
+"""Real servers on this machine: of a small model, or with scripted answers; and recordings of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planned(original: Path, url: str, **given: Any) -> Plan:
 def recorded(
     original: Path, server: Answering, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any
 ) -> Answers:
-    """The whole way: plan, record, read back."""
+    """The whole process: plan, record, read back."""
     made = planned(original, server.url, **given)
     with (
         Sender(Permission(made.url), made.pace, most_bytes=made.most_bytes, clock=clock) as sender,
@@ -63,7 +63,7 @@ def answering(model: Path, before: Callable[[int], None] | None = None, **servin
 
 @dataclass
 class Script:
-    """A server that says what a test wrote, request by request, the last thing again and again.
+    """A server that gives a test's answers in order, and repeats the last one.
 
     Attributes:
         answers: status, body and headers.

@@ -1,4 +1,4 @@
-"""What servers answer, and what a hostile one might."""
+"""Answers of servers, including hostile ones."""
 
 from __future__ import annotations
 

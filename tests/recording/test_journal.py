@@ -1,4 +1,4 @@
-"""The file that a recording grows in, after whatever can happen to it."""
+"""The file that a recording grows in, after various faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(prompt: int, part: int = WHOLE, values: object = ((0.5, -1.0),), bias:
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
-    """A journal with two answers, one for its evidence alone, and a prompt that was sent and never answered."""
+    """A journal with two answers, one as evidence only, and a prompt that was sent and never answered."""
     out = tmp_path / "a.safetensors"
     with Journal(out, SETTINGS) as journal:
         journal.note_asked(0)
@@ -55,7 +55,7 @@ def test_it_is_private(begun: Path) -> None:
 
 
 def test_a_tear_at_any_byte_costs_the_last_line_at_most(begun: Path, tmp_path: Path) -> None:
-    """Cut after every possible byte, it opens, keeps every whole line and goes on."""
+    """Cut after every possible byte, it opens, keeps every whole line and can be resumed."""
     whole = journal_of(begun).read_bytes()
     lines = whole.splitlines(keepends=True)
     for length in range(len(whole)):
@@ -76,7 +76,7 @@ def test_damage_in_the_middle_is_refused(begun: Path) -> None:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(RecordingError, match="damaged"):
             Journal(begun, SETTINGS)
-    assert path.read_bytes() != whole, "and nothing of it was cut off"
+    assert path.read_bytes() != whole, "and no part of it was cut off"
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b'{"what":"answer"}', b'{"what":"server","top":null}',
@@ -121,17 +121,17 @@ def test_a_killed_process_leaves_no_lock_and_all_it_kept(tmp_path: Path) -> None
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("mine")
     journal_of(tmp_path / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RecordingError, match="cannot be kept"):
+    with pytest.raises(RecordingError, match="cannot be saved"):
         Journal(tmp_path / "a", SETTINGS)
     assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that is always full is Linux's")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 def test_a_full_disk_is_one_sentence(begun: Path) -> None:
-    """Simulated: the descriptor is one of a file that is always full."""
+    """Simulated: the descriptor belongs to a file that is always full."""
     with Journal(begun, SETTINGS) as journal:
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, journal._descriptor)
         os.close(full)
-        with pytest.raises(RecordingError, match=re.compile("cannot be kept.*No space left", re.DOTALL)):
+        with pytest.raises(RecordingError, match=re.compile("cannot be saved.*No space left", re.DOTALL)):
             journal.add(entry(7))

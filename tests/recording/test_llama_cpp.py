@@ -3,7 +3,7 @@
     python -m venv DIR && DIR/bin/pip install "llama-cpp-python[server]"
     LLAMA_CPP_PYTHON=DIR/bin/python python -m pytest --tier slow tests/recording/test_llama_cpp.py
 
-The installation compiles llama.cpp, which takes some ten minutes on two cores: too long for `.ci/run`.
+The installation compiles llama.cpp, which takes about ten minutes on two cores: too long for `.ci/run`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ui.recording.plan import plan
 from ui.recording.recorder import record
 from ui.recording.sending import Permission, Sender
 
-# In an environment of its own, since its server wants other versions of what the app needs.
+# In a separate environment, because its server needs other versions of the app's packages.
 PYTHON = os.environ.get("LLAMA_CPP_PYTHON", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="LLAMA_CPP_PYTHON names no Python with it")]
 

@@ -27,7 +27,7 @@ def test_a_text_that_several_tokens_have_names_none(gemma_path: Path) -> None:
 def test_tokens_are_also_named_by_id_and_by_the_vocabularys_spelling(gemma_path: Path) -> None:
     names, tokenizer = Names(gemma_path, 4096), open_tokenizer(gemma_path)
     assert names.token("token_id:17") == 17
-    assert names.sayable(np.arange(5)).all(), "nothing was looked up so far"
+    assert names.sayable(np.arange(5)).all(), "no token was looked up so far"
     spelt = str(tokenizer.convert_ids_to_tokens(1000))
     token = next(i for i in range(300, 4096) if str(tokenizer.convert_ids_to_tokens(i))[:1] in "▁Ġ")
     assert names.token(str(tokenizer.convert_ids_to_tokens(token))) == token

@@ -1,4 +1,4 @@
-"""Prompts that follow from a seed."""
+"""Prompts derived from a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_prompts_are_short_and_each_another() -> None:
 
 
 def test_a_seed_gives_the_same_prompts_for_good() -> None:
-    """In every version: a recording that was begun is gone on with by number."""
+    """In every version, because a resumed recording identifies prompts by number."""
     prompts = Prompts(7, "one two three four five six seven eight nine ten " * 9)
     assert prompts.prompt(0) == "two three four five six"
     assert prompts.prompt(1) == "one two six eight eight three ten four five"

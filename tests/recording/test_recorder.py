@@ -1,4 +1,4 @@
-"""Recordings of a real model behind a real server, in every way in which servers tell, and with every fault."""
+"""Recordings of a real model behind a real server, with every form of answer, and with every fault."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_all_tokens_at_once_are_what_the_model_says(small: Path, tmp_path: Path,
     assert answers.token_ids is None
     assert answers.log_probabilities.shape == (ANSWERS, VOCABULARY)
     assert np.abs(answers.log_probabilities - of_model(small, answers.prompts)).max() < 1e-4
-    assert server.prompts == list(answers.prompts), "each prompt was asked once"
+    assert server.prompts == list(answers.prompts), "each prompt was sent once"
     assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
 
 
@@ -90,7 +90,7 @@ def test_chosen_tokens_a_few_at_a_time_give_what_all_at_once_would(
     assert answers.source.scale == "chosen tokens"
     direct = of_model(small, asked(answers))[:, tokens]
     assert np.abs(answers.log_probabilities - log_softmax(direct, axis=1)).max() < 1e-3
-    told = 20 if strict else 19  # what a lenient server tells may hold the token that it chose beyond its bound
+    told = 20 if strict else 19  # a lenient server's answer may include the token that it chose beyond its limit
     refused = sum(each.status == 400 for each in server.asked)
     assert len(server.asked) - refused - 1 == ANSWERS * -(-(len(tokens) - 1) // (told - 1))
     assert refused == (0 if not strict else {"openai": 6, "llama.cpp": 3}[api])
@@ -151,7 +151,7 @@ def test_a_lasting_fault_is_one_sentence_and_what_was_answered_is_kept(
     small: Path, tmp_path: Path, fault: str, kind: type[IrwmError], said: str
 ) -> None:
     out = tmp_path / "a"
-    # Ten seconds go by with each look at this clock, one of which belongs to each piece of an answer.
+    # Ten seconds pass with each reading of this clock, one of which belongs to each piece of an answer.
     looks = itertools.count(step=10.0)
     with answering(small, faults=dict.fromkeys(range(6, 30), fault)) as server:
         with pytest.raises(kind, match=said) as caught:
@@ -163,7 +163,7 @@ def test_a_lasting_fault_is_one_sentence_and_what_was_answered_is_kept(
             pass
     assert not out.exists()
     assert [each.name for each in tmp_path.iterdir() if not each.name.endswith(".lock")] == [journal_of(out).name]
-    # The same server, in good health again: the rest is asked, and nothing that was answered.
+    # The same server without faults: the rest is requested, and no answered prompt.
     if fault != "slow":
         port = server.server_address[1]
         with Answering([small], Serving(), port).running() as healthy:
@@ -187,7 +187,7 @@ def test_without_permission_the_server_hears_nothing(small: Path, tmp_path: Path
 def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
     with (
         answering(small, most=20, bias_shows=False) as server,
-        pytest.raises(ServerError, match="a logit bias does not show"),
+        pytest.raises(ServerError, match="a logit bias has no effect"),
     ):
         recorded(small, server, tmp_path / "a", answers=ANSWERS, tokens=chosen(4 * WIDTH))
     assert len(server.asked) == 1 + len(recorder.BIASES)
@@ -195,7 +195,7 @@ def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little brings not all tokens up; what was enough once is where the next part begins."""
+    """Too little does not show all tokens; the next part begins with the bias that was enough."""
     monkeypatch.setattr(recorder, "BIASES", (0.02, 0.5, 60.0))
     tokens = chosen(2 * WIDTH)
     with answering(small, most=20, strict=True) as server:
@@ -203,12 +203,12 @@ def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pyte
     biases = [
         max(json.loads(each.body).get("logit_bias", {"": 0}).values()) for each in server.asked if each.status == 200
     ]
-    assert biases == sorted(biases), "it never goes back"
+    assert biases == sorted(biases), "it never decreases"
     assert set(biases) == {0, 0.02, 0.5, 60.0}
     direct = of_model(small, asked(answers))[:, tokens]
     assert np.abs(answers.log_probabilities - log_softmax(direct, axis=1)).max() < 1e-3
     assert answers.requests is not None
-    assert len(answers.requests.prompt) == len(biases), "also those that told too little"
+    assert len(answers.requests.prompt) == len(biases), "including answers with too few tokens"
 
 
 def test_a_server_that_always_says_the_same_is_not_asked_for_ever(small: Path, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_server_that_always_says_the_same_is_not_asked_for_ever(small: Path, t
 
 
 def test_a_smaller_vocabulary_than_the_embedding_is_no_fault(small: Path, tmp_path: Path) -> None:
-    """The last rows of an embedding are often padding, and no server tells them."""
+    """The last rows of an embedding are often padding, and no server returns them."""
     with answering(small) as server:
         whole = server.models._logits
         server.models._logits = lambda turn, prompt: whole(turn, prompt)[:, :-96]  # type: ignore[method-assign]
@@ -231,7 +231,7 @@ def test_a_smaller_vocabulary_than_the_embedding_is_no_fault(small: Path, tmp_pa
 
 
 def test_most_of_the_tokens_are_not_all_of_them(small: Path, tmp_path: Path) -> None:
-    """Which tokens such a server leaves out changes with the prompt, so the wanted ones are asked for in parts."""
+    """Which tokens the server leaves out changes with the prompt, so the wanted ones are requested in parts."""
     with answering(small, most=4000) as server:
         answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
     assert answers.source is not None
@@ -272,8 +272,8 @@ def test_what_a_killed_run_left_half_written_is_removed(small: Path, tmp_path: P
         ({"seed": -1}, "seed"),
         ({"api": "telegraph"}, "openai or llama.cpp"),
         ({"api": "llama.cpp", "inside": True}, "Leave --inside out"),
-        ({"model": ""}, "not the name of a model"),
-        ({"model": "a\nb"}, "not the name of a model"),
+        ({"model": ""}, "not a model name"),
+        ({"model": "a\nb"}, "not a model name"),
         ({"endpoint": "h:1"}, "not the address of a server"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Parts of an answer that were told under a bias, on one scale: the derivation of `ui.recording.scale`, tried."""
+"""Parts of an answer that were requested with a bias, on one scale: the derivation of `ui.recording.scale`, tested."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_parts_give_what_one_answer_would(temperature: float, after: bool, size:
     parts = []
     for number, places in enumerate(parts_of(CHOSEN, size)):
         biased = tokens[[0, *places]]
-        bias = [45.0, 60.5, 100.0][number % 3]  # whatever it takes, another one each time
+        bias = [45.0, 60.5, 100.0][number % 3]  # a different one each time
         values = told(logits, biased, bias, temperature, after)
         assert set(values.argsort()[-len(biased) :]) == set(biased), "the bias makes them the likeliest"
         parts.append((places, values[biased].astype(np.float32)))
@@ -38,7 +38,7 @@ def test_parts_give_what_one_answer_would(temperature: float, after: bool, size:
     assert row.dtype == np.float32
     assert np.abs(row - (direct - logsumexp(direct))).max() < 1e-4
     assert abs(logsumexp(row.astype(np.float64))) < 1e-5
-    # What detection takes of it, centred, is that of the log-probabilities themselves.
+    # The part that detection uses, centred, equals that of the log-probabilities themselves.
     assert np.abs((row - row.mean()) - (direct - direct.mean())).max() < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Requests over real HTTP: permission, the token, tries, limits."""
+"""Requests over real HTTP: permission, the token, retries, limits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(body: bytes) -> None:
     with (
         scripted((200, body, {})) as script,
         sender(script) as asking,
-        pytest.raises(ServerError, match="cut off, or is no JSON, 3 times"),
+        pytest.raises(ServerError, match="cut off, or is not JSON, 3 times"),
     ):
         asking.ask(b"{}")
 
@@ -139,7 +139,7 @@ def test_a_compressed_answer_is_refused() -> None:
 
 
 def test_nothing_goes_anywhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither to where a redirection points, nor through a proxy of the environment."""
+    """Neither to the target of a redirection, nor through a proxy of the environment."""
     with scripted(FINE) as elsewhere, scripted((307, b"", {"Location": elsewhere.url})) as script:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, elsewhere.url.removesuffix("/v1/completions"))
@@ -158,7 +158,7 @@ def test_the_rate_holds() -> None:
         now[0] += seconds
 
     with scripted(FINE) as script, sender(script, Pace(rate=50), pause=pause, clock=lambda: now[0]) as asking:
-        for taken in (0, 0, 0.005, 0.015, 0, 1, 0, 0):  # seconds that go by after an answer
+        for taken in (0, 0, 0.005, 0.015, 0, 1, 0, 0):  # seconds that pass after an answer
             asking.ask(b"{}")
             asked.append(now[0])
             now[0] += taken

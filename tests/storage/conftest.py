@@ -1,4 +1,4 @@
-"""A vault on disk with a cheap passphrase, clocks that obey, and real second processes."""
+"""A vault on disk with a cheap passphrase, controllable clocks, and real second processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "correct horse battery staple"
-# What Argon2 takes at the very least; passed as an argument, so that no setting can weaken a real vault.
+# The smallest cost that Argon2 accepts; passed as an argument, so that no setting can weaken a real vault.
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 
 # `irwm` itself pulls in torch, which takes seconds; a child needs `irwm.errors` alone.
@@ -55,7 +55,7 @@ class Clock:
 
 @pytest.fixture
 def derives(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The passphrases for which Argon2 was begun, in order."""
+    """The passphrases for which Argon2 was started, in order."""
     begun: list[bytes] = []
 
     class Noted:
@@ -130,7 +130,7 @@ def add() -> Callable[..., KeyRecord]:
 
 @pytest.fixture
 def many() -> Callable[..., list[NewKey]]:
-    """Keys that are to be added at once, with bytes made from the recipient's name."""
+    """Keys for one call of `add_keys`, with bytes made from the recipient's name."""
 
     def keys(count: int, name: str = "Recipient", model: str = "ab" * 32, size: int = 0) -> list[NewKey]:
         return [
@@ -163,7 +163,7 @@ def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
         vault.add_timestamp(key.id, b"COMMITTED", b"ASKED", b"ANSWERED", "2026-03-01T12:00Z", "An authority", True)
         vault.rotate_identity()
         vault.set_label("keys", key.id, f"SEALED words {number}")
-        # By itself a vault makes one for each data key.
+        # Without this, a vault makes one for each data key.
         vault._add(JOB_KEYS, "key of the job list made", {"made_under": "ab" * 32}, bytes([number]) * 32)
     return vault
 
@@ -193,7 +193,7 @@ def flip(sql: Callable[..., list[Any]]) -> Callable[..., None]:
 
 @pytest.fixture
 def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a real process on the same home; whatever still runs at the end is ended."""
+    """Starts a real process on the same home; ends running processes after the test."""
     children: list[subprocess.Popen[str]] = []
 
     def start(script: str, *arguments: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Several processes and threads at once, and clocks that lie."""
+"""Several processes and threads at once, and wrong clocks."""
 
 from __future__ import annotations
 

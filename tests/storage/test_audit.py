@@ -130,7 +130,7 @@ def test_reordered_entries_are_noticed(logged: Vault, sql: Sql) -> None:
 
 
 def cut_cleverly(sql: Sql) -> None:
-    """Removes the last two entries and makes number and head fit what is left."""
+    """Removes the last two entries and makes number and head fit the rest."""
     sql("DELETE FROM audit WHERE seq > 4")
     sql("UPDATE audit_state SET count = 4, head = (SELECT hash FROM audit WHERE seq = 4)")
 
@@ -143,7 +143,7 @@ def test_a_tail_cut_with_its_recorded_end_is_noticed_with_the_key(logged: Vault,
     assert check.broken == 5
     assert "cut off" in check.reason
     logged.lock()
-    assert logged.verify_audit().ok, "the passphrase is what tells; the check says so"
+    assert logged.verify_audit().ok, "only the passphrase reveals it; the check says so"
     assert not logged.verify_audit().authenticated
 
 
@@ -196,7 +196,7 @@ def test_what_fails_while_it_is_logged_leaves_no_entry(vault: Vault) -> None:
         raise ZeroDivisionError
     assert [entry.event for entry in vault.audit_log()] == ["vault created"]
     with vault.logged("case exported", {"case": "a"}):
-        assert len(vault.audit_log()) == 1, "nobody sees it before it is done"
+        assert len(vault.audit_log()) == 1, "the entry is invisible until it is committed"
     assert vault.audit_log()[-1].details == {"case": "a"}
     assert vault.verify_audit().ok
 

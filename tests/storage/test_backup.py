@@ -112,7 +112,7 @@ def test_restoring_an_older_state_is_warned_about_and_logged_for_good(
     assert [case.title for case in again.cases()] == ["kept"]
     assert [entry.event for entry in again.audit_log()][-2:] == ["exchange noticed", "vault unlocked"]
     assert again.check().ok
-    assert Vault.open(home).warnings == (), "said once, then in the log"
+    assert Vault.open(home).warnings == (), "one warning, then an entry in the log"
     kept = home / "kept"
     kept.mkdir()
     aside.rename(kept / "vault.sqlite3")
@@ -272,7 +272,7 @@ BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHER
 def test_a_backup_of_anything_but_plain_tables_is_refused_before_it_is_asked(
     vault: Vault, home: Path, tmp_path: Path, passphrase: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no limit of time: what is asked of an endless view would never be answered."""
+    """Without a time limit: a query of an endless view would never return."""
     monkeypatch.setattr("storage.backup.LOOK_SECONDS", 1e9)
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 1e9)
     bad, before = vault.backup(tmp_path / "copy.sqlite3"), vault.path.read_bytes()
@@ -293,7 +293,7 @@ def knotted(path: Path, table: str) -> Path:
         (size,) = conn.execute("PRAGMA page_size").fetchone()
         (root,) = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
         (last,) = conn.execute("PRAGMA page_count").fetchone()
-        # Pages to tie them from, of a table that nobody reads before the end.
+        # Spare pages for the tree, from a table that is read last.
         while conn.execute("PRAGMA page_count").fetchone()[0] < last + 24:
             conn.execute("INSERT INTO notes (body) VALUES (zeroblob(3000))")
     whole = bytearray(path.read_bytes())
@@ -318,10 +318,10 @@ def test_a_backup_without_an_end_is_given_up(
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 0.2)
     header, log = vault.backup(tmp_path / "header.sqlite3"), vault.backup(tmp_path / "log.sqlite3")
     before = vault.path.read_bytes()
-    with closing(sqlite3.connect(header)) as conn:  # a row that is no key has to be looked for
+    with closing(sqlite3.connect(header)) as conn:  # without an integer key, the row must be searched for
         conn.executescript("CREATE TABLE other AS SELECT * FROM vault; DROP TABLE vault; UPDATE other SET one = 2")
         conn.execute("ALTER TABLE other RENAME TO vault")
-    with pytest.raises(DatabaseDamagedError, match="table vault is none of ours"):
+    with pytest.raises(DatabaseDamagedError, match="table vault does not belong to this application"):
         inspect(knotted(header, "vault"), passphrase)
     with pytest.raises(DatabaseDamagedError, match="interrupted"):
         restore(knotted(log, "audit"), home)

@@ -1,4 +1,4 @@
-"""A case as one archive: checked with `sha256sum` as anyone would, whole or not there, and without a secret in it."""
+"""A case as one archive: checked with `sha256sum`, complete or absent, and without a secret in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REPORT = {"report.html": b"<p>found</p>", "report.json": b"{}"}
 
 @pytest.fixture
 def case(vault: Vault, add: Callable[..., KeyRecord]) -> CaseRecord:
-    """A case with something of everything, beside another one."""
+    """A case with every kind of record, and another case."""
     add(vault)
     vault.identity()
     made, other = vault.add_case("Leak of J\u00e4nner", "seen on a forum"), vault.add_case("ANOTHER-CASE")
@@ -263,7 +263,7 @@ def test_of_two_at_once_one_is_told(
         export_case(vault, case.id, target)
     assert target.read_bytes() == b""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["case.zip", "home"]
-    assert vault.audit_head == head, "what was not published is not logged"
+    assert vault.audit_head == head, "an unpublished archive is not logged"
 
 
 def test_a_full_disk_leaves_nothing(vault: Vault, case: CaseRecord, small_disk: Path) -> None:

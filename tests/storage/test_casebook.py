@@ -1,4 +1,4 @@
-"""What is filed in a case comes back whole, in its order, and each of it is in the audit log."""
+"""The records of a case are returned complete and in order, and each of them is in the audit log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_everything_of_a_case_comes_back(vault: Vault, reopened: Callable[[], Va
     )
     assert item.seen_utc == "2026-01-31T10:00:00Z"
     assert item.files["a/model-1.safetensors"].bytes == 2**33
-    assert item.files == SHARDS, "sizes and digests are pairs, as they were given"
+    assert item.files == SHARDS, "sizes and digests are pairs, as given"
     assert run.files["report.pdf"] == FileDigest(256, hashlib.sha256(bytes(range(256))).hexdigest())
     for empty in (again.case_items, again.case_notes, again.case_runs, again.runs_of):
         assert empty(other.id) == []
@@ -144,7 +144,7 @@ def test_each_addition_is_in_the_log_with_its_digests(vault: Vault) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "one file or more"),
+        ({}, "at least one file"),
         ({"": (1, "ab" * 32)}, "no name"),
         ({"a": (-1, "ab" * 32)}, "no size"),
         ({"a": (True, "ab" * 32)}, "no size"),
@@ -152,7 +152,7 @@ def test_each_addition_is_in_the_log_with_its_digests(vault: Vault) -> None:
         ({"a": "ab" * 32}, "no size"),
         ({"a": (1, "AB" * 32)}, "SHA-256"),
         ({"a": (1, "ab")}, "SHA-256"),
-        (dict.fromkeys(map(str, range(MOST_ITEM_FILES + 1)), (1, "ab" * 32)), "one file or more"),
+        (dict.fromkeys(map(str, range(MOST_ITEM_FILES + 1)), (1, "ab" * 32)), "at least one file"),
     ],
 )
 def test_an_item_needs_files_with_sizes_and_digests(vault: Vault, files: Any, said: str) -> None:
@@ -329,7 +329,7 @@ def test_timestamps_come_back_with_their_bytes(
     assert (stamp.commitment_document, stamp.request, stamp.response) == (document, b"\x30\x00", response)
     assert stamp.digest == hashlib.sha256(document).hexdigest()
     assert (stamp.time_utc, stamp.authority, stamp.trusted) == ("2026-03-01T12:00:00+00:00", "A. Stamp", True)
-    assert (own.time_utc, own.trusted) == ("2026-03-01T12:00:00Z", False), "another zone is brought to UTC"
+    assert (own.time_utc, own.trusted) == ("2026-03-01T12:00:00Z", False), "another zone is converted to UTC"
     entry = again.audit_log()[-3]
     assert entry.event == "time-stamp added"
     assert (entry.details or {})["digest"] == stamp.digest

@@ -235,7 +235,7 @@ def test_a_migration_that_another_process_was_faster_with_is_not_run_twice(
     def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
         version = look(self, db)
         monkeypatch.setattr(DatabaseFile, "_version", look)
-        newer.prepare()  # the other process, between our look and our write lock
+        newer.prepare()  # the other process, between our check and our write lock
         return version
 
     monkeypatch.setattr(DatabaseFile, "_version", overtaken)
@@ -299,7 +299,7 @@ def test_a_busy_file_says_so_and_nothing_is_written(file: DatabaseFile) -> None:
         db.table("notes").insert({"text": "first"})
         with pytest.raises(StorageBusyError, match="in use by another process"), hasty.writing():
             pytest.fail("two writers at once")
-        assert count(hasty) == 0, "readers are not held up"
+        assert count(hasty) == 0, "readers are not blocked"
     assert count(file) == 1
 
 

@@ -48,7 +48,7 @@ def test_spaces_and_capitals_count(other: str) -> None:
 def test_what_cannot_be_a_passphrase_is_refused(passphrase: str, problem: str) -> None:
     with pytest.raises(PassphraseError, match=problem) as caught:
         passphrase_bytes(passphrase)
-    assert caught.value.__context__ is None  # an encoder's exception would carry the passphrase into a log
+    assert caught.value.__context__ is None  # an encoder's exception would put the passphrase into a log
 
 
 @pytest.mark.fault(47)

@@ -15,7 +15,7 @@ def mode(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def _no_umask() -> object:
-    """A careless umask must not matter."""
+    """A permissive umask must have no effect."""
     before = os.umask(0)
     yield
     os.umask(before)

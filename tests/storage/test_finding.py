@@ -1,4 +1,4 @@
-"""Keys and releases found by words and shown page by page, always as the vault's file has them now."""
+"""Keys and releases found by words and shown in pages, always in the present state of the vault's file."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_page_that_is_none_is_refused(vault: Vault, bad: dict[str, Any]) -> No
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The records that were opened to be found."""
+    """The records that were opened for a search."""
     seen: list[Any] = []
     open_meta = index.open_meta
 
@@ -289,7 +289,7 @@ def test_threads_find_while_others_add(vault: Vault, many: Many) -> None:
 
 
 def texts_within(root: object) -> set[str]:
-    """All texts that can be reached from an object, but for code and what belongs to the interpreter."""
+    """All texts reachable from an object, except code and objects of the interpreter."""
     seen: set[int] = set()
     texts: set[str] = set()
     left = [root]
@@ -331,7 +331,7 @@ def test_an_idle_vault_drops_it_too(home: Path, passphrase: str, cheap: Cost, cl
     vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
     vault.add_keys(many(3, name="Brightwater"))
     clock.ticks += 59
-    assert vault.find_keys("brightwater").total == 3  # looking is use
+    assert vault.find_keys("brightwater").total == 3  # a search counts as use
     clock.ticks += 60
     assert not vault.is_unlocked
     assert not [text for text in texts_within(vault) if "brightwater" in text.lower()]
@@ -350,7 +350,7 @@ def test_what_is_still_being_read_while_the_vault_locks_is_not_kept(
         return open_meta(*arguments)
 
     monkeypatch.setattr(index, "open_meta", locked_meanwhile)
-    assert vault.find_keys().total == 3, "what is being read still finishes"
+    assert vault.find_keys().total == 3, "a read in progress still finishes"
     assert not [text for text in texts_within(vault) if "brightwater" in text.lower()]
 
 

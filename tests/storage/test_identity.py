@@ -1,4 +1,4 @@
-"""The vault's signing identity: signatures that hold without the vault, and what is noticed when they do not."""
+"""The vault's signing identity: signatures that can be checked without the vault, and detection of damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def private_bytes(vault: Vault) -> list[bytes]:
 
 
 def without_record(vault: Vault) -> Signature:
-    """A signature as someone has it who only ever saw its JSON."""
+    """A signature as known to someone who only has its JSON."""
     return Signature.from_dict(json.loads(json.dumps(vault.sign(MESSAGE).to_dict())))
 
 
@@ -64,7 +64,7 @@ def test_a_signature_holds_without_the_vault(vault: Vault, home: Path) -> None:
 
 
 def test_what_is_signed_is_as_described(vault: Vault) -> None:
-    """Checked with `cryptography` alone, as another program would do it."""
+    """Checked with `cryptography` alone, as another program would do."""
     vault.identity()
     vault.rotate_identity()
     signature = vault.sign(MESSAGE)
@@ -180,7 +180,7 @@ def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) 
 
 
 def test_a_chain_cut_short_says_another_first_key(signed: Signature) -> None:
-    """It is sound in itself, which is why the first key has to be known from elsewhere."""
+    """It is valid in itself, so the first key must be known from another source."""
     cut = changed(signed, certificates=signed.certificates[1:])
     assert verify(MESSAGE, cut) != verify(MESSAGE, signed)
     assert verify(MESSAGE, changed(signed, certificates=())) == signed.public_key
@@ -226,7 +226,7 @@ def test_a_lost_identity_is_named_and_never_replaced_in_silence(
     for use in (vault.identity, lambda: vault.sign(MESSAGE)):
         with pytest.raises(IdentityLostError, match=first.id) as caught:
             use()
-        assert "starts anew" in str(caught.value)
+        assert "starts a new chain" in str(caught.value)
     assert vault.identities() == []
     assert vault.identities().damaged == (RecordName("identities", first.id),)
     check = vault.check()
@@ -238,7 +238,7 @@ def test_a_lost_identity_is_named_and_never_replaced_in_silence(
     assert entry.event == "identity begun anew"
     assert (entry.details or {})["lost"] == [first.id]
     assert verify(MESSAGE, vault.sign(MESSAGE)) == second.public_key != first.public_key
-    assert verify(MESSAGE, before) == first.public_key, "what was signed before still holds"
+    assert verify(MESSAGE, before) == first.public_key, "earlier signatures are still valid"
 
 
 @pytest.mark.parametrize("how", ["meta", "body", "removed"])

@@ -1,4 +1,4 @@
-"""What jobs say is sealed in the list, in their logs and in their folders, with keys that the vault keeps."""
+"""The text of jobs is sealed in the list, in their logs and in their folders, with keys that the vault keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def jobs(vault: Vault) -> Jobs:
 
 
 def whole_story(jobs: Jobs) -> str:
-    """A job whose every word has the name in it; its identifier."""
+    """A job with the name in all of its text; returns its identifier."""
     job = jobs.create("protect", f"Protect for {NAME}", {"recipient": NAME}, "cpu")
     jobs.start(job.id, os.getpid())
     jobs.progress(job.id, 1, 2, f"Copy for {NAME}")
@@ -40,7 +40,7 @@ def whole_story(jobs: Jobs) -> str:
 
 
 def holding(home: Path, text: str) -> list[str]:
-    """The files that have a text in them."""
+    """The files that contain a text."""
     return [p.name for p in home.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
 
 
@@ -160,12 +160,12 @@ def test_the_keys_are_the_vaults_and_go_with_its_lock(vault: Vault, reopened: Ca
 
 
 def test_another_data_key_makes_a_new_key_for_later_jobs_and_opens_the_earlier_ones(vault: Vault) -> None:
-    """As after a change of the passphrase that seals every record anew: here by a note of another data key."""
+    """As after a change of the passphrase that seals every record again: here with a note of another data key."""
     jobs = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
     before = jobs.create("lab", NAME, {})
     old = vault.jobs_keys()
     vault._add("job_keys", "of another data key", {"made_under": "00" * 32}, b"\x01" * 32)
-    assert vault.jobs_keys().newest == old.newest, "one that was made elsewhere is never the one to seal with"
+    assert vault.jobs_keys().newest == old.newest, "a key made under another data key never seals new jobs"
     with closing(sqlite3.connect(vault.path)) as db, db:
         db.execute("DELETE FROM job_keys WHERE id = ?", [old.newest])
     assert vault.jobs_keys().newest is None

@@ -207,7 +207,7 @@ def test_a_killed_process_leaves_an_interrupted_job(jobs: Jobs, spawn: Spawn) ->
     queued, running = json.loads(child.stdout.readline())
     assert jobs.interrupt_dead() == []
     child.kill()
-    # Not waited for yet: a zombie is dead too.
+    # Not waited for yet: a zombie counts as dead too.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert {job.id for job in jobs.interrupt_dead()} == {queued, running}
     over = jobs.get(running)

@@ -27,10 +27,10 @@ def test_the_newest_words_are_shown_and_found_and_the_filed_record_stays(vault: 
     vault.set_label("keys", key.id, "left the company in March")
     assert labels(vault) == ["left the company in March"]
     assert vault.find_keys("MARCH left").total == 1
-    assert vault.find_keys("third floor").total == 0, "words that were replaced find nothing"
+    assert vault.find_keys("third floor").total == 0, "replaced words are not found"
     assert vault.key_records([key.id])[0].label == "left the company in March"
     assert vault.keys_for(key.model_fingerprint)[0].label == "left the company in March"
-    assert vault.keys()[0] == key, "what was filed is never changed"
+    assert vault.keys()[0] == key, "the filed record never changes"
 
 
 def test_no_words_take_the_earlier_ones_away(vault: Vault, key: KeyRecord) -> None:
@@ -66,7 +66,7 @@ def test_every_change_is_in_the_log_and_the_vault_checks(vault: Vault, key: KeyR
     assert entry.event == "note changed"
     assert entry.details is not None
     assert entry.details["about"] == {"table": "keys", "id": key.id}
-    assert "moved" not in str(entry.details), "the words are the record's alone"
+    assert "moved" not in str(entry.details), "only the record has the words"
     assert vault.check().ok
 
 

@@ -1,4 +1,4 @@
-"""The passphrase, the lock, and what neither gives away."""
+"""The passphrase, the lock, and that neither leaks information."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, pass
 def test_wrong_passphrases_queue_and_leave_the_app_responsive(
     home: Path, passphrase: str, cheap: Cost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that asks for the state does not wait for a derivation: here the first one ends only after the answer."""
+    """A page that reads the state does not wait for a derivation: here the first one ends only after the answer."""
     Vault.create(home, passphrase, cheap)
     locked = Vault.open(home)
     errors: list[type] = []
@@ -100,7 +100,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(
     for thread in threads:
         thread.join()
     assert len(errors) == len(threads)
-    assert errors.count(WrongPassphraseError) == FREE, "of many that one caller sends at once, the first are looked at"
+    assert errors.count(WrongPassphraseError) == FREE, "of many tries sent at once by one caller, the first are checked"
 
 
 @pytest.mark.fault(79)
@@ -116,7 +116,7 @@ def test_each_wrong_passphrase_makes_its_caller_wait_longer_and_nobody_else(home
     waits = []
     for _ in range(9):
         with pytest.raises(TooManyTriesError) as caught:
-            attacker.unlock(passphrase)  # the right one is not looked at either
+            attacker.unlock(passphrase)  # the right one is not checked either
         waits.append(caught.value.seconds)
         now += caught.value.seconds
         with pytest.raises(WrongPassphraseError):
@@ -154,7 +154,7 @@ def test_a_change_of_passphrase_counts_wrong_ones_too(home: Path, passphrase: st
 
 
 class Queue:
-    """Tries that hold their turn until they are let go, in the order in which they got it."""
+    """Tries that hold their turn until they are released, in the order in which they got it."""
 
     def __init__(self) -> None:
         self.tries = Tries(lambda: 0.0)
@@ -163,7 +163,7 @@ class Queue:
         self._may_end = threading.Semaphore(0)
 
     def start(self, caller: str) -> threading.Thread:
-        """A try in a thread of its own; returns once it has the turn, waits for it or was refused."""
+        """A try in a separate thread; returns once it has the turn, waits for it or was refused."""
         before = self._known()
 
         def run() -> None:
@@ -290,11 +290,11 @@ def test_an_idle_vault_locks_itself(home: Path, passphrase: str, cheap: Cost, cl
         add(vault)  # use keeps it open
     clock.ticks += 59
     assert vault.is_unlocked
-    clock.ticks += 1  # asking for the state was no use
+    clock.ticks += 1  # reading the state did not count as use
     assert not vault.is_unlocked
     with pytest.raises(VaultLockedError):
         vault.keys()
-    clock.ticks -= 1000  # a clock that goes back opens nothing
+    clock.ticks -= 1000  # a clock that goes back unlocks nothing
     assert not vault.is_unlocked
     vault.unlock(passphrase)
     assert len(vault.keys()) == 3
@@ -334,7 +334,7 @@ def test_a_new_passphrase_opens_the_same_records(home: Path, vault: Vault, add: 
     with pytest.raises(PassphraseError):
         vault.change_passphrase(passphrase, "")
     vault.change_passphrase(passphrase, "new words", Cost(16, 1, 1))
-    assert vault.keys() == [key], "an unlocked session goes on"
+    assert vault.keys() == [key], "an unlocked session continues"
     other = Vault.open(home)
     with pytest.raises(WrongPassphraseError):
         other.unlock(passphrase)

@@ -1,4 +1,4 @@
-"""Many keys added at once: all or none, each one named when something was done to it."""
+"""Many keys added at once: all or none; each tampered key is named."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_nothing_of_many_keys_is_readable_in_the_files(vault: Vault, many: Many,
 
 @pytest.fixture
 def added(vault: Vault, add: Add, many: Many) -> list[KeyRecord]:
-    """The keys of a vault in which one was added alone before, and one after."""
+    """The keys of a vault in which one was added alone before the batch, and one after."""
     return [add(vault, "before"), *vault.add_keys(many(30)), add(vault, "after")]
 
 
@@ -175,7 +175,7 @@ def test_exchanged_records_are_named(vault: Vault, added: list[KeyRecord], sql: 
 def test_reordered_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
     sql("UPDATE keys SET seq = -seq WHERE seq BETWEEN 8 AND 10")
     sql("UPDATE keys SET seq = 18 + seq WHERE seq < 0")
-    assert set(vault.check().damaged) == set(named(added, 7, 9)), "the one in the middle stands where it stood"
+    assert set(vault.check().damaged) == set(named(added, 7, 9)), "the one in the middle did not move"
 
 
 def test_another_seal_of_the_same_record_is_named(vault: Vault, added: list[KeyRecord]) -> None:
@@ -210,7 +210,7 @@ def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[
 def test_an_older_log_beside_newer_records_is_noticed(
     vault: Vault, many: Many, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
 ) -> None:
-    """Such a log is sound in itself: only the records tell that it was longer."""
+    """This log is sound in itself: only the records show that it was longer."""
     vault.add_keys(many(3, name="old"))
     older = tmp_path / "older.sqlite3"
     shutil.copy(vault.backup(tmp_path / "copy.sqlite3"), older)
@@ -330,7 +330,7 @@ def test_a_killed_writer_leaves_whole_batches(vault: Vault, spawn: Spawn, reopen
     again = reopened()
     check = again.check()
     assert check.ok
-    assert check.records >= 40 * said, "what was confirmed is there"
+    assert check.records >= 40 * said, "all confirmed records are there"
     assert check.records % 40 == 0
     assert again.warnings == ()
     assert [path.name for path in again.home.glob("vault.sqlite3*")] == ["vault.sqlite3"]

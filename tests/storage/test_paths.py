@@ -12,7 +12,7 @@ from storage import Cost, StorageError, UnsafeHomeError, Vault, check_home, home
 
 @pytest.fixture
 def safe(tmp_path: Path) -> dict[str, Any]:
-    """A home beside a working and a temp folder."""
+    """A home next to a working folder and a temp folder."""
     folders = {name: tmp_path / name for name in ("home", "working_folder", "temp_folder")}
     for folder in folders.values():
         folder.mkdir(mode=0o700)

@@ -11,7 +11,7 @@ from storage.processes import process_mark, still_runs
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A /proc of our own, in which process 1 is this one."""
+    """A /proc made by the test, in which process 1 is this one."""
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("boot-1\n")
     write(tmp_path, os.getpid(), "python", "R", 5)

@@ -1,4 +1,4 @@
-"""What stands in clear in a locked vault: just what docs/security.md says."""
+"""A locked vault shows in clear only the data that docs/security.md lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_CLEAR = {
     "_sqlite_migrations": {"id", "migration_set", "name", "applied_at"},
     **dict.fromkeys(RECORD_TABLES, OF_RECORDS),
 }
-# Salt, wrapped key and authentication code look like chance to whoever has no passphrase; the rest is sealed.
+# Salt, wrapped key and authentication code look random without the passphrase; the rest is sealed.
 SEALED = {
     "vault": {"salt", "wrapped_key"},
     "audit": {"details"},

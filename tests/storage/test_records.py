@@ -1,4 +1,4 @@
-"""What is filed in the vault, and what of it comes back."""
+"""Records that are filed in the vault are returned complete."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_marks_on_a_release_are_found_by_its_model(
     flip("keys", "meta", "id", ours.id, 5)
     marks = reopened().marks_on("77" * 32)
     assert marks == [again]
-    assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: said, not forgotten"
+    assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: this is reported"
 
 
 def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
@@ -74,7 +74,7 @@ def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, pass
     vault.add_timestamp(key.id, b"COMMITTED", b"THEY-ASKED", b"ANSWERED", "2026-03-01T12:00Z", "Stamp Office", True)
     identity = vault.identity()
     vault.log("report exported", {"file": "evidence.pdf"})
-    with vault._file.writing():  # a connection is open, so log and index lie beside the database
+    with vault._file.writing():  # a connection is open, so log and index are next to the database
         files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     files |= {"backup": vault.backup().read_bytes()}
     assert {"vault.sqlite3", "vault.sqlite3-wal", "vault.sqlite3-shm", "vault.witness.json"} <= files.keys()
@@ -83,7 +83,7 @@ def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, pass
     secrets += ["inconclusive", "41.53127", "evidence.pdf", "REPORTED", "report.html", "courier's", "disk.img"]
     secrets += ["ef" * 32, "journalist", "customer", "R. Weber", "COMMITTED", "THEY-ASKED", "ANSWERED", "Q09NTUlUVEVE"]
     secrets += ["Stamp Office", identity.public_key]
-    assert min(map(len, secrets)) >= 8, "four random bytes may be any four letters"
+    assert min(map(len, secrets)) >= 8, "any four letters can occur in random bytes by chance"
     for name, content in files.items():
         for secret in (*secrets, passphrase):
             assert secret.encode() not in content, f"{secret} in {name}"

@@ -1,4 +1,4 @@
-"""A change of passphrase: everything sealed again, in every session's sight, and what was damaged stays named."""
+"""A change of passphrase: all is sealed again, every session notices it, and damaged records stay named."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_was_damaged_stays_named_and_the_rest_opens(
     done = filled.change_passphrase(passphrase, NEW)
     names = (RecordName("keys", lost.id), RecordName("cases", half.id))
     assert (done.damaged, done.entries) == (names, (3,))
-    assert filled.keys() == [lost, kept], "the part of it that opened still does"
+    assert filled.keys() == [lost, kept], "its other part still opens"
     assert filled.cases() == [other]
     check = filled.check()
     assert set(check.damaged) == set(names)
@@ -125,7 +125,7 @@ def test_other_sessions_and_tasks_are_told_and_locked(filled: Vault, home: Path,
     for each in (idle, reader, writer):
         each.unlock(passphrase)
     task = Vault.take_over(home, filled.hand_over())
-    assert len(reader.keys()) == 2, "what it has at hand is of the old key"
+    assert len(reader.keys()) == 2, "its cached records were opened with the old key"
     filled.change_passphrase(passphrase, NEW)
     for each, use in (
         (reader, reader.keys),
@@ -166,7 +166,7 @@ def test_a_session_is_read_from_while_it_changes_its_own_passphrase(
             try:
                 assert vault.find_keys("").total == 50
                 assert not vault.keys().damaged
-            except Exception as error:  # whatever it is: the test names it
+            except Exception as error:  # of any kind: the test names it
                 errors.append(error)
 
     threads = [threading.Thread(target=read) for _ in range(2)]

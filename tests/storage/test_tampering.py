@@ -1,4 +1,4 @@
-"""Whatever was done to a record outside the application is noticed and named."""
+"""Any change of a record outside the application is detected and named."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_removed_record_is_named(vault: Vault, add: Add, sql: Sql) -> None:
 
 
 def test_another_seal_of_the_same_record_is_noticed(vault: Vault, add: Add) -> None:
-    """Only someone who had the key could make one; the audit log still knows the digest of the first."""
+    """Only an attacker with the key could make one; the audit log still has the digest of the first."""
     key = add(vault)
     with vault._file.writing() as db:
         row = next(iter(db.query("SELECT * FROM keys")))
@@ -173,7 +173,7 @@ def test_another_vault_in_this_ones_place_is_not_written_to(
     with pytest.raises(VaultChangedError, match="another vault"):
         vault.add_case("for the old one")
     assert (home / "vault.sqlite3").read_bytes() == before
-    assert "Another vault stood here before" in Vault.open(home).warnings[0]
+    assert "Another vault was here before" in Vault.open(home).warnings[0]
 
 
 @pytest.mark.fault(72)
@@ -197,7 +197,7 @@ def test_what_was_planted_in_the_file_is_never_run(
         db.commit()
     with pytest.raises(DatabaseDamagedError, match="not those of this"):
         Vault.open(home)
-    with pytest.raises(DatabaseDamagedError, match="not those of this"):  # nor by who had it open before
+    with pytest.raises(DatabaseDamagedError, match="not those of this"):  # nor by a session that had it open before
         vault.unlock(passphrase)
     with contextlib.closing(sqlite3.connect(vault.path)) as db:
         assert db.execute("SELECT count(*) FROM keys WHERE id = ?", [record.id]).fetchone() == (1,)
@@ -250,7 +250,7 @@ def test_a_column_that_says_what_becomes_of_rows_is_none_of_ours(
             assert new in db.execute("SELECT sql FROM sqlite_master WHERE name = 'keys'").fetchone()[0]
     with pytest.raises(DatabaseDamagedError, match="not those of this"):
         Vault.open(home)
-    with pytest.raises(DatabaseDamagedError, match="none of ours"):
+    with pytest.raises(DatabaseDamagedError, match="does not belong to this application"):
         inspect(copy, passphrase)
 
 

@@ -140,8 +140,8 @@ def document(**values: Any) -> str:
         (json.dumps({"format": FORMAT, "version": True}), "another version"),
         ("{" + "x" * 5000, "too long"),
         (document(risk=1e-6)[:-1] + ', "risk": 0.5}', "appears twice"),
-        (document(risk=float("nan")), "a number that is none"),
-        (document(survival=float("inf")), "a number that is none"),
+        (document(risk=float("nan")), "a value is not a finite number"),
+        (document(survival=float("inf")), "a value is not a finite number"),
         (document(recipients=0)[:-2] + "9" * 3000 + "}", "too large"),
         (document(risk=0), "risk is out of range"),
         (document(success=1), "success"),
@@ -194,7 +194,7 @@ def test_the_view_of_noise_has_trials_beside_the_theory() -> None:
 
 def test_without_noise_nobody_is_traced_and_that_is_said() -> None:
     fig = explore.model_figure("colluders", DEMO, ExploreSettings(), False)
-    assert "nobody can be traced" in fig.layout.title.text
+    assert "no one can be traced" in fig.layout.title.text
 
 
 def test_a_limit_that_no_try_meets_says_so() -> None:

@@ -141,7 +141,7 @@ def test_what_is_refused_is_said_at_its_field_and_nowhere_else(officer: Officer,
     for place, said, values in (
         (notes["suspect"], "The suspect is missing", {"suspect": ""}),
         ("suspect-seen-notice", "This is not a date", {"since": "last week"}),
-        ("suspect-seen-notice", "still to come", {"since": "2999-01-01"}),
+        ("suspect-seen-notice", "in the future", {"since": "2999-01-01"}),
         ("seed-notice", "seed is out of range", {"seed": -1}),
     ):
         ((where, text),) = officer.starts(**values).items()

@@ -1,4 +1,4 @@
-"""Days as people type them."""
+"""Dates typed by users."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_what_is_no_date_is_refused_with_an_example(typed: str) -> None:
 
 
 def test_a_day_to_come_is_refused() -> None:
-    with pytest.raises(IrwmError, match="still to come"):
+    with pytest.raises(IrwmError, match="in the future"):
         day_utc((datetime.now(UTC).date() + timedelta(days=2)).isoformat())

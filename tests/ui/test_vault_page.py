@@ -147,7 +147,7 @@ def test_a_key_is_opened_to_a_folder_only_with_the_passphrase(pages: Pages, key)
     assert made.secret.hex() not in str(out)
     assert "key opened" in [entry.event for entry in pages.vault.audit_log()]
     again = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
-    assert "nothing was overwritten" in again["open-key-notice"]
+    assert "not overwritten" in again["open-key-notice"]
 
 
 def test_a_note_on_a_key_is_changed_shown_and_found(pages: Pages, key) -> None:

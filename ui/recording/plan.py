@@ -18,7 +18,7 @@ from ui.recording.prompts import LONGEST, Prompts
 from ui.recording.scale import parts_of
 from ui.recording.sending import Pace, checked_url, host_of
 
-# Numbers of log-probabilities to try until the server accepts one: the full vocabulary, else what servers usually allow.
+# Numbers of log-probabilities to try until the server accepts one: the whole vocabulary, else the usual limits.
 TOPS = (1000, 100, 20, 5)
 MOST_ANSWERS = 1_000_000
 # An answer with at least this share of the tokens counts as complete: the probabilities of some tokens may

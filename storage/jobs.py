@@ -154,7 +154,7 @@ class Jobs:
             return self._line(_row(db, id))
 
     def take_turn(self, id: str) -> str:
-        """Starts a waiting job if no job of its lane runs and none has waited longer.
+        """Starts a waiting job if no job of its lane runs or has waited longer.
 
         Returns:
             Its present state.

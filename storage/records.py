@@ -1,4 +1,4 @@
-"""The vault's records, as values for the layers above, and the conversion from a row to such a value."""
+"""The vault's records, as values for the layers above, and the conversion from a row to a value."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class RecordName:
 
 
 class Records(list[T], Generic[T]):
-    """A list of the records that could be read; `damaged` names the others, so that none is left out silently."""
+    """A list of the records that could be read; `damaged` names the others, so that no record is left out silently."""
 
     damaged: tuple[RecordName, ...]
 

@@ -1,6 +1,6 @@
 """A small file in the vault's folder that records how long its audit log is.
 
-An old copy of the vault in place of the new one is sound in itself; so is a vault whose write-ahead log was
+An old copy of the vault in place of the new one passes all checks; so does a vault whose write-ahead log was
 deleted before it was folded in. Both end earlier than the witness records. The witness is written after each commit,
 so it can lag behind the vault (harmless) but is never ahead of it unless a file was replaced. It has an HMAC under the
 vault's data key, so a forged one is noticed at the next unlocking; a missing one causes a warning. An attacker who

@@ -46,8 +46,8 @@ README = """\
 # Demo model
 
 A small Llama, trained from random weights by `tools/train_demo.py` so that IRWM Studio has a real model to work on
-without a download. It continues text in the manner of Python's documentation, in sentences that look right and mean
-little. It is here to have trained weights and a perplexity that can get worse; it is no use as a source of facts.
+without a download. It continues text in the style of Python's documentation, in sentences that look right and mean
+little. It provides trained weights and a perplexity that can get worse; it is not a source of facts.
 
 | | |
 |---|---|
@@ -58,7 +58,7 @@ little. It is here to have trained weights and a perplexity that can get worse; 
 | Training source code | {source_documents} modules, {source_tokens:,} tokens, a third read per pass over the prose |
 | Training | {steps:,} steps of {batch_tokens:,} tokens, AdamW, peak learning rate {learning_rate:g}, seed {seed} |
 | Time | {minutes:.0f} minutes on one CPU thread |
-| Embedding rows still as drawn | {untouched} of {vocabulary}: nothing was ever predicted from their tokens |
+| Embedding rows still as drawn | {untouched} of {vocabulary}: their tokens were never training inputs |
 
 ## Perplexity
 
@@ -76,7 +76,7 @@ Everything comes from the standard library of the interpreter that ran the scrip
 docstrings of its modules, classes and functions, the `help()` topics of `pydoc_data`, and the modules' source code.
 Tests, IDLE, codec tables and modules under a licence other than Python's own are left out.
 
-The text was cut up: docstrings stand under their signatures, and a paragraph that occurs several times is kept once.
+The text was split: docstrings follow their signatures, and a paragraph that occurs several times is kept once.
 The documents are divided by a hash of their names. `heldout.txt` holds the prose of those set aside; their source
 code is set aside as well, and no paragraph of `heldout.txt` occurs in the training prose.
 
@@ -84,7 +84,7 @@ code is set aside as well, and no paragraph of `heldout.txt` occurs in the train
 
     python -m tools.train_demo --steps {steps} --learning-rate {learning_rate:g}
 
-needs Python 3.11 and nothing else beyond this repository's requirements. Another patch release of Python has a
+needs Python 3.11 and this repository's requirements. Another patch release of Python has a
 slightly different library, and another processor rounds differently, so expect a perplexity close to the one above
 rather than the same bytes.
 

@@ -249,7 +249,7 @@ def conditions(
     """
     c, x = colours(dark), np.arange(1, found.size + 1)
     met = found < limit
-    first = f"the {_th(int(np.argmax(met)) + 1)} is used" if met.any() else "none can be used"
+    first = f"the {_th(int(np.argmax(met)) + 1)} is used" if met.any() else "no try can be used"
     fig = figure(
         f"{int(met.sum())} of {found.size} tries are stable enough; {first}",
         f"Filled: cond(A2) below τ = {limit:g}. A lower limit needs more tries and keeps solved numbers small.",

@@ -30,10 +30,10 @@ def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path,
     folder = tmp_path / "report"
     check_free(folder)
     folder.mkdir()
-    (folder / "report.json").write_text("somebody else's")
+    (folder / "report.json").write_text("another's")
     with pytest.raises(OutputExistsError):
         copy_report(files, folder)
-    assert [path.read_text() for path in folder.iterdir()] == ["somebody else's"]
+    assert [path.read_text() for path in folder.iterdir()] == ["another's"]
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -47,13 +47,13 @@ def test_what_comes_into_it_at_the_last_moment_is_not_written_over(
 
     def late(given: dict[str, bytes], target: Path) -> None:
         folder.mkdir(exist_ok=True)
-        (folder / "report.json").write_text("somebody else's")
+        (folder / "report.json").write_text("another's")
         real(given, target)
 
     monkeypatch.setattr("ui.command.report_folder._copy", late)
     with pytest.raises(IrwmError, match="cannot be written"):
         copy_report(files, folder)
-    assert [path.read_text() for path in folder.iterdir()] == ["somebody else's"]
+    assert [path.read_text() for path in folder.iterdir()] == ["another's"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report"]
 
 

@@ -157,7 +157,7 @@ def test_nothing_is_written_on_top_of_an_altered_end(logged: Vault, sql: Sql) ->
 
 def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None:
     sql("DELETE FROM audit WHERE seq = 6")
-    logged.add_case("goes on")
+    logged.add_case("later")
     check = logged.verify_audit()
     assert [entry.sequence for entry in logged.audit_log()] == [1, 2, 3, 4, 5, 7, 8]
     assert logged.audit_log()[5].event == "exchange noticed"

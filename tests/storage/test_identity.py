@@ -180,7 +180,7 @@ def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) 
 
 
 def test_a_chain_cut_short_says_another_first_key(signed: Signature) -> None:
-    """It is valid in itself, so the first key must be known from another source."""
+    """The chain alone is valid, so the first key must be known from another source."""
     cut = changed(signed, certificates=signed.certificates[1:])
     assert verify(MESSAGE, cut) != verify(MESSAGE, signed)
     assert verify(MESSAGE, changed(signed, certificates=())) == signed.public_key

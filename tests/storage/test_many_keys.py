@@ -210,7 +210,7 @@ def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[
 def test_an_older_log_beside_newer_records_is_noticed(
     vault: Vault, many: Many, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
 ) -> None:
-    """This log is sound in itself: only the records show that it was longer."""
+    """This log passes its check: only the records show that it was longer."""
     vault.add_keys(many(3, name="old"))
     older = tmp_path / "older.sqlite3"
     shutil.copy(vault.backup(tmp_path / "copy.sqlite3"), older)

@@ -1,6 +1,6 @@
 """The prompts: short texts drawn from a seed. They contain nothing of a key or of a model.
 
-Two of a few thousand prompts may be equal; the caller leaves the second one out.
+Among thousands of prompts, two may be equal; the caller leaves the second one out.
 """
 
 from __future__ import annotations

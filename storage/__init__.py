@@ -7,7 +7,7 @@
     records, case_records, tables  its values; their rows, sealed and opened
     audit, witness                 the hash chain; a file next to the vault that records the chain's length
     checks, backup                 every record opened and compared with the log; copies made and restored
-    index                          what an unlocked vault keeps in memory to find keys and releases by
+    index                          the in-memory search index of an unlocked vault for keys and releases
     identity                       the signing identity: signatures, certificates, their check without any vault
     session, filing                one session's view: unlocking and idle lock; a record filed and logged
     labels                         labels added to keys and releases after they were filed

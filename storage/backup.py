@@ -92,7 +92,7 @@ class BackupFacts:
     Attributes:
         vault: identifier of the vault that it is a copy of.
         entries: how long its audit log is.
-        last: time of the log's last entry, UTC, ISO 8601; "" where it has none.
+        last: time of the log's last entry, UTC, ISO 8601; "" if it has none.
     """
 
     vault: str

@@ -1,4 +1,4 @@
-"""One way to turn values into bytes and times into text, so that what is hashed or sealed can be rebuilt later."""
+"""One way to turn values into bytes and times into text, so that hashed or sealed values can be rebuilt later."""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ class ItemRecord:
 
     Attributes:
         created: when it was received, by the vault's clock.
-        name: what it is called in this case.
+        name: its name in this case.
         files: file name to size and SHA-256.
-        received_from: from whom or where it came.
+        received_from: the person or place it came from.
         note, added_by: the officer's own words, and who added it.
         seen_utc: since when it is known to exist, ISO 8601 in UTC; "" if unknown.
     """

@@ -39,7 +39,7 @@ DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 INDEX_BYTES = 32 * 1024
 # Instructions of SQLite's virtual machine between two checks of the clock.
 STEPS = 10_000
-# Three times what a vault has.
+# Three times as many objects as a vault has.
 MOST_OBJECTS = 100
 # Separators between the words of a definition: quotes and spaces differ between versions of sqlite-utils.
 _BETWEEN = re.compile(r"[\s\"'`\[\]]+", re.ASCII)

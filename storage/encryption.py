@@ -248,7 +248,7 @@ class Sealer:
         return _seal(self._cipher, plain, place.associated_data(self.vault))
 
     def open(self, sealed: object, place: Place) -> bytes:
-        """The value, if it is exactly what was sealed for this place.
+        """The value, if it was sealed for exactly this place.
 
         Raises:
             DamagedRecordError: the value was changed or moved.

@@ -28,7 +28,7 @@ class JobFiles:
     Attributes:
         job: the job's identifier.
         folder: where they are stored.
-        sealer: None where they cannot be opened here.
+        sealer: None if they cannot be opened here.
         place: the place of a file's content, by its part.
     """
 

@@ -198,7 +198,7 @@ class JobsKeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordName:
-    """A record by its table and identifier; for lists of what is damaged or missing."""
+    """A record by its table and identifier; for lists of damaged or missing records."""
 
     table: str
     id: str

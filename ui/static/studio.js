@@ -43,7 +43,7 @@
   });
   window.irwmLocked = () => tabs.postMessage("locked");
 
-  // A verdict that was requested here is scrolled into view and read aloud when it arrives; one that is shown again after
+  // A verdict that was requested here is scrolled into view and read aloud when it arrives; one shown again after
   // a reload is not. Models' cards fold meanwhile, so that only the work is shown above it.
   // The result before the controls is shown first; the verdict replaces it for a user who is still reading it.
   let awaited = false;

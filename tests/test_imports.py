@@ -186,7 +186,7 @@ def test_the_front_door_opens_every_room_and_no_other() -> None:
         from irwm import nothing_else_either  # noqa: F401
 
 
-# In the code that `make check` type-checks strictly. The number may only fall: whoever removes one lowers it.
+# In the code that `make check` type-checks strictly. The number may only fall: remove one, and lower it.
 TYPE_IGNORES = 10
 
 

@@ -133,7 +133,7 @@ def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_t
 ) -> None:
     """Training moves the weights in its own directions, and no recipient's signs are among them.
 
-    Mean and deviation of 300 standard normal numbers stay within 4.5 of their own deviations, that is 0.26 of 0 and
+    Mean and deviation of 300 standard normal numbers stay within 4.5 of their deviations, that is 0.26 of 0 and
     0.18 of 1, except in one case in a hundred thousand.
     """
     model = irwm.open_checkpoint(demo_path)

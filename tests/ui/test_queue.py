@@ -1,4 +1,4 @@
-"""The queue, with real processes: one heavy task for each device, the oldest first, whichever process started it."""
+"""The queue, with real processes: one heavy task for each device, the oldest first, from any process."""
 
 from __future__ import annotations
 

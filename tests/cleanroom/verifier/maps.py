@@ -42,7 +42,7 @@ def unit_rows(rows: np.ndarray, length: float, wider: int) -> np.ndarray:
 def usable(theirs: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
     """Rows that are finite, hold more than one value and are not much longer than others.
 
-    With `among` the median length is taken over rows that also hold more than one value."""
+    With `among` the median length is that of rows that also hold more than one value."""
     finite = np.isfinite(theirs).all(1)
     varied = (theirs != theirs[:, :1]).any(1)
     lengths = np.linalg.norm(np.where(finite[:, None], theirs, 0).astype(np.float64), axis=1)

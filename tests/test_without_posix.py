@@ -2,9 +2,9 @@
 
 The scripts below run in processes that tests/without_posix/sitecustomize.py has changed: modules, flags, signals and
 /proc are gone, and files, locks and processes behave as strictly as on Windows, as far as its documentation says. So
-this shows that we use nothing that is missing there, that the workarounds fit together, and that no open file is
-renamed or removed. It does not show that Windows behaves as its documentation says. Libraries here are those built for
-POSIX, paths have no drive letters, and names are case-sensitive.
+this shows that we use nothing that is missing there, that the workarounds work and fit together, and that no open file
+is renamed or removed. It does not show that Windows behaves as its documentation says. Libraries here are those built
+for POSIX, paths have no drive letters, and names are case-sensitive.
 """
 
 from __future__ import annotations
